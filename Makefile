@@ -1,0 +1,43 @@
+# `make help` lists the targets. Each one sets up what it needs: a virtual environment with the pinned versions.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install quickstart test check format clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hfattn needs Python 3.11 or newer; run make with PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)  ## Make .venv and install hfattn with all its extras, pinned
+
+quickstart: $(INSTALLED)  ## Train a character model on the Python reference (about 3 minutes), then let it write
+	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+	  recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml
+	$(BIN)/hfattn generate runs/char_lm-quickstart --prompt "The class " --temperature 0.5
+
+test: $(INSTALLED)  ## Lint, type-check and run the tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --dist loadfile
+
+check: $(INSTALLED)  ## Lint and type-check only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## Format the code and sort its imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove the environment and the caches (runs stay)
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -1,0 +1,26 @@
+"""hfattn: attention and recurrent models as first-class citizens of the Hugging Face ecosystem.
+
+Importing it registers every model with the Auto classes of transformers; it needs torch and transformers, nothing else.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from . import models
+
+if TYPE_CHECKING:
+    from .models import CharRNNConfig, CharRNNForCausalLM, CharRNNModel, CharRNNPreTrainedModel, RecurrentCache
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in models.__all__:
+        return getattr(models, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
+
+
+__all__ = ["CharRNNConfig", "CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel", "RecurrentCache"]

@@ -1,0 +1,15 @@
+"""From a text to batches, in constant memory."""
+
+from .batches import PermutationSampler, Streams, Windows
+from .text import EncodedText, Text, encode_text, open_text, split_positions
+
+__all__ = [
+    "EncodedText",
+    "PermutationSampler",
+    "Streams",
+    "Text",
+    "Windows",
+    "encode_text",
+    "open_text",
+    "split_positions",
+]

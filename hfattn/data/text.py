@@ -1,0 +1,239 @@
+"""Texts: where they come from, what they contain, how they become ids, how they are split."""
+
+import codecs
+import hashlib
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+from ..tokenizers import uncovered_characters
+
+EMBEDDED = "embedded"
+PIECE_BYTES = 1 << 20
+# Characters per call of the tokenizer: its time per character grows with the length of what it is given at once.
+PIECE_CHARACTERS = 4096
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that is read in pieces, as often as needed, and never held in memory as a whole.
+
+    Attributes:
+        name: where the text comes from, without the folders of a local path.
+        pieces: function that starts reading from the beginning.
+    """
+
+    name: str
+    pieces: Callable[[], Iterator[str]] = field(repr=False)
+
+    @cached_property
+    def _scan(self) -> tuple[str, Counter[str]]:
+        digest, counts = hashlib.sha256(), Counter[str]()
+        for piece in self.pieces():
+            digest.update(piece.encode())
+            counts.update(piece)
+        if not counts:
+            raise UserError(f"The text {self.name} is empty; give a text with at least one window of characters.")
+        return digest.hexdigest(), counts
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the text in UTF-8."""
+        return self._scan[0]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each character occurs."""
+        return self._scan[1]
+
+    def __len__(self) -> int:
+        """Number of characters (Unicode code points)."""
+        return self.counts.total()
+
+
+def open_text(
+    source: str, *, column: str = "text", config: str | None = None, split: str = "train", revision: str | None = None
+) -> Text:
+    """Open a text by name.
+
+    Args:
+        source: ``"embedded"``, the Python language reference that ships inside CPython; the path of a UTF-8 file; or
+            the id of a data set on the Hub, whose rows are joined by newlines.
+        column, config, split, revision: the part of a Hub data set to read.
+
+    Raises:
+        UserError: there is no such file or data set, it has no such column, or the file is not UTF-8 (when it is read).
+    """
+    if source == EMBEDDED:
+        return Text("python-language-reference", _embedded_pieces)
+    path = Path(source).expanduser()
+    if path.is_file():
+        return Text(path.name, lambda: _file_pieces(path))
+    if path.is_dir():
+        raise UserError(f"{source} is a folder; give the path of one UTF-8 text file.")
+    if source.count("/") > 1 or path.suffix in {".txt", ".md"} or source.startswith((".", "/", "~")):
+        raise UserError(f"There is no file {source}; check the path of the text.")
+    return Text(source, _hub_pieces(source, column, config, split, revision))
+
+
+def _embedded_pieces() -> Iterator[str]:
+    from pydoc_data.topics import topics
+
+    for i, topic in enumerate(sorted(topics)):
+        yield "\n\n" * bool(i) + topics[topic]
+
+
+def _file_pieces(path: Path) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        while data := file.read(PIECE_BYTES):
+            try:
+                yield decoder.decode(data)
+            except UnicodeDecodeError as error:
+                position = file.tell() - len(data) - len(decoder.getstate()[0]) + error.start
+                raise UserError(
+                    f"{path.name} is not UTF-8 (byte {position}); convert it first, for example with iconv -t UTF-8."
+                ) from None
+        try:
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            raise UserError(
+                f"{path.name} is not UTF-8 (it ends inside a character); convert it first, for example with iconv -t UTF-8."
+            ) from None
+
+
+def _hub_pieces(
+    source: str, column: str, config: str | None, split: str, revision: str | None
+) -> Callable[[], Iterator[str]]:
+    import datasets
+
+    try:
+        rows = datasets.load_dataset(source, config, split=split, revision=revision)
+    except Exception as error:  # the client's errors share no base class; each one means that there is nothing to read
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{source} is neither a file here nor a data set that the Hub can give ({type(error).__name__}: {reason}); "
+            "check the name, or pass a path."
+        ) from error
+    if column not in rows.column_names:
+        raise UserError(f"The data set {source} has no column {column!r}; set column to one of {rows.column_names}.")
+
+    def pieces() -> Iterator[str]:
+        for i, row in enumerate(rows):
+            yield "\n" * bool(i) + row[column]
+
+    return pieces
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """Ids of a text, on disk.
+
+    Attributes:
+        ids: one-dimensional read-only array of the smallest unsigned type that holds the vocabulary. Its file has no
+            name: it is gone with the process, however that ends.
+    """
+
+    ids: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def unigram_entropy(self) -> float:
+        """H(x_t) in nats per character: the loss of always predicting the characters' frequencies."""
+        counts = sum(np.bincount(block, minlength=self._symbols) for block in self._blocks(0))
+        return _entropy(counts)
+
+    def bigram_entropy(self) -> float:
+        """H(x_t | x_{t-1}) in nats per character: the loss of knowing the frequencies after each single character."""
+        symbols = self._symbols
+        pairs = sum(
+            np.bincount(block[:-1].astype(np.int64) * symbols + block[1:], minlength=symbols**2)
+            for block in self._blocks(1)
+        )
+        return _entropy(pairs) - _entropy(np.asarray(pairs).reshape(symbols, symbols).sum(1))
+
+    @cached_property
+    def _symbols(self) -> int:
+        return 1 + max(int(block.max()) for block in self._blocks(0))
+
+    def _blocks(self, overlap: int) -> Iterator[np.ndarray]:
+        for start in range(0, len(self.ids) - overlap, PIECE_BYTES):
+            yield self.ids[start : start + PIECE_BYTES + overlap]
+
+
+def _entropy(counts: np.ndarray | int) -> float:
+    counts = np.asarray(counts)
+    counts = counts[counts > 0]
+    return float(math.log(counts.sum()) - (counts * np.log(counts)).sum() / counts.sum())
+
+
+def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str | Path | None = None) -> EncodedText:
+    """Encode a text into an array on disk, holding one piece at a time in memory.
+
+    Args:
+        text: the text.
+        tokenizer: a character tokenizer.
+        directory: folder on the disk that has room for the ids; default the system's temporary folder.
+
+    Raises:
+        UserError: the text holds a character outside the vocabulary and the tokenizer has no unknown token.
+    """
+    if missing := uncovered_characters(tokenizer, text.counts):
+        raise UserError(
+            f"{text.name} holds {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; build "
+            "the tokenizer from this text, or with unknown: true."
+        )
+    vocabulary_size = len(tokenizer)
+    dtype = np.uint8 if vocabulary_size <= 1 << 8 else np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
+    backend.no_padding()
+    backend.no_truncation()
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for piece in text.pieces():
+            parts = [piece[i : i + PIECE_CHARACTERS] for i in range(0, len(piece), PIECE_CHARACTERS)]
+            for encoding in backend.encode_batch_fast(parts, add_special_tokens=False):
+                file.write(np.asarray(encoding.ids, dtype=dtype).tobytes())
+        file.flush()
+        return EncodedText(np.memmap(file, dtype=dtype, mode="r"))
+
+
+def split_positions(length: int, split: Sequence[float | int | str]) -> list[slice]:
+    """Cut a text of ``length`` characters by position into train, validation and, if three parts are given, test.
+
+    Args:
+        length: number of characters.
+        split: shares that add up to 1, such as ``[0.9, 0.05, 0.05]``, or numbers of characters with a last part
+            ``"rest"``, such as ``[1000000, 60000, "rest"]``.
+
+    Raises:
+        UserError: the parts are neither, or they do not fit the text.
+    """
+    example = "write shares such as [0.9, 0.05, 0.05], or characters such as [1000000, 60000, rest]"
+    if len(split) not in (2, 3):
+        raise UserError(f"split has {len(split)} parts, not two or three; {example}.")
+    if split[-1] == "rest":
+        sizes = [size for size in split[:-1] if isinstance(size, int) and size > 0]
+        if len(sizes) != len(split) - 1:
+            raise UserError(f"split {list(split)} mixes characters and something else; {example}.")
+        if sum(sizes) >= length:
+            raise UserError(
+                f"split needs more than {sum(sizes)} characters and the text has {length}; make its parts smaller."
+            )
+        ends = np.cumsum(sizes).tolist()
+    else:
+        shares = [share for share in split if isinstance(share, float) and 0 < share < 1]
+        if len(shares) != len(split) or not math.isclose(sum(shares), 1):
+            raise UserError(f"split {list(split)} is no list of shares that add up to 1; {example}.")
+        ends = [int(length * total) for total in np.cumsum(shares[:-1])]
+    bounds = [0, *ends, length]
+    return [slice(start, end) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]

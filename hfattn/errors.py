@@ -1,0 +1,33 @@
+"""Errors that a user can mend: one sentence that says what was wrong and what to do, and an exit code."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class UserError(ValueError):
+    """Bad input. The message is one sentence; a command prints it without a traceback and exits with code 2."""
+
+    exit_code = 2
+
+
+class NonFiniteError(UserError):
+    """Training met a loss or a weight that is not a finite number; a command exits with code 1."""
+
+    exit_code = 1
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """End the process with the sentence and the exit code of a ``UserError``, instead of a traceback."""
+    try:
+        yield
+    except UserError as error:
+        # Every process of a launch meets the same bad input, and one of them says so.
+        if error.exit_code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+__all__ = ["NonFiniteError", "UserError", "one_sentence"]

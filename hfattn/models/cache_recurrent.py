@@ -1,0 +1,100 @@
+"""The cache that every recurrent model of the package returns as ``past_key_values``.
+
+An attention cache grows with the text; a recurrent one does not: it holds, for each layer, the last state of the cell.
+One more step therefore costs the same after ten characters and after ten million.
+"""
+
+from collections.abc import Callable
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+State = tuple[torch.Tensor, ...]
+
+
+class RecurrentCacheLayer(CacheLayerMixin):
+    """State of one recurrent layer: a tuple of tensors (B, H), ``(h,)`` for Elman and GRU, ``(h, c)`` for LSTM.
+
+    The batch is on dimension 0, so that beam search, ``num_return_sequences`` and batch selection index it as they
+    index any other cache.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: State | None = None
+        self.seq_length = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing to allocate before the first step: an absent state is the zero state."""
+
+    def update(self, state: State, num_steps: int) -> State:  # type: ignore[override]
+        """Replace the state by the one reached after ``num_steps`` more steps."""
+        self.state = state
+        self.seq_length += num_steps
+        self.is_initialized = True
+        return state
+
+    def get_seq_length(self) -> int:
+        return self.seq_length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.seq_length + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        if self.state is not None:
+            self.state = tuple(function(tensor) for tensor in self.state)
+
+    def reset(self) -> None:
+        self.state, self.seq_length, self.is_initialized = None, 0, False
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        self._apply(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self._apply(lambda tensor: tensor.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self._apply(lambda tensor: tensor[indices])
+
+    def detach(self) -> None:
+        self._apply(torch.Tensor.detach)
+
+    def offload(self) -> None:
+        self._apply(lambda tensor: tensor.to("cpu", non_blocking=True))
+
+
+class RecurrentCache(Cache):
+    """The states of all the layers of a recurrent model.
+
+    Args:
+        num_hidden_layers: number of recurrent layers.
+    """
+
+    def __init__(self, num_hidden_layers: int) -> None:
+        super().__init__(layers=[RecurrentCacheLayer() for _ in range(num_hidden_layers)])
+
+    def get_state(self, layer_idx: int) -> State | None:
+        """State of layer ``layer_idx``, or None before the first step."""
+        return self.layers[layer_idx].state
+
+    def update_state(self, state: State, layer_idx: int, num_steps: int) -> None:
+        """Store the state that layer ``layer_idx`` reached after ``num_steps`` more steps."""
+        self.layers[layer_idx].update(state, num_steps)
+
+    def detach(self) -> "RecurrentCache":
+        """Cut the graph behind the states (truncated backpropagation through time); returns the cache itself."""
+        for layer in self.layers:
+            layer.detach()
+        return self
+
+    def crop(self, max_length: int) -> None:
+        """A recurrent state holds no history, so it cannot be shortened."""
+        raise ValueError(
+            "A recurrent cache cannot be cropped: it keeps the last state only; run the shorter text from its start."
+        )
+
+
+__all__ = ["RecurrentCache", "RecurrentCacheLayer"]

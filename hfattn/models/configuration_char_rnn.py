@@ -1,0 +1,82 @@
+"""Configuration of the char-RNN language model."""
+
+from dataclasses import field
+
+from huggingface_hub.dataclasses import strict
+
+from .strict_config import StrictConfig
+
+CELL_NAMES = ("elman", "lstm", "gru", "gru_reset_before")
+
+
+def _auto_map() -> dict[str, str]:
+    return {
+        "AutoConfig": "configuration_char_rnn.CharRNNConfig",
+        "AutoModel": "modeling_char_rnn.CharRNNModel",
+        "AutoModelForCausalLM": "modeling_char_rnn.CharRNNForCausalLM",
+    }
+
+
+@strict
+class CharRNNConfig(StrictConfig):
+    """Characters -> embedding -> recurrent layers -> linear layer over the next character (Mikolov et al. 2010; Karpathy 2015).
+
+    The defaults are one GRU layer of 128 units over embeddings of 16.
+
+    Args:
+        vocab_size: number of symbols, special ones included (V).
+        embedding_size: width of a character's embedding (D).
+        hidden_size: width of a recurrent layer (H).
+        num_hidden_layers: number of recurrent layers, one above the other.
+        cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
+        dropout: probability of dropping an activation between two recurrent layers (Zaremba et al. 2014); never in time.
+        embedding_dropout: the same on the embeddings.
+        output_dropout: the same on the last layer's output.
+        tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); needs
+            ``embedding_size == hidden_size``.
+        initializer_range: standard deviation of the normal initialisation of the embedding and of the output layer.
+        use_cache: return the recurrent state as ``past_key_values``.
+
+    Raises:
+        ValueError: a field that does not exist or is out of range; the message says what to write.
+    """
+
+    model_type = "char_rnn"
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    vocab_size: int = 65
+    embedding_size: int = 16
+    hidden_size: int = 128
+    num_hidden_layers: int = 1
+    cell: str = "gru"
+    dropout: float | int = 0.0
+    embedding_dropout: float | int = 0.0
+    output_dropout: float | int = 0.0
+    initializer_range: float | int = 0.1
+    use_cache: bool = True
+    tie_word_embeddings: bool = False
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    def validate_fields(self) -> None:
+        """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        self._check_positive("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
+        self._check_probability("dropout", "embedding_dropout", "output_dropout")
+        self._check_choice("cell", CELL_NAMES)
+        if self.dropout > 0 and self.num_hidden_layers == 1:
+            raise ValueError(
+                "dropout acts between recurrent layers and there is one; write num_hidden_layers: 2 or more, or use "
+                "embedding_dropout or output_dropout."
+            )
+        if self.tie_word_embeddings and self.embedding_size != self.hidden_size:
+            raise ValueError(
+                f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} and "
+                f"hidden_size is {self.hidden_size}; write embedding_size: {self.hidden_size} or tie_word_embeddings: false."
+            )
+
+
+CharRNNConfig.register_for_auto_class()
+
+__all__ = ["CharRNNConfig"]

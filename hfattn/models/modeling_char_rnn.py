@@ -1,0 +1,175 @@
+"""The char-RNN language model (Mikolov et al. 2010; Karpathy 2015), as a citizen of transformers.
+
+Shapes: B batch, T time steps, D embedding width, H hidden width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
+
+from .cache_recurrent import RecurrentCache
+from .configuration_char_rnn import CharRNNConfig
+from .recurrent_cells import CELLS, RecurrentLayer, initialize_recurrent_
+
+
+class CharRNNPreTrainedModel(PreTrainedModel):
+    config: CharRNNConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["RecurrentLayer"]
+    _can_record_outputs = {"hidden_states": RecurrentLayer}
+    # A state cannot be taken back to an earlier position, which assisted decoding would have to do: with this flag
+    # generate() refuses it.
+    _is_stateful = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, tuple(CELLS.values())):
+            initialize_recurrent_(module)
+        else:
+            super()._init_weights(module)
+
+
+class CharRNNModel(CharRNNPreTrainedModel):
+    """Embedding and recurrent layers, without the output layer."""
+
+    def __init__(self, config: CharRNNConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size, config.pad_token_id)
+        widths = [config.embedding_size] + [config.hidden_size] * config.num_hidden_layers
+        self.layers = nn.ModuleList(
+            RecurrentLayer(config.cell, width, config.hidden_size) for width in widths[: config.num_hidden_layers]
+        )
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.dropout = nn.Dropout(config.dropout)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """Run the recurrent layers over a batch of texts.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is invisible to the state.
+            past_key_values: the state to start from, updated in place; None starts from zeros.
+            inputs_embeds: (B, T, D), instead of ``input_ids``.
+            use_cache: return the state after the last step; default ``config.use_cache``.
+
+        Returns:
+            ``last_hidden_state`` (B, T, H), ``past_key_values``, and ``hidden_states`` if asked for: the embeddings and
+            the output of each layer.
+
+        Raises:
+            ValueError: both or neither of ``input_ids`` and ``inputs_embeds`` are given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Pass either input_ids or inputs_embeds, and not both.")
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if use_cache and past_key_values is None:
+            past_key_values = RecurrentCache(self.config.num_hidden_layers)
+
+        hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
+        num_steps = hidden_states.shape[1]
+        mask = None if attention_mask is None else attention_mask[:, -num_steps:].bool()  # the past is in the state
+        hidden_states = self.embedding_dropout(hidden_states)
+        for layer_idx, layer in enumerate(self.layers):
+            if layer_idx > 0:
+                hidden_states = self.dropout(hidden_states)
+            state = None if past_key_values is None else past_key_values.get_state(layer_idx)
+            hidden_states, state = layer(hidden_states, state, mask)  # (B, T, H)
+            if past_key_values is not None:
+                past_key_values.update_state(state, layer_idx, num_steps)
+
+        return BaseModelOutputWithPast(
+            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
+        )
+
+
+class CharRNNForCausalLM(CharRNNPreTrainedModel, GenerationMixin):
+    """Language model: logits of the next character from h_t, through one linear layer (o_t = h_t W_o + b_o)."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: CharRNNConfig) -> None:
+        super().__init__(config)
+        self.model = CharRNNModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.post_init()
+
+    def _prepare_cache_for_generation(
+        self,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        generation_mode: Any,
+        batch_size: int,
+        max_cache_length: int,
+    ) -> None:
+        if generation_config.cache_implementation is not None:
+            raise ValueError(
+                f"cache_implementation={generation_config.cache_implementation!r} is for attention; a recurrent model "
+                "has one cache, its state: leave cache_implementation out."
+            )
+        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
+            model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Predict the next character at every step.
+
+        Args:
+            labels: (B, T) ids, equal to ``input_ids`` as everywhere in transformers (the loss shifts them by one), -100
+                where no loss is wanted. Pass ``shift_labels`` (B, T) beside it when the target of the last step is known
+                too, as it is when a window is cut from a longer text: it is used unshifted.
+            logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all.
+            input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: as in ``CharRNNModel``.
+
+        Returns:
+            ``loss`` in nats per character, ``logits`` (B, T, V), ``past_key_values``, ``hidden_states`` if asked for.
+        """
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        steps = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state[:, steps]))  # (B, T, V)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states
+        )
+
+
+CharRNNModel.register_for_auto_class("AutoModel")
+CharRNNForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+
+__all__ = ["CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel"]

@@ -1,0 +1,160 @@
+"""Recurrent cells behind one interface: ``rnn(inputs, state) -> (outputs, state)``, batch first, one layer.
+
+Elman (1990): h_t = tanh(x_t W_x + h_{t-1} W_h + b).
+LSTM (Hochreiter & Schmidhuber 1997): i, f, o = sigmoid(x_t W + h_{t-1} W' + b), c~ = tanh(x_t W_xc + h_{t-1} W_hc + b_c),
+c_t = f * c_{t-1} + i * c~, h_t = o * tanh(c_t).
+GRU (Cho et al. 2014): h_t = z * h_{t-1} + (1 - z) * h~, with the candidate h~ in two variants. *Reset after* (cuDNN, torch)
+h~ = tanh(x_t W_xh + b + r * (h_{t-1} W_hh + b')); *reset before* (the paper, eq. 8) h~ = tanh(x_t W_xh + (r * h_{t-1}) W_hh + b).
+
+Shapes: B batch, T time steps, D input width, H hidden width.
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+State = tuple[torch.Tensor, ...]
+
+
+class GRUResetBefore(nn.Module):
+    """GRU whose reset gate acts on h_{t-1} before the recurrent product (Cho et al. 2014, eq. 8).
+
+    A drop-in for a one-layer ``torch.nn.GRU(batch_first=True)``: same parameter names, same gate order (r, z, candidate),
+    same inputs (padded or packed) and outputs. There is one bias, because a second one would only be added to it.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, batch_first: bool = True) -> None:
+        super().__init__()
+        if not batch_first:
+            raise ValueError("GRUResetBefore reads batches (B, T, D) only; leave batch_first=True.")
+        self.hidden_size = hidden_size
+        self.weight_ih_l0 = nn.Parameter(torch.empty(3 * hidden_size, input_size))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(3 * hidden_size, hidden_size))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(3 * hidden_size))
+        bound = 1 / math.sqrt(hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, inputs: torch.Tensor | PackedSequence, h_0: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor]:
+        """Inputs (B, T, D) or packed, h_0 (1, B, H) or None; returns outputs (B, T, H) or packed, and h_T (1, B, H)."""
+        packed = isinstance(inputs, PackedSequence)
+        data = inputs.data if packed else inputs
+        # The input half of all the gates is one product outside the loop; only h_{t-1} waits for its turn.
+        projected = nn.functional.linear(data, self.weight_ih_l0, self.bias_ih_l0)
+        steps = projected.split(inputs.batch_sizes.tolist()) if packed else projected.unbind(1)
+        batch_size = int(inputs.batch_sizes[0]) if packed else data.shape[0]
+        h = data.new_zeros(batch_size, self.hidden_size) if h_0 is None else h_0[0]
+        if packed and h_0 is not None and inputs.sorted_indices is not None:
+            h = h[inputs.sorted_indices]
+
+        gates_weight, candidate_weight = self.weight_hh_l0.split([2 * self.hidden_size, self.hidden_size])
+        outputs = []
+        for step in steps:
+            running = h[: len(step)]  # packed rows are sorted by length: the rows that have ended are the last ones
+            gates, candidate = step.split([2 * self.hidden_size, self.hidden_size], dim=-1)
+            r, z = torch.sigmoid(gates + nn.functional.linear(running, gates_weight)).chunk(2, dim=-1)
+            candidate = torch.tanh(candidate + nn.functional.linear(r * running, candidate_weight))
+            running = z * running + (1 - z) * candidate
+            outputs.append(running)
+            h = torch.cat([running, h[len(step) :]]) if packed else running
+
+        if not packed:
+            return torch.stack(outputs, dim=1), h[None]
+        if inputs.unsorted_indices is not None:
+            h = h[inputs.unsorted_indices]
+        return inputs._replace(data=torch.cat(outputs)), h[None]
+
+
+CELLS: dict[str, type[nn.Module]] = {
+    "elman": nn.RNN,
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+    "gru_reset_before": GRUResetBefore,
+}
+
+
+def initialize_recurrent_(rnn: nn.Module) -> None:
+    """Glorot input weights, orthogonal recurrent weights (Saxe et al. 2014), zero biases, and a forget bias of one for
+    the LSTM (Jozefowicz et al. 2015). Parameters that a checkpoint has filled are left as they are."""
+    for name, parameter in rnn.named_parameters():
+        if name.startswith("weight_ih"):
+            init.xavier_uniform_(parameter)
+        elif name.startswith("weight_hh"):
+            init.orthogonal_(parameter)
+        elif isinstance(rnn, nn.LSTM) and name.startswith("bias_ih"):
+            bias = torch.zeros_like(parameter)
+            bias[rnn.hidden_size : 2 * rnn.hidden_size] = 1  # gates stand in the order i, f, c~, o
+            init.copy_(parameter, bias)
+        else:
+            init.zeros_(parameter)
+
+
+class RecurrentLayer(GradientCheckpointingLayer):
+    """One recurrent layer over a batch in which any step of any row may be padding.
+
+    A padding step is invisible: it leaves the state as it was, and its output is that state. The layer is a pure
+    function of its inputs and its state, so that gradient checkpointing can replay it.
+    """
+
+    def __init__(self, cell: str, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.rnn = CELLS[cell](input_size, hidden_size, batch_first=True)
+
+    def forward(
+        self, inputs: torch.Tensor, state: State | None = None, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, State]:
+        """Run the cell over time.
+
+        Args:
+            inputs: (B, T, D).
+            state: tensors (B, H) to start from; None is the zero state.
+            mask: boolean (B, T), True where a step is real; None if all are.
+
+        Returns:
+            Outputs (B, T, H) and the state after the last step, a tuple of tensors (B, H).
+        """
+        if mask is not None and inputs.shape[1] > 1 and bool(mask.all()):
+            mask = None
+        if mask is None:
+            return self._run(inputs, state)
+        if inputs.shape[1] == 1:
+            # The step of generate(): selecting by the mask asks the device nothing, so the host never waits for it.
+            outputs, new = self._run(inputs, state)
+            old = tuple(torch.zeros_like(tensor) for tensor in new) if state is None else state
+            new = tuple(torch.where(mask, after, before) for after, before in zip(new, old, strict=True))
+            return new[0][:, None], new
+        return self._run_masked(inputs, state, mask)
+
+    def _run(self, inputs: torch.Tensor | PackedSequence, state: State | None) -> tuple[torch.Tensor, State]:
+        if state is None:
+            hx = None
+        else:
+            hx = tuple(tensor[None].contiguous() for tensor in state)
+            hx = hx if isinstance(self.rnn, nn.LSTM) else hx[0]
+        outputs, new = self.rnn(inputs, hx)
+        return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
+
+    def _run_masked(self, inputs: torch.Tensor, state: State | None, mask: torch.Tensor) -> tuple[torch.Tensor, State]:
+        seen = mask.cumsum(1)  # (B, T): real steps up to and including t
+        lengths = seen[:, -1]
+        # A stable sort moves the real steps of each row to the front, in their order, wherever the padding stood.
+        order = (~mask).long().argsort(dim=1, stable=True)
+        compact = inputs.gather(1, order[..., None].expand_as(inputs))
+        # A packed row holds at least one step; a row without any real step is run on one and put back below.
+        packed = pack_padded_sequence(compact, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        outputs, new = self._run(packed, state)
+        outputs, _ = pad_packed_sequence(outputs, batch_first=True)  # (B, max length, H)
+        old = tuple(torch.zeros_like(tensor) for tensor in new) if state is None else state
+        new = tuple(torch.where(lengths[:, None] > 0, after, before) for after, before in zip(new, old, strict=True))
+        history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
+        outputs = history.gather(1, seen[..., None].expand(-1, -1, history.shape[-1]))
+        return outputs, new
+
+
+__all__ = ["CELLS", "GRUResetBefore", "RecurrentLayer", "initialize_recurrent_"]

@@ -1,0 +1,70 @@
+"""Configuration checks shared by the models of the package."""
+
+import difflib
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+# Names that transformers itself passes to a configuration or writes into config.json without declaring them as fields.
+TRANSFORMERS_KEYS = frozenset(
+    {
+        "_attn_implementation",
+        "_attn_implementation_internal",
+        "_commit_hash",
+        "_experts_implementation",
+        "_experts_implementation_internal",
+        "_name_or_path",
+        "_output_attentions",
+        "attn_implementation",
+        "custom_pipelines",
+        "experts_implementation",
+        "model_type",
+        "name_or_path",
+        "num_labels",
+        "output_attentions",
+        "per_layer_config",
+        "quantization_config",
+        "torch_dtype",
+        "transformers_weights",
+    }
+)
+
+
+def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
+    """One sentence that says that ``name`` is no ``what``, and which known name was probably meant."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the names are {', '.join(sorted(known))}."
+    return f"{name!r} is not a field of {what}; {hint}"
+
+
+class StrictConfig(PreTrainedConfig):
+    """A configuration that refuses a field that it does not have, where transformers would store it and go on."""
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        declared = {field.name for field in fields(self)}
+        inherited = {field.name for field in fields(PreTrainedConfig)}
+        for name in kwargs:
+            if name not in TRANSFORMERS_KEYS:
+                raise ValueError(unknown_name_message(name, declared - inherited, type(self).__name__))
+        super().__post_init__(**kwargs)
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
+
+    def _check_probability(self, *names: str) -> None:
+        for name in names:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; write a probability from 0 to below 1, such as 0.2."
+                )
+
+    def _check_choice(self, name: str, choices: Collection[str]) -> None:
+        if getattr(self, name) not in choices:
+            raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {', '.join(map(repr, choices))}.")
+
+
+__all__ = ["StrictConfig", "unknown_name_message"]

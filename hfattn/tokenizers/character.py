@@ -1,0 +1,88 @@
+"""One token for each character (Unicode code point)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ..errors import UserError
+
+PAD, UNKNOWN = "[PAD]", "[UNK]"
+
+
+def build_character_tokenizer(
+    text: Iterable[str] | Mapping[str, int], *, lowercase: bool = False, min_count: int = 1, unknown: bool = False
+) -> PreTrainedTokenizerFast:
+    """Build a character tokenizer whose vocabulary is the characters of a text, in the order of their code points.
+
+    Any text over these characters, newlines and tabs included, is decoded to exactly what was encoded (lower-cased, if
+    asked for). Id 0 is ``[PAD]``; id 1 is ``[UNK]`` if ``unknown``. A text that spells out "[PAD]" is five characters
+    like any others. Batches are padded on the left, as generation from a recurrent model needs it.
+
+    Args:
+        text: the text, in pieces of any length, or the number of times that each character occurs in it.
+        lowercase: lower-case each character first (by itself: no character changes with its neighbours).
+        min_count: leave out characters that occur less often; more than 1 needs ``unknown``.
+        unknown: map every other character to ``[UNK]``. Without it, such a character is an error when it is encoded.
+
+    Returns:
+        A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and that ``AutoTokenizer`` loads.
+
+    Raises:
+        UserError: the text is empty, or ``min_count`` leaves characters out and ``unknown`` does not admit them.
+    """
+    normalizer = normalizers.Lowercase() if lowercase else None
+    occurrences: Counter[str] = Counter()
+    if isinstance(text, Mapping):
+        occurrences.update(text)
+    else:
+        for piece in text:
+            occurrences.update(piece)
+    counts: Counter[str] = Counter()
+    for character, count in occurrences.items():
+        for normal in normalizer.normalize_str(character) if normalizer else character:
+            counts[normal] += count
+    if not counts:
+        raise UserError("The text is empty, so it has no characters to build a tokenizer from; give it some text.")
+    if min_count > 1 and not unknown:
+        raise UserError(
+            f"min_count {min_count} leaves characters out of the vocabulary; add unknown: true to admit them."
+        )
+
+    characters = sorted(character for character, count in counts.items() if count >= min_count)
+    symbols = [PAD, *([UNKNOWN] if unknown else []), *characters]
+    backend = Tokenizer(
+        models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=UNKNOWN if unknown else "")
+    )
+    if normalizer:
+        backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    backend.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=PAD,
+        unk_token=UNKNOWN if unknown else None,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,  # the text "[PAD]" is five characters, never the padding symbol
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def uncovered_characters(tokenizer: PreTrainedTokenizerBase, characters: Iterable[str]) -> list[str]:
+    """The given characters that the tokenizer can neither encode nor map to an unknown token, sorted.
+
+    Args:
+        tokenizer: a character tokenizer.
+        characters: a text, or any collection of characters.
+    """
+    if tokenizer.unk_token is not None:
+        return []
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    vocabulary = tokenizer.get_vocab()
+    return sorted(
+        character
+        for character in set(characters)
+        if any(c not in vocabulary for c in (normalizer.normalize_str(character) if normalizer else character))
+    )

@@ -1,0 +1,24 @@
+"""Recipes' configuration, the training loop on ``Trainer``, and what a run leaves behind."""
+
+from .callbacks import SampleCallback
+from .config import RecipeCommand, load_config, model_config, parse_command, training_arguments
+from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
+from .results import plot_curves, run_facts, write_results
+from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint
+
+__all__ = [
+    "OPTIMIZERS",
+    "RecipeCommand",
+    "ReliableTrainer",
+    "SampleCallback",
+    "StatefulTrainer",
+    "last_complete_checkpoint",
+    "load_config",
+    "model_config",
+    "optimizer_class_and_arguments",
+    "parse_command",
+    "plot_curves",
+    "run_facts",
+    "training_arguments",
+    "write_results",
+]

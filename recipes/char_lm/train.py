@@ -1,0 +1,250 @@
+"""Train a character-level recurrent language model on a text, and leave behind a folder that can be published.
+
+accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml
+accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --data.source my.txt --output_dir runs/mine
+accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --resume
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import EarlyStoppingCallback, set_seed
+
+from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn.data import Streams, Windows, encode_text, open_text, split_positions
+from hfattn.errors import UserError, one_sentence
+from hfattn.generation import sample_text
+from hfattn.hub import write_card
+from hfattn.metrics import language_model_metrics
+from hfattn.metrics.language_model import token_statistics
+from hfattn.tokenizers import build_character_tokenizer, uncovered_characters
+from hfattn.training import (
+    ReliableTrainer,
+    SampleCallback,
+    StatefulTrainer,
+    last_complete_checkpoint,
+    load_config,
+    model_config,
+    optimizer_class_and_arguments,
+    parse_command,
+    plot_curves,
+    run_facts,
+    training_arguments,
+    write_results,
+)
+
+RECIPE = "char_lm"
+
+
+# Configuration
+
+
+@strict
+@dataclass
+class DataConfig:
+    source: str = "embedded"  # "embedded" (the Python language reference), the path of a text, or a Hub data set id
+    column: str = "text"  # of a Hub data set
+    config: str | None = None
+    hub_split: str = "train"
+    revision: str | None = None
+    split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])  # train, validation[, test]
+    window: int = 100  # characters of a training example
+    stride: int = 1  # characters between the starts of two training windows (stateless)
+    stateful: bool = False  # carry the hidden state from window to window
+
+    def validate_sizes(self) -> None:
+        for name in ("window", "stride"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
+
+
+@strict
+@dataclass
+class TokenizerConfig:
+    lowercase: bool = False
+    min_count: int = 1
+    unknown: bool = False
+
+
+@strict
+@dataclass
+class SampleConfig:
+    prompt: str = "The "  # what the samples during and after training begin with
+    temperatures: list[float | int] = field(default_factory=lambda: [0.2, 0.8, 1.5])
+    max_new_tokens: int = 200
+
+    def validate_sizes(self) -> None:
+        if not self.prompt:
+            raise ValueError("prompt is empty; write at least one character to begin with.")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}; write a whole number of at least 1.")
+        if any(temperature <= 0 for temperature in self.temperatures):
+            raise ValueError(f"temperatures is {self.temperatures}; write numbers above 0.")
+
+
+@strict
+@dataclass
+class Config:
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: dict[str, Any] = field(default_factory=dict)  # fields of CharRNNConfig
+    optimizer: str = "adamw"
+    early_stopping_patience: int | None = None  # evaluations without improvement
+    training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingArguments
+    sample: SampleConfig = field(default_factory=SampleConfig)
+
+
+def validate(config: Config) -> None:
+    """Check what can be checked without the data (``hfattn recipes validate``).
+
+    Raises:
+        UserError: a section does not make a model, an optimiser or training arguments.
+    """
+    model_config(CharRNNConfig, config.model, vocab_size=1)
+    arguments = training_arguments(Path("runs"), config.training)
+    optimizer_class_and_arguments(config.optimizer, arguments)
+    if config.early_stopping_patience is not None and config.early_stopping_patience < 1:
+        raise UserError(f"early_stopping_patience is {config.early_stopping_patience}; write at least 1, or null.")
+    if config.data.stateful and arguments.n_gpu > 1:
+        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
+
+
+def main() -> None:
+    command = parse_command(RECIPE, __doc__ or "")
+    config = load_config(Config, command.config, command.overrides)
+    validate(config)
+    run = command.run
+    command.check_run(config)
+    arguments = training_arguments(run, config.training)
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run / "logs"))
+    set_seed(arguments.seed)
+
+    # Data: text -> tokenizer -> ids -> windows or streams
+
+    data = config.data
+    text = open_text(data.source, column=data.column, config=data.config, split=data.hub_split, revision=data.revision)
+    tokenizer = build_character_tokenizer(text.counts, **asdict(config.tokenizer))
+    if missing := uncovered_characters(tokenizer, config.sample.prompt):
+        raise UserError(f"sample.prompt holds {missing[0]!r}, which does not occur in the text; write another prompt.")
+    encoded = encode_text(text, tokenizer)
+    train, validation, *test = (encoded.ids[part] for part in split_positions(len(encoded), data.split))
+    evaluation_rows = arguments.eval_batch_size * arguments.world_size
+    if data.stateful:
+        train_set = Streams(train, data.window, arguments.train_batch_size * arguments.world_size)
+        evaluation_sets = [Streams(ids, data.window, evaluation_rows, keep_tail=True) for ids in (validation, *test)]
+    else:
+        train_set = Windows(train, data.window, data.stride)
+        evaluation_sets = [Windows(ids, data.window, data.window) for ids in (validation, *test)]
+
+    # Model
+
+    model = CharRNNForCausalLM(
+        model_config(CharRNNConfig, config.model, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    )
+
+    # Training
+
+    command.claim_run(config)
+    callbacks = [SampleCallback(tokenizer, config.sample.prompt, config.sample.max_new_tokens, arguments.seed)]
+    if config.early_stopping_patience is not None:
+        callbacks.append(EarlyStoppingCallback(config.early_stopping_patience))
+    trainer = (StatefulTrainer if data.stateful else ReliableTrainer)(
+        model,
+        arguments,
+        data_collator=train_set.collate,
+        train_dataset=train_set,
+        eval_dataset=evaluation_sets[0],
+        compute_metrics=language_model_metrics,
+        preprocess_logits_for_metrics=token_statistics,
+        optimizer_cls_and_kwargs=optimizer_class_and_arguments(config.optimizer, arguments),
+        callbacks=callbacks,
+    )
+    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
+    outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    # Evaluation, with the best weights on the validation set
+
+    scores = {
+        name: trainer.evaluate(dataset, metric_key_prefix=name)
+        for name, dataset in zip(("validation", "test"), evaluation_sets, strict=False)
+    }
+    if not trainer.is_world_process_zero():
+        return
+
+    # What the run leaves behind: a folder that loads without hfattn, its results, its curve, its card
+
+    levels = {"unigram entropy": encoded.unigram_entropy(), "bigram entropy": encoded.bigram_entropy()}
+    samples = {
+        str(temperature): sample_text(
+            model, tokenizer, config.sample.prompt, temperature, config.sample.max_new_tokens, arguments.seed
+        )
+        for temperature in config.sample.temperatures
+    }
+    model.config.use_cache = True
+    model.generation_config.update(do_sample=True, temperature=0.8, max_new_tokens=200)
+    model.save_pretrained(run)
+    tokenizer.save_pretrained(run)
+    plot_curves(
+        run / "loss_curve.png",
+        trainer.state.log_history,
+        levels,
+        f"{RECIPE}: {command.config.stem}",
+        "nats per character",
+    )
+    results = {
+        **run_facts(RECIPE, command.config, arguments.seed),
+        "data": {
+            "name": text.name,
+            "sha256": text.fingerprint,
+            "characters": len(encoded),
+            "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
+            "split": data.split,
+            "stateful": data.stateful,
+            **{f"{name.replace(' ', '_')}_nats": value for name, value in levels.items()},
+        },
+        "model": {"parameters": model.num_parameters(), **config.model},
+        "metrics": {
+            name: {key.removeprefix(f"{name}_"): value for key, value in score.items() if key != "epoch"}
+            for name, score in scores.items()
+        },
+        "training": {
+            "steps": trainer.state.global_step,
+            "epochs": trainer.state.epoch,
+            "best_step": trainer.state.best_global_step,
+            "wall_time_seconds": outcome.metrics["train_runtime"],
+            "resumed_from_step": int(checkpoint.name.rpartition("-")[2]) if checkpoint else None,
+            "characters_per_second": outcome.metrics["train_samples_per_second"] * data.window,
+        },
+        "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
+    }
+    write_card(run, RECIPE, results)
+    write_results(run / "results.json", results)
+    print(summary(run, results))
+
+
+def summary(run: Path, results: Mapping[str, Any]) -> str:
+    """The end of a run in words: its scores beside what counting characters reaches, its samples, how to go on."""
+    lines = ["", f"{'':24}{'nats/char':>10}{'bits/char':>10}{'accuracy':>10}{'perplexity':>12}{'characters':>12}"]
+    for name in ("unigram", "bigram"):
+        nats = results["data"][f"{name}_entropy_nats"]
+        lines.append(f"{name + ' entropy':24}{nats:10.4f}{nats / math.log(2):10.4f}")
+    for name, score in results["metrics"].items():
+        lines.append(
+            f"{'this model, ' + name:24}{score['nats_per_character']:10.4f}{score['bits_per_character']:10.4f}"
+            f"{score['accuracy']:10.4f}{score['perplexity']:12.3f}{score['characters']:12d}"
+        )
+    for temperature, sample in results["samples"]["by_temperature"].items():
+        lines += ["", f"--- temperature {temperature}", sample]
+    return "\n".join(
+        [*lines, "", f"Model, results and curve: {run}", f"Let it write: hfattn generate {run} --prompt ..."]
+    )
+
+
+if __name__ == "__main__":
+    with one_sentence():
+        main()
