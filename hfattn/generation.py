@@ -1,11 +1,15 @@
 """Text from a language model: samples during training, streams on the command line."""
 
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
+
+from . import models  # noqa: F401  (registers the classes)
+from .errors import UserError
 
 
 def sample_text(
@@ -49,6 +53,25 @@ def sample_text(
     return tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
+def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model and its tokenizer from a folder or from the Hub.
+
+    The classes of this package and of transformers are used; code from a repository is never run.
+
+    Raises:
+        UserError: there is no such folder or repository, or it holds no causal language model with a tokenizer.
+    """
+    if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith((".", "~", "/"))):
+        raise UserError(f"There is no model folder {name}; train one with a recipe, or give the id of a model on the Hub.")
+    try:
+        model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{name} does not load as a language model ({reason}); check the folder or the Hub id.") from error
+    return model.eval(), tokenizer
+
+
 class CharacterStreamer(BaseStreamer):
     """Writes each token as soon as it is generated.
 
@@ -67,4 +90,4 @@ class CharacterStreamer(BaseStreamer):
         self.out.flush()
 
 
-__all__ = ["CharacterStreamer", "sample_text"]
+__all__ = ["CharacterStreamer", "load_language_model", "sample_text"]

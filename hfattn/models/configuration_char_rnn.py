@@ -34,7 +34,7 @@ class CharRNNConfig(StrictConfig):
         output_dropout: the same on the last layer's output.
         tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); needs
             ``embedding_size == hidden_size``.
-        initializer_range: standard deviation of the normal initialisation of the embedding and of the output layer.
+        initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
         use_cache: return the recurrent state as ``past_key_values``.
 
     Raises:
@@ -52,7 +52,7 @@ class CharRNNConfig(StrictConfig):
     dropout: float | int = 0.0
     embedding_dropout: float | int = 0.0
     output_dropout: float | int = 0.0
-    initializer_range: float | int = 0.1
+    initializer_range: float | int = 0.05
     use_cache: bool = True
     tie_word_embeddings: bool = False
     pad_token_id: int | None = None

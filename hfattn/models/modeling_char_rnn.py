@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
@@ -29,10 +30,11 @@ class CharRNNPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
         if isinstance(module, tuple(CELLS.values())):
             initialize_recurrent_(module)
-        else:
-            super()._init_weights(module)
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
 
 
 class CharRNNModel(CharRNNPreTrainedModel):

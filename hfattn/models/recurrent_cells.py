@@ -140,6 +140,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         outputs, new = self.rnn(inputs, hx)
         return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
 
+    @torch.compiler.disable  # packing reads the lengths on the host, which no graph can hold
     def _run_masked(self, inputs: torch.Tensor, state: State | None, mask: torch.Tensor) -> tuple[torch.Tensor, State]:
         seen = mask.cumsum(1)  # (B, T): real steps up to and including t
         lengths = seen[:, -1]

@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..models.strict_config import unknown_name_message
 
 Schema = TypeVar("Schema")
-STARTED = "recipe.yaml"  # in the folder of a run: the configuration that it was started with
+STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
 
 
 class _Loader(yaml.SafeLoader):
@@ -130,6 +130,14 @@ def model_config(config_class: type[PreTrainedConfig], fields: dict[str, Any], *
     return checked(config_class, {**fields, **from_data}, prefix="model.")
 
 
+def computes_bfloat16() -> bool:
+    """Whether the hardware that training would run on has bfloat16 arithmetic; emulated, it is slower than float32."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
 # Fields that TrainingArguments takes as they come, and that only make sense above zero.
 _POSITIVE = (
     "learning_rate",
@@ -148,12 +156,15 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
 
     Every field of ``TrainingArguments`` may be written there. What the package relies on has other defaults than in
     transformers: checkpoints go to ``run/checkpoints``, the best one on the validation set is loaded at the end, and
-    callbacks (early stopping) are resumed with the rest.
+    callbacks (early stopping) are resumed with the rest. ``bf16: auto`` is mixed precision where the hardware computes
+    bfloat16, a CPU included.
 
     Raises:
         UserError: a field is unknown, mistyped or out of range.
     """
     declared = {field.name: field for field in dataclasses.fields(TrainingArguments)}
+    if fields.get("bf16") == "auto":
+        fields = {**fields, "bf16": computes_bfloat16()}
     for name, value in fields.items():
         if name == "output_dir":
             raise UserError(
@@ -183,6 +194,7 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
         "logging_nan_inf_filter": False,  # a loss that is not finite stops the run; it is not averaged away
         "remove_unused_columns": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
+        "use_cpu": not torch.accelerator.is_available(),  # TrainingArguments asks for it where bf16 is for the CPU
     }
     return checked(
         TrainingArguments, {**defaults, **fields, "output_dir": str(run / "checkpoints")}, prefix="training."
@@ -230,7 +242,7 @@ class RecipeCommand:
     def claim_run(self, config: Any) -> None:
         """Make the folder and write the whole configuration to it."""
         if self._writes:
-            self.run.mkdir(parents=True, exist_ok=True)
+            (self.run / STARTED).parent.mkdir(parents=True, exist_ok=True)
             (self.run / STARTED).write_text(_dump(config), encoding="utf-8")
 
 

@@ -1,0 +1,185 @@
+"""The command ``hfattn``."""
+
+import importlib
+import importlib.util
+import platform
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from packaging.requirements import Requirement
+
+from .errors import UserError, one_sentence
+from .resources import resource
+
+app = typer.Typer(
+    help="Recurrent and attention models for the Hugging Face ecosystem: train them with recipes, let them write, share them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+recipes_app = typer.Typer(help="List, copy and check the training recipes.", no_args_is_help=True)
+app.add_typer(recipes_app, name="recipes")
+
+
+@app.command()
+def generate(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    prompt: Annotated[str, typer.Option(help="Text to continue.")],
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Below 1: more probable text; above: more surprising; 0: the most probable.")
+    ] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from the k most probable tokens only; 0 is all.")] = 0,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the smallest set of this probability.")] = 1.0,
+    num_beams: Annotated[int, typer.Option(min=1, help="Beam search of this width (with temperature 0).")] = 1,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of the continuation.")] = 300,
+    seed: Annotated[int, typer.Option(help="Of the draw: the same seed, the same text.")] = 0,
+    stream: Annotated[bool, typer.Option(help="Write each token as soon as it is generated.")] = False,
+) -> None:
+    """Continue a prompt with a trained language model."""
+    with one_sentence():
+        if not prompt:
+            raise UserError("The prompt is empty; give at least one character to begin with.")
+        if stream and num_beams > 1:
+            raise UserError("Beam search knows its text only at the end; leave out --stream or --num-beams.")
+        _require("torch", "transformers")
+        import torch
+        from transformers import set_seed
+
+        from .generation import CharacterStreamer, load_language_model
+        from .tokenizers import uncovered_characters
+
+        language_model, tokenizer = load_language_model(model)
+        if missing := uncovered_characters(tokenizer, prompt):
+            raise UserError(f"The prompt holds {missing[0]!r}, which is not in the model's vocabulary; leave it out.")
+        set_seed(seed)
+        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if temperature > 0 else {}
+        inputs = tokenizer(prompt, return_tensors="pt").to(language_model.device)
+        with torch.inference_mode():
+            ids = language_model.generate(
+                **inputs,
+                do_sample=temperature > 0,
+                num_beams=num_beams,
+                max_new_tokens=max_new_tokens,
+                streamer=CharacterStreamer(tokenizer) if stream else None,
+                **sampling,
+            )
+        if not stream:
+            print(tokenizer.decode(ids[0], skip_special_tokens=True))
+
+
+@recipes_app.command("list")
+def list_recipes() -> None:
+    """List the recipes and their configurations, with the first line of each."""
+    for folder in _recipe_folders():
+        print(folder.name)
+        for path in sorted(folder.glob("*.yaml")):
+            print(f"  {path.stem:28}{path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+
+
+@recipes_app.command("copy")
+def copy_recipe(
+    recipe: Annotated[str, typer.Argument(help="Name of the recipe, as listed.")],
+    target: Annotated[Path, typer.Argument(help="Folder to make.")],
+) -> None:
+    """Copy a recipe into a new folder, to own it and to change it."""
+    with one_sentence():
+        source = next((folder for folder in _recipe_folders() if folder.name == recipe), None)
+        if source is None:
+            raise UserError(f"There is no recipe {recipe!r}; hfattn recipes list shows those that exist.")
+        if target.exists():
+            raise UserError(f"{target} exists already; choose a new folder.")
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        print(f"Copied to {target}. Run it with: accelerate launch {target / 'train.py'} --config {target}/CONFIG.yaml")
+
+
+@recipes_app.command("validate", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def validate_recipe(
+    context: typer.Context, config: Annotated[Path, typer.Argument(help="A recipe's YAML file; overrides may follow.")]
+) -> None:
+    """Check a configuration without training."""
+    with one_sentence():
+        _require("accelerate", "datasets", "evaluate", "matplotlib")
+        from .training import load_config
+
+        if not config.is_file():
+            raise UserError(f"There is no configuration file {config}; hfattn recipes list shows those that exist.")
+        recipe = _load_recipe(config.parent / "train.py")
+        recipe.validate(load_config(recipe.Config, config, context.args))
+        print(f"{config} is valid.")
+
+
+@app.command()
+def doctor() -> None:
+    """Show versions, the accelerator, and what is missing and how to get it."""
+    print(f"{'python':20}{platform.python_version()}")
+    print(f"{'hfattn':20}{version('hfattn')}")
+    missing: dict[str, list[str]] = {}
+    seen = set()
+    for line in requires("hfattn") or []:
+        requirement = Requirement(line)
+        extra = next((e for e in ("recipes", "hub", "spaces", "dev") if _needed_by(requirement, e)), None)
+        if _needed_by(requirement, ""):
+            extra = None
+        if requirement.name in seen or requirement.name == "hfattn":
+            continue
+        seen.add(requirement.name)
+        try:
+            found = version(requirement.name)
+            too_old = not requirement.specifier.contains(found, prereleases=True)
+            note = f"  (needs {requirement.specifier})" if too_old else ""
+        except PackageNotFoundError:
+            found, note, too_old = "missing", f"  (extra: {extra})" if extra else "", True
+        if too_old:
+            missing.setdefault(extra or "", []).append(requirement.name)
+        print(f"{requirement.name:20}{found}{note}")
+    print(f"{'accelerator':20}{_accelerator()}")
+    for extra, names in missing.items():
+        package = f"'hfattn[{extra}]'" if extra else "hfattn"
+        print(f"To get {', '.join(names)}: pip install --upgrade {package}")
+    if not missing:
+        print("Nothing is missing.")
+
+
+def _needed_by(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _accelerator() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "unknown without torch"
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    if torch.backends.mps.is_available():
+        return "Apple GPU (mps)"
+    return f"none, {torch.get_num_threads()} CPU threads"
+
+
+def _require(*modules: str) -> None:
+    """Raise a UserError that names the first missing module's extra."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"This command needs {name}, which is not installed; run: pip install 'hfattn[recipes]'")
+
+
+def _recipe_folders() -> list[Path]:
+    return sorted(path.parent for path in resource("recipes").glob("*/train.py"))
+
+
+def _load_recipe(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"{path} is missing; a configuration stands beside the train.py that reads it.")
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.parent.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
