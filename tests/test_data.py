@@ -130,6 +130,8 @@ def test_evaluation_windows_predict_every_character_but_the_first_once(n: int) -
     batch = windows.__getitems__(list(range(len(windows))))
     scored = batch["shift_labels"][batch["shift_labels"] != -100]
     assert scored.tolist() == IDS[1:n].tolist()
+    alone = windows.__getitems__([len(windows) - 1])  # what is not scored is still read
+    assert alone["input_ids"][0].tolist() == IDS[n - 11 : n - 1].tolist()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 100, 4097, 20_000])

@@ -51,7 +51,8 @@ def _download(folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", *options, requirement]
         pip = subprocess.run(command, capture_output=True, text=True)
         if pip.returncode != 0:
-            reason = f"the source distribution of {requirement} cannot be had: {pip.stderr.strip().splitlines()[-1]}"
+            last_line = pip.stderr.strip().rpartition("\n")[2]
+            reason = f"the source distribution of {requirement} cannot be had: {last_line}"
             if os.environ.get("CI") == "true":
                 pytest.fail(reason, pytrace=False)
             pytest.skip(reason, allow_module_level=True)

@@ -17,8 +17,8 @@ Batch = dict[str, torch.Tensor]
 
 def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
     windows = torch.from_numpy(ids[starts[:, None] + np.arange(window + 1)].astype(np.int64))  # (B, T + 1)
-    labels = windows[:, 1:].contiguous()
-    return {"input_ids": windows[:, :-1].contiguous(), "labels": labels, "shift_labels": labels}
+    labels = windows[:, 1:].clone()
+    return {"input_ids": windows[:, :-1].clone(), "labels": labels, "shift_labels": labels}
 
 
 class _Batches(Dataset[Batch]):

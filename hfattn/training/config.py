@@ -220,7 +220,7 @@ class RecipeCommand:
 
         Raises:
             UserError: the folder holds a finished run, or anything at all unless ``--resume`` is given; or the run to
-                resume was started with another configuration.
+                resume was started with a configuration that differs in more than its length.
         """
         if not self._writes:
             return
@@ -230,9 +230,11 @@ class RecipeCommand:
             raise UserError(f"{self.run} already holds a finished run; choose another folder with --output_dir.")
         started = self.run / STARTED
         if self.resume:
-            if started.exists() and started.read_text(encoding="utf-8") != _dump(config):
+            before = started.read_text(encoding="utf-8") if started.exists() else _dump(config)
+            if _without_length(before) != _without_length(_dump(config)):
                 raise UserError(
-                    f"The run in {self.run} was started with other settings ({started}); resume it with those."
+                    f"The run in {self.run} was started with other settings ({started}); resume it with those: only "
+                    "training.num_train_epochs and training.max_steps may change."
                 )
         elif self.run.is_dir() and any(self.run.iterdir()):
             raise UserError(
@@ -248,6 +250,13 @@ class RecipeCommand:
 
 def _dump(config: Any) -> str:
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
+
+
+def _without_length(text: str) -> dict[str, Any]:
+    config = yaml.safe_load(text)
+    for name in ("num_train_epochs", "max_steps"):
+        config["training"].pop(name, None)
+    return config
 
 
 def parse_command(recipe: str, description: str, words: list[str] | None = None) -> RecipeCommand:

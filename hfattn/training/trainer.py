@@ -87,6 +87,7 @@ class ReliableTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _not_finite(self, what: str) -> NonFiniteError:
+        self.callback_handler.on_train_end(self.args, self.state, self.control)  # closes the progress bar and the logs
         checkpoint = last_complete_checkpoint(self.args.output_dir)
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         return NonFiniteError(

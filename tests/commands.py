@@ -1,0 +1,82 @@
+"""Running the project's commands as a user does, on small data."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+RECIPE = ROOT / "recipes" / "char_lm"
+
+SENTENCES = "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs!\n"
+TINY = {
+    "data": {"split": [0.8, 0.1, 0.1], "window": 16},
+    "model": {"cell": "gru", "embedding_size": 8, "hidden_size": 16},
+    "training": {
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 4,
+        "max_steps": 30,
+        "learning_rate": 1e-2,
+        "eval_steps": 10,
+        "save_steps": 10,
+        "logging_steps": 5,
+        "report_to": "none",
+    },
+    "sample": {"prompt": "The ", "max_new_tokens": 20},
+}
+
+
+def tiny_text(folder: Path, sentences: int = 40) -> Path:
+    path = folder / "text.txt"
+    path.write_text("".join(f"{i}. {SENTENCES}" for i in range(sentences)))
+    return path
+
+
+def tiny_config(folder: Path, **sections: dict[str, object]) -> Path:
+    """A configuration that trains in a second, with the given fields replaced."""
+    config = {name: {**TINY.get(name, {}), **sections.get(name, {})} for name in {*TINY, *sections}}
+    config["data"].setdefault("source", str(tiny_text(folder)))
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """One thread, so that two test processes share two cores; no network; the tools of this interpreter first."""
+    own = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "PATH": f"{own}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "ACCELERATE_USE_CPU": "true",
+        "COLUMNS": "200",
+        **extra,
+    }
+
+
+def run(words: list[object], cwd: Path = ROOT, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in words], cwd=cwd, env=environment(**extra), capture_output=True, text=True)
+
+
+def train(config: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, RECIPE / "train.py", "--config", config, *words])
+
+
+def train_until(config: Path, landmark: Path, *words: object) -> None:
+    """Start training and kill it with SIGKILL as soon as ``landmark`` exists."""
+    command = [sys.executable, RECIPE / "train.py", "--config", config, *words]
+    process = subprocess.Popen([str(word) for word in command], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not landmark.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            assert process.stderr is not None
+            raise AssertionError(process.stderr.read().decode())
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()

@@ -1,0 +1,213 @@
+"""The package as a whole: what it exposes, what it imports, what it leaves out of a Hub repository."""
+
+import ast
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from commands import ROOT, environment, run
+from hub_server import HubServer
+
+import hfattn
+from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn.models.recurrent_cells import CELLS
+from hfattn.tokenizers import build_character_tokenizer
+
+MODELS = ROOT / "hfattn" / "models"
+
+
+def python(code: str, *words: str, **extra: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment(**extra), capture_output=True, text=True, cwd=ROOT.parent
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# What `import hfattn` does
+
+
+def test_all_is_what_the_package_exposes() -> None:
+    expected = ["CharRNNConfig", "CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel", "RecurrentCache"]
+    assert hfattn.__all__ == hfattn.models.__all__ == expected
+    for name in hfattn.__all__:
+        assert getattr(hfattn, name).__name__ == name
+        assert name in dir(hfattn)
+    with pytest.raises(AttributeError, match="no attribute 'CharRNN'"):
+        hfattn.CharRNN  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "module", ["data", "tokenizers", "training", "metrics", "hub", "generation", "errors", "models.recurrent_cells"]
+)
+def test_every_name_in_all_exists(module: str) -> None:
+    loaded = importlib.import_module(f"hfattn.{module}")
+    assert all(hasattr(loaded, name) for name in getattr(loaded, "__all__", []))
+
+
+def test_import_is_quick_and_needs_only_torch_and_transformers() -> None:
+    """At most 50 ms beyond the Auto classes (the best of three, because other processes share the machine)."""
+    code = (
+        "import sys, time, json\n"
+        "for name in ('datasets', 'evaluate', 'accelerate', 'peft', 'matplotlib', 'gradio', 'jinja2', 'sklearn'):\n"
+        "    sys.modules.setdefault(name, None)\n"
+        "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM\n"
+        "start = time.perf_counter()\n"
+        "import hfattn\n"
+        "seconds = time.perf_counter() - start\n"
+        "assert 'transformers.modeling_utils' not in sys.modules\n"
+        "config = AutoConfig.for_model('char_rnn')\n"
+        "model = AutoModelForCausalLM.from_config(config)\n"
+        "assert type(model) is hfattn.CharRNNForCausalLM\n"
+        "assert isinstance(AutoModel.from_config(config), hfattn.CharRNNModel)\n"
+        "print(seconds)\n"
+    )
+    # jinja2 is torch's own dependency where torch was built to need it; it is blocked only if nothing loaded it before.
+    assert min(float(python(code)) for _ in range(3)) < 0.05
+
+
+def test_the_stand_in_for_a_model_class_is_as_good_as_the_class() -> None:
+    code = (
+        "from transformers import AutoModelForCausalLM\n"
+        "import hfattn\n"
+        "mapping = AutoModelForCausalLM._model_mapping\n"
+        "stand_in = mapping[hfattn.CharRNNConfig]\n"
+        "assert stand_in.__name__ == 'CharRNNForCausalLM' and stand_in.config_class is hfattn.CharRNNConfig\n"
+        "model = stand_in(hfattn.CharRNNConfig())\n"
+        "assert type(model) is hfattn.CharRNNForCausalLM and isinstance(model, stand_in)\n"
+        "assert issubclass(hfattn.CharRNNForCausalLM, stand_in) and not isinstance(3, stand_in)\n"
+        "assert stand_in.from_pretrained.__self__ is hfattn.CharRNNForCausalLM\n"
+    )
+    python(code)
+
+
+# models/ is a Hub repository
+
+
+def test_model_files_import_siblings_and_the_ecosystem_only() -> None:
+    """What save_pretrained can copy: 'from .sibling import name' and third-party packages, nothing else."""
+    standard = sys.stdlib_module_names
+    for path in MODELS.glob("*.py"):
+        if path.name == "__init__.py":
+            continue
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = {alias.name.split(".")[0] for alias in node.names}
+                assert names <= {"torch", "transformers"} | standard, path
+            elif isinstance(node, ast.ImportFrom) and node.level:
+                assert node.level == 1, path
+                assert node.module is not None, path
+                assert (MODELS / f"{node.module}.py").exists(), path
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                assert node.module.split(".")[0] in {"torch", "transformers", "huggingface_hub"} | standard, path
+        # transformers finds what to copy with a regular expression, also inside docstrings.
+        relative = set(re.findall(r"^\s*from\s+\.(\S+)\s+import", path.read_text(), re.MULTILINE))
+        assert relative <= {sibling.stem for sibling in MODELS.glob("*.py")}
+
+
+CLEAN = (
+    "import sys, json, torch\n"
+    "sys.modules['hfattn'] = None  # as if it were not installed\n"
+    "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline\n"
+    "name = sys.argv[1]\n"
+    "tokenizer = AutoTokenizer.from_pretrained(name)\n"
+    "model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)\n"
+    "assert 'transformers_modules' in type(model).__module__\n"
+    "assert AutoConfig.from_pretrained(name, trust_remote_code=True).cell == model.config.cell\n"
+    "base = AutoModel.from_pretrained(name, trust_remote_code=True)\n"
+    "inputs = tokenizer(['to be', 'or'], padding=True, return_tensors='pt')\n"
+    "logits = model(**inputs).logits\n"
+    "torch.testing.assert_close(model.lm_head(base(**inputs).last_hidden_state), logits)\n"
+    "writer = pipeline('text-generation', model=name, trust_remote_code=True, device='cpu')\n"
+    "text = writer('to be', max_new_tokens=8, do_sample=False)[0]['generated_text']\n"
+    "beams = model.generate(**inputs, max_new_tokens=5, num_beams=3, do_sample=False).tolist()\n"
+    "tied = model.lm_head.weight is model.model.embed_tokens.weight\n"
+    "torch.save({'logits': logits, 'weights': model.state_dict()}, sys.argv[2])\n"
+    "model.save_pretrained(sys.argv[3])\n"
+    "tokenizer.save_pretrained(sys.argv[3])\n"
+    "print(json.dumps([text, beams, tied]))\n"
+)
+
+
+def clean_process(name: str, folder: Path, again: Path, **extra: str) -> tuple[list, dict]:
+    extra["HF_MODULES_CACHE"] = str(folder / "modules")
+    out = python(CLEAN, name, str(folder / "out.pt"), str(again), **extra)
+    return json.loads(out.splitlines()[-1]), torch.load(folder / "out.pt")
+
+
+@pytest.mark.parametrize(("cell", "tied"), [("gru", False), ("lstm", True), ("elman", False), ("gru_reset_before", True)])
+def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path, cell: str, tied: bool) -> None:
+    """Weights, logits, padding, beams, pipeline: equal. And what that process saves again loads again."""
+    assert cell in CELLS
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["to be or not to be\n\t"])
+    config = CharRNNConfig(
+        vocab_size=len(tokenizer), cell=cell, num_hidden_layers=2, embedding_size=12, hidden_size=12,
+        tie_word_embeddings=tied, pad_token_id=0,
+    )  # fmt: skip
+    model = CharRNNForCausalLM(config).eval()
+    folder = tmp_path / "repo"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    inputs = tokenizer(["to be", "or"], padding=True, return_tensors="pt")
+    text = tokenizer.decode(model.generate(**tokenizer("to be", return_tensors="pt"), max_new_tokens=8, do_sample=False)[0])
+    beams = model.generate(**inputs, max_new_tokens=5, num_beams=3, do_sample=False).tolist()
+    for name, again in ((folder, tmp_path / "again"), (tmp_path / "again", tmp_path / "third")):
+        printed, saved = clean_process(str(name), tmp_path, again)
+        assert printed == [text, beams, tied]
+        torch.testing.assert_close(saved["logits"], model(**inputs).logits)
+        for key, tensor in model.state_dict().items():
+            assert torch.equal(saved["weights"][key], tensor)
+
+
+def test_push_to_hub_makes_a_repository_that_loads(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["to be or not to be"])
+    model = CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), pad_token_id=0)).eval()
+    model.save_pretrained(tmp_path / "folder")
+    tokenizer.save_pretrained(tmp_path / "folder")
+    push = (
+        "import sys, hfattn\n"
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
+        "AutoModelForCausalLM.from_pretrained(sys.argv[1]).push_to_hub('me/writer')\n"
+        "AutoTokenizer.from_pretrained(sys.argv[1]).push_to_hub('me/writer')\n"
+    )
+    with HubServer() as hub:
+        client = hub.environment(tmp_path / "home")
+        python(push, str(tmp_path / "folder"), **client)
+        assert {
+            "config.json", "model.safetensors", "tokenizer.json", "modeling_char_rnn.py", "configuration_char_rnn.py",
+            "recurrent_cells.py", "cache_recurrent.py", "strict_config.py",
+        } <= set(hub.files("model", "me/writer"))  # fmt: skip
+        (text, _, _), saved = clean_process("me/writer", tmp_path, tmp_path / "again", **client)
+    inputs = tokenizer(["to be", "or"], padding=True, return_tensors="pt")
+    torch.testing.assert_close(saved["logits"], model(**inputs).logits)
+    assert text.startswith("to be")
+
+
+# The distribution
+
+
+def test_the_wheel_holds_recipes_and_cards(tmp_path: Path) -> None:
+    done = run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", tmp_path, ROOT])
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    listed = python(
+        "from hfattn.cli import app\nfrom hfattn.resources import resource\nprint(resource('recipes'))\n"
+        "app(['recipes', 'list'], standalone_mode=False)\n",
+        PYTHONPATH=f"{site}{os.pathsep}",
+    )
+    assert listed.splitlines()[0] == str(site / "hfattn" / "resources" / "recipes")
+    assert "quickstart" in listed
+    assert (site / "hfattn" / "py.typed").exists()
