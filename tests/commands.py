@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -13,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "char_lm"
 
 SENTENCES = "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs!\n"
-TINY = {
+TINY: dict[str, dict[str, Any]] = {
     "data": {"split": [0.8, 0.1, 0.1], "window": 16},
     "model": {"cell": "gru", "embedding_size": 8, "hidden_size": 16},
     "training": {
@@ -36,9 +37,11 @@ def tiny_text(folder: Path, sentences: int = 40) -> Path:
     return path
 
 
-def tiny_config(folder: Path, **sections: dict[str, object]) -> Path:
-    """A configuration that trains in a second, with the given fields replaced."""
-    config = {name: {**TINY.get(name, {}), **sections.get(name, {})} for name in {*TINY, *sections}}
+def tiny_config(folder: Path, **fields: Any) -> Path:
+    """A configuration that trains in a second, with the given fields added to its sections or beside them."""
+    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
+    for name, value in fields.items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
     config["data"].setdefault("source", str(tiny_text(folder)))
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))

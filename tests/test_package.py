@@ -119,7 +119,7 @@ CLEAN = (
     "sys.modules['hfattn'] = None  # as if it were not installed\n"
     "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline\n"
     "name = sys.argv[1]\n"
-    "tokenizer = AutoTokenizer.from_pretrained(name)\n"
+    "tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # it needs no code; unsaid, it would ask\n"
     "model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)\n"
     "assert 'transformers_modules' in type(model).__module__\n"
     "assert AutoConfig.from_pretrained(name, trust_remote_code=True).cell == model.config.cell\n"

@@ -110,12 +110,14 @@ def checked(schema: type[Schema], arguments: dict[str, Any], prefix: str = "") -
     try:
         return schema(**arguments)
     except StrictDataclassError as error:
-        # The validators' own messages are the cause; the wrapper adds the names of Python functions.
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise UserError(f"{prefix.rstrip('.')}: {reason}" if prefix else reason) from None
+        # The validator's own message is the cause; what wraps it names functions.
+        reason = str(error.__cause__ or error)
+        if isinstance(error.__cause__, TypeError):
+            reason = f"{reason.removeprefix('Field ')}; write a value of that type."
     except (ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{prefix.rstrip('.')}: {reason}" if prefix else reason) from None
+        reason = str(error)
+    reason = " ".join(reason.split())
+    raise UserError(f"{prefix.rstrip('.')}: {reason}" if prefix else reason)
 
 
 def model_config(config_class: type[PreTrainedConfig], fields: dict[str, Any], **from_data: Any) -> PreTrainedConfig:

@@ -1,0 +1,290 @@
+"""The recipe and the command line as a user meets them: the README's commands, their results, and bad input."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from commands import RECIPE, TINY, environment, run, tiny_config, train
+from huggingface_hub import ModelCard
+
+from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn.tokenizers import build_character_tokenizer
+
+HFATTN = [sys.executable, "-m", "hfattn"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the command that the README prints, on a small text of this test."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = tiny_config(
+        folder,
+        tokenizer={"lowercase": True},
+        training={"max_steps": 60, "report_to": ["tensorboard"], "bf16": "auto"},
+        sample={"prompt": "the "},
+        early_stopping_patience=50,
+    )
+    done = run(["accelerate", "launch", "recipes/char_lm/train.py", "--config", config, "--output_dir", folder / "run"])
+    assert done.returncode == 0, done.stderr
+    (folder / "output.txt").write_text(done.stdout + done.stderr)
+    return folder
+
+
+def test_a_run_leaves_a_model_folder_results_curve_card_and_logs(finished: Path) -> None:
+    folder = finished / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_char_rnn.py", "README.md"} <= names
+    assert (folder / "loss_curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert list((folder / "logs").glob("events*"))
+    assert not list(folder.glob("*.part"))
+    checkpoints = list((folder / "checkpoints").glob("checkpoint-*"))
+    assert 1 <= len(checkpoints) <= 2
+
+
+def test_results_say_what_was_measured_and_how(finished: Path) -> None:
+    results = json.loads((finished / "run" / "results.json").read_text())
+    text = (finished / "text.txt").read_text()
+    assert results["data"]["characters"] == len(text)
+    assert results["data"]["symbols"] == len(set(text.lower()))
+    assert results["data"]["name"] == "text.txt"
+    assert re.fullmatch(r"[0-9a-f]{64}", results["data"]["sha256"])
+    assert results["seed"] == 42
+    assert results["training"]["steps"] == 60
+    assert results["command"].startswith("accelerate launch recipes/char_lm/train.py --config")
+    assert str(finished) not in json.dumps(results)
+    assert results["versions"]["torch"] == torch.__version__
+    for split, share in (("validation", 0.1), ("test", 0.1)):
+        score = results["metrics"][split]
+        assert score["characters"] == pytest.approx(share * len(text), abs=3)
+        assert score["nats_per_character"] < results["data"]["unigram_entropy_nats"]
+        assert score["perplexity"] == pytest.approx(2 ** score["bits_per_character"])
+    # The reported loss is that of the published model on that part of the text.
+    tokenizer_file = json.loads((finished / "run" / "tokenizer.json").read_text())
+    assert tokenizer_file["normalizer"] == {"type": "Lowercase"}
+    model = CharRNNForCausalLM.from_pretrained(finished / "run").eval()
+    assert model.config.use_cache
+    vocabulary = tokenizer_file["model"]["vocab"]
+    ids = torch.tensor([[vocabulary[c] for c in text.lower()[int(0.9 * len(text)) :]]])
+    nats = 0.0
+    with torch.no_grad():
+        for start in range(0, ids.shape[1] - 1, 16):
+            start_ = min(start, ids.shape[1] - 17)
+            window = ids[:, start_ : start_ + 17]
+            log_probabilities = model(window[:, :-1]).logits.log_softmax(-1)
+            each = -log_probabilities.gather(-1, window[:, 1:, None])[0, start - start_ :, 0]
+            nats += each.sum().item()
+    expected = results["metrics"]["test"]["nats_per_character"]
+    assert nats / (ids.shape[1] - 1) == pytest.approx(expected, abs=2e-2)  # evaluated in bfloat16 where it exists
+
+
+def test_progress_samples_and_the_summary_are_shown(finished: Path) -> None:
+    output = (finished / "output.txt").read_text()
+    assert "60/60" in output
+    assert len(re.findall(r"step \d+, temperature 0\.8: 'the ", output)) == 6
+    for line in ("unigram entropy", "bigram entropy", "this model, validation", "this model, test"):
+        assert line in output
+    for temperature in (0.2, 0.8, 1.5):
+        assert f"--- temperature {temperature}\nthe " in output
+
+
+def test_the_card_states_the_results_and_its_snippet_runs(finished: Path) -> None:
+    card = ModelCard.load(finished / "run" / "README.md")
+    results = json.loads((finished / "run" / "results.json").read_text())
+    assert card.data.library_name == "transformers"
+    assert card.data.pipeline_tag == "text-generation"
+    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+    assert values["accuracy", "next-character accuracy (test)"] == results["metrics"]["test"]["accuracy"]
+    assert f"{results['metrics']['test']['nats_per_character']:.4f}" in card.text
+    assert results["samples"]["by_temperature"]["0.8"] in card.text
+    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+    blocked = "import sys; sys.modules['hfattn'] = None\n"
+    done = subprocess.run(
+        [sys.executable, "-c", blocked + snippet], cwd=finished / "run", env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the ")
+
+
+def test_overrides_reach_the_run_and_files_of_the_recipe_are_valid(tmp_path: Path) -> None:
+    for path in sorted(RECIPE.glob("*.yaml")):
+        header = path.read_text().split("\n\n")[0]
+        assert all(line.startswith("#") for line in header.splitlines()), path
+        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+            assert word in header, path
+        done = run([*HFATTN, "recipes", "validate", path])
+        assert done.returncode == 0, done.stderr
+    assert run([*HFATTN, "recipes", "validate", RECIPE / "strong.yaml", "--model.cell", "gru"]).returncode == 0
+    refused = run([*HFATTN, "recipes", "validate", RECIPE / "strong.yaml", "--model.cel", "gru"])
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: model: 'cel' is not a field of CharRNNConfig; did you mean 'cell'?\n",
+    )
+
+
+# Bad input: one sentence, exit code 2, no traceback, nothing written
+
+
+def broken_yaml(folder: Path) -> Path:
+    path = folder / "broken.yaml"
+    path.write_text("data: [1, 2\nmodel: }")
+    return path
+
+
+def written(folder: Path, content: bytes) -> str:
+    path = folder / "bad.txt"
+    path.write_bytes(content)
+    return str(path)
+
+
+BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
+    ("missing config", lambda f: ["--config", f / "no.yaml"], "There is no configuration file"),
+    ("broken yaml", lambda f: ["--config", broken_yaml(f)], "is not valid YAML"),
+    ("missing text", lambda f: ["--data.source", f / "no.txt"], "There is no file"),
+    ("empty text", lambda f: ["--data.source", written(f, b"")], "bad.txt is empty"),
+    ("not UTF-8", lambda f: ["--data.source", written(f, b"\xff\xfea")], r"bad.txt is not UTF-8 \(byte 0\)"),
+    ("short text", lambda f: ["--data.source", written(f, b"The end " * 4)], "fewer than one window of 16"),
+    ("prompt", lambda f: ["--sample.prompt", "ñ"], "sample.prompt holds 'ñ', which does not occur"),
+    ("section", lambda f: ["--dta.window", "8"], "'dta' is not a field of this recipe; did you mean 'data'"),
+    ("field", lambda f: ["--data.windw", "8"], "'data.windw' is not a field of this recipe; did you mean 'data.window'"),
+    ("model field", lambda f: ["--model.hiden_size", "8"], "did you mean 'hidden_size'"),
+    ("training field", lambda f: ["--training.learning_rat", "1"], "did you mean 'training.learning_rate'"),
+    ("type", lambda f: ["--data.window", "many"], "data: 'window' expected int, got str .* write a value of that type"),
+    ("range", lambda f: ["--data.window", "0"], "data: window is 0; write a whole number of at least 1"),
+    ("model range", lambda f: ["--model.embedding_dropout", "1.5"], "embedding_dropout is 1.5; write a probability"),
+    ("rate", lambda f: ["--training.learning_rate", "-1"], "training.learning_rate is -1; write a number above 0"),
+    ("number", lambda f: ["--training.learning_rate", "fast"], "training.learning_rate is 'fast'; write a number"),
+    ("optimizer", lambda f: ["--optimizer", "sgdd"], "optimizer is 'sgdd'; write one of adamw"),
+    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "no list of shares that add up to 1"),
+    ("output", lambda f: ["--training.output_dir", "x"], "choose it with --output_dir"),
+    ("override", lambda f: ["--data.window"], "override fields as --section.field value"),
+    ("unknown character", lambda f: ["--tokenizer.min_count", "2"], "add unknown: true"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input_to_training(
+    tmp_path: Path, words: Callable[[Path], list[object]], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, as the command runs it: starting Python for each case would take minutes."""
+    sys.path.insert(0, str(RECIPE))
+    try:
+        import train as recipe
+    finally:
+        sys.path.remove(str(RECIPE))
+    from hfattn.errors import one_sentence
+
+    arguments = ["--config", tiny_config(tmp_path), "--output_dir", tmp_path / "run", *words(tmp_path)]
+    before = sys.argv
+    sys.argv = ["train.py", *map(str, arguments)]
+    try:
+        with pytest.raises(SystemExit) as end, one_sentence():
+            recipe.main()
+    finally:
+        sys.argv = before
+    assert end.value.code == 2
+    error = capfd.readouterr().err.strip()
+    assert re.search(message, error), error
+    assert error.count("\n") == 0, error
+    assert error.startswith("error: ")
+    assert error.endswith((".", "?")), error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, finished: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    config = tiny_config(tmp_path)
+    refused = train(config, "--output_dir", folder)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "is not empty; continue its run with --resume, or choose another with --output_dir" in refused.stderr
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+    before = {path: path.stat().st_mtime_ns for path in (finished / "run").rglob("*")}
+    refused = train(config, "--output_dir", finished / "run", "--resume")
+    assert refused.returncode == 2
+    assert "already holds a finished run" in refused.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (finished / "run").rglob("*")}
+
+
+# The command line
+
+
+def test_help_reads_well() -> None:
+    for words, expected in (
+        ([], ["generate", "recipes", "doctor"]),
+        (["generate"], ["--prompt", "--temperature", "--top-k", "--top-p", "--stream", "--seed"]),
+        (["recipes"], ["list", "copy", "validate"]),
+    ):
+        done = run([*HFATTN, *words, "--help"])
+        assert done.returncode == 0
+        assert all(word in done.stdout for word in expected)
+        assert "Traceback" not in done.stderr
+
+
+def test_generate(finished: Path) -> None:
+    options = [*HFATTN, "generate", finished / "run", "--prompt", "the quick", "--max-new-tokens", 30]
+    done = run(options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the quick")
+    assert len(done.stdout) == len("the quick") + 30 + 1
+    assert run([*options, "--stream"]).stdout == done.stdout
+    assert run([*options, "--seed", 1, "--temperature", 1.5]).stdout != done.stdout
+    greedy = run([*options, "--temperature", 0]).stdout
+    assert greedy == run([*options, "--temperature", 0, "--seed", 3]).stdout
+    assert run([*options, "--temperature", 0, "--num-beams", 3]).stdout.startswith("the quick")
+
+
+def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
+    tokenizer = build_character_tokenizer(["ab"])
+    CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer))).save_pretrained(tmp_path / "no-tokenizer")
+    (tmp_path / "empty").mkdir()
+    folder = finished / "run"
+    for words, message in (
+        ([tmp_path / "nothing", "--prompt", "a"], "There is no model folder"),
+        ([tmp_path / "empty", "--prompt", "a"], "does not load as a language model"),
+        ([tmp_path / "no-tokenizer", "--prompt", "a"], "does not load as a language model"),
+        ([folder, "--prompt", "¿"], "The prompt holds '¿', which is not in the model's vocabulary"),
+        ([folder, "--prompt", ""], "The prompt is empty"),
+        ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "leave out --stream or --num-beams"),
+    ):
+        done = run([*HFATTN, "generate", *words])
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+
+
+def test_recipes_list_and_copy(tmp_path: Path) -> None:
+    listed = run([*HFATTN, "recipes", "list"]).stdout
+    assert "char_lm" in listed
+    for path in RECIPE.glob("*.yaml"):
+        assert re.search(rf"^  {path.stem} +\S", listed, re.MULTILINE)
+    target = tmp_path / "mine"
+    assert run([*HFATTN, "recipes", "copy", "char_lm", target]).returncode == 0
+    assert (target / "quickstart.yaml").read_text() == (RECIPE / "quickstart.yaml").read_text()
+    assert run([*HFATTN, "recipes", "validate", target / "quickstart.yaml"]).returncode == 0
+    config = tiny_config(tmp_path, training={"max_steps": 2})
+    trained = run([sys.executable, target / "train.py", "--config", config], cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    assert (tmp_path / "runs" / "char_lm-tiny" / "model.safetensors").exists()
+    again = run([*HFATTN, "recipes", "copy", "char_lm", target])
+    assert (again.returncode, "exists already" in again.stderr) == (2, True)
+    unknown = run([*HFATTN, "recipes", "copy", "char_ml", tmp_path / "other"])
+    assert (unknown.returncode, "There is no recipe 'char_ml'" in unknown.stderr) == (2, True)
+    assert not (tmp_path / "other").exists()
+    lonely = tmp_path / "lonely.yaml"
+    lonely.write_text(yaml.safe_dump(TINY))
+    assert "stands beside the train.py that reads it" in run([*HFATTN, "recipes", "validate", lonely]).stderr
+
+
+def test_doctor() -> None:
+    done = run([*HFATTN, "doctor"])
+    assert done.returncode == 0, done.stderr
+    for line in (rf"^torch +{re.escape(torch.__version__)}$", r"^accelerator +\S", r"^transformers +5\.", r"^gradio +\S"):
+        assert re.search(line, done.stdout, re.MULTILINE), done.stdout
