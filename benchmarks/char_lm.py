@@ -2,10 +2,10 @@
 
     python benchmarks/char_lm.py [--threads 2] [--steps 300] [--rounds 5]
 
-Training: the documents' setting (embedding 16, GRU 128, window 100, batch 32, Nadam, clipping), once through the recipe's
-trainer and once through the shortest loop that does the same work on the same batches: an nn.Embedding, an nn.GRU, an
-nn.Linear. The two alternate, and the medians of the rounds are compared. Generation: microseconds per character of
-``generate()`` with the state carried and without.
+Training: the documents' setting (embedding 16, GRU 128, window 100, batch 32, Nadam, clipping), once through the
+recipe's trainer and once through the shortest loop that does the same work on the same batches: an nn.Embedding, an
+nn.GRU, an nn.Linear. The two alternate, and the medians of the rounds are compared. Generation: microseconds per
+character of ``generate()`` with the state carried and without.
 """
 
 import argparse
@@ -107,7 +107,9 @@ def main() -> None:
         times["bare"].append(bare_loop(windows, symbols, options.steps))
         times["recipe"].append(recipe_loop(windows, symbols, options.steps))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    print(f"threads {options.threads}, {options.rounds} rounds of {options.steps} steps of {BATCH} x {WINDOW} characters")
+    print(
+        f"threads {options.threads}, {options.rounds} rounds of {options.steps} steps of {BATCH} x {WINDOW} characters"
+    )
     for name, values in times.items():
         rate = BATCH * WINDOW / medians[name]
         spread = f"{min(values) * 1e3:.2f} to {max(values) * 1e3:.2f}"

@@ -17,7 +17,7 @@ from .errors import UserError, one_sentence
 from .resources import resource
 
 app = typer.Typer(
-    help="Recurrent and attention models for the Hugging Face ecosystem: train them with recipes, let them write, share them.",
+    help="Recurrent and attention models for the Hugging Face ecosystem: train them, let them write, share them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,7 +35,9 @@ def generate(
         float, typer.Option(min=0.0, help="Below 1: more probable text; above: more surprising; 0: the most probable.")
     ] = 0.8,
     top_k: Annotated[int, typer.Option(min=0, help="Draw from the k most probable tokens only; 0 is all.")] = 0,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the smallest set of this probability.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Draw from the smallest set of this probability.")
+    ] = 1.0,
     num_beams: Annotated[int, typer.Option(min=1, help="Beam search of this width (with temperature 0).")] = 1,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of the continuation.")] = 300,
     seed: Annotated[int, typer.Option(help="Of the draw: the same seed, the same text.")] = 0,

@@ -62,13 +62,17 @@ def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
         UserError: there is no such folder or repository, or it holds no causal language model with a tokenizer.
     """
     if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith((".", "~", "/"))):
-        raise UserError(f"There is no model folder {name}; train one with a recipe, or give the id of a model on the Hub.")
+        raise UserError(
+            f"There is no model folder {name}; train one with a recipe, or give the id of a model on the Hub."
+        )
     try:
         model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{name} does not load as a language model ({reason}); check the folder or the Hub id.") from error
+        raise UserError(
+            f"{name} does not load as a language model ({reason}); check the folder or the Hub id."
+        ) from error
     return model.eval(), tokenizer
 
 

@@ -63,7 +63,9 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def run(words: list[object], cwd: Path = ROOT, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], cwd=cwd, env=environment(**extra), capture_output=True, text=True)
+    return subprocess.run(
+        [str(word) for word in words], cwd=cwd, env=environment(**extra), capture_output=True, text=True
+    )
 
 
 def train(config: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -73,7 +75,9 @@ def train(config: Path, *words: object) -> subprocess.CompletedProcess[str]:
 def train_until(config: Path, landmark: Path, *words: object) -> None:
     """Start training and kill it with SIGKILL as soon as ``landmark`` exists."""
     command = [sys.executable, RECIPE / "train.py", "--config", config, *words]
-    process = subprocess.Popen([str(word) for word in command], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [str(word) for word in command], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 120
     while not landmark.exists():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -17,7 +17,9 @@ def make(cell: str) -> tuple[RecurrentLayer, torch.Tensor, tuple[torch.Tensor, .
     return layer, torch.randn(B, T, D, dtype=torch.float64), state
 
 
-def literal_step(cell: str, rnn: nn.Module, x: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def literal_step(
+    cell: str, rnn: nn.Module, x: torch.Tensor, state: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor, ...]:
     """One step for one row, as the formula is written: one gate, one unit at a time."""
     weight_x, weight_h = rnn.weight_ih_l0, rnn.weight_hh_l0
     bias_x = rnn.bias_ih_l0
@@ -132,7 +134,7 @@ def test_gradient_of_a_sigmoid_network_vanishes_at_least_as_fast_as_its_bound() 
 @pytest.mark.parametrize("side", ["left", "right", "both", "middle"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_padding_is_invisible(cell: str, side: str) -> None:
-    """Wherever padding stands, the real steps and the state are those of the row without it, and so are the gradients."""
+    """Wherever padding stands, the real steps, the state and the gradients are those of the row without it."""
     layer, inputs, state = make(cell)
     mask = torch.ones(B, T, dtype=torch.bool)
     if side in ("left", "both"):

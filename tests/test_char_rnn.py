@@ -232,9 +232,7 @@ def test_torch_compile(cell: str) -> None:
     outputs.loss.backward()
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
-    torch.testing.assert_close(
-        compiled(text, attention_mask=mask).logits, model(text, attention_mask=mask).logits
-    )
+    torch.testing.assert_close(compiled(text, attention_mask=mask).logits, model(text, attention_mask=mask).logits)
     step = compiled(text[:, -1:], past_key_values=model(text[:, :-1], use_cache=True).past_key_values)
     torch.testing.assert_close(step.logits[:, -1], expected.logits[:, -1])
 
@@ -260,7 +258,6 @@ def test_save_and_load(tmp_path: Path, tied: bool) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_parameter_that_the_checkpoint_lacks_is_initialised(tmp_path: Path, cell: str) -> None:
     """from_pretrained builds on the meta device: a recurrent weight nobody fills would be uninitialised memory."""
-    make(cell).model.layers[0].rnn.weight_hh_l0
     small = make(cell, num_hidden_layers=1)
     small.save_pretrained(tmp_path)
     model = CharRNNForCausalLM.from_pretrained(tmp_path, num_hidden_layers=2, dtype=torch.float64)

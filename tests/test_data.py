@@ -29,7 +29,9 @@ def test_embedded_text_is_real_english() -> None:
     assert text.fingerprint == open_text("embedded").fingerprint
 
 
-def test_local_file_is_read_exactly_across_the_borders_of_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_file_is_read_exactly_across_the_borders_of_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(TEXT.encode())
     for size in (1, 2, 3, 7, 1 << 20):
@@ -101,7 +103,15 @@ def test_splits() -> None:
         slice(1_060_000, 1_115_394),
     ]
     assert split_positions(1_115_394, [0.9, 0.1]) == [slice(0, 1_003_854), slice(1_003_854, 1_115_394)]
-    for split in ([0.9, 0.2], [1.0], [0.5, "rest"], [100, 100], [0.5, 0.5, "x"], [-1, 3, "rest"]):
+    splits: list[list[float | int | str]] = [
+        [0.9, 0.2],
+        [1.0],
+        [0.5, "rest"],
+        [100, 100],
+        [0.5, 0.5, "x"],
+        [-1, 3, "rest"],
+    ]
+    for split in splits:
         with pytest.raises(UserError, match="write shares such as"):
             split_positions(1000, split)
     with pytest.raises(UserError, match="the text has 50; make its parts smaller"):
@@ -213,7 +223,7 @@ def test_streams_for_evaluation_keep_the_short_last_window() -> None:
 
 def test_bad_texts(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
-    with pytest.raises(UserError, match="empty.txt is empty"):
+    with pytest.raises(UserError, match=r"empty\.txt is empty"):
         len(open_text(str(tmp_path / "empty.txt")))
     (tmp_path / "latin.txt").write_bytes(b"x" * 7 + "ñ".encode("latin-1") + b"yy")
     with pytest.raises(UserError, match=r"latin.txt is not UTF-8 \(byte 7\)"):

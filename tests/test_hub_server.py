@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hub_server import LFS_THRESHOLD, Blob, Hub, HubServer
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, HfFileSystem, constants
@@ -117,7 +117,8 @@ def test_description(hub: Hub, api: HfApi, folder: Path) -> None:
     hub.put("model", NAME, contents(folder))
     info = api.model_info(NAME, files_metadata=True)
     assert (info.sha, info.library_name, info.tags) == (hub.repos["model", NAME].head("main").oid, "hfattn", ["a", "b"])
-    assert info.card_data is not None and info.card_data.tags == ["a", "b"]
+    assert info.card_data is not None
+    assert info.card_data.tags == ["a", "b"]
     sizes = {sibling.rfilename: (sibling.size, sibling.lfs is not None) for sibling in info.siblings or []}
     del sizes[".gitattributes"]
     lfs = {"model.safetensors", "corpus.txt"}
@@ -232,7 +233,8 @@ def test_writing_needs_the_token(hub: Hub, api: HfApi, token: str | bool) -> Non
             write()
         assert refusal.value.response.status_code == 401
     assert hub.files("model", NAME) == before
-    assert list(hub.repos) == [("model", NAME)] and not hub.repos["model", NAME].tags
+    assert list(hub.repos) == [("model", NAME)]
+    assert not hub.repos["model", NAME].tags
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ CLEAN = (
     "sys.modules['hfattn'] = None  # as if it were not installed\n"
     "from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, pipeline\n"
     "name = sys.argv[1]\n"
-    "tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # it needs no code; unsaid, it would ask\n"
+    "tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)  # unsaid, it would ask\n"
     "model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)\n"
     "assert 'transformers_modules' in type(model).__module__\n"
     "assert AutoConfig.from_pretrained(name, trust_remote_code=True).cell == model.config.cell\n"
@@ -144,7 +144,9 @@ def clean_process(name: str, folder: Path, again: Path, **extra: str) -> tuple[l
     return json.loads(out.splitlines()[-1]), torch.load(folder / "out.pt")
 
 
-@pytest.mark.parametrize(("cell", "tied"), [("gru", False), ("lstm", True), ("elman", False), ("gru_reset_before", True)])
+@pytest.mark.parametrize(
+    ("cell", "tied"), [("gru", False), ("lstm", True), ("elman", False), ("gru_reset_before", True)]
+)
 def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path, cell: str, tied: bool) -> None:
     """Weights, logits, padding, beams, pipeline: equal. And what that process saves again loads again."""
     assert cell in CELLS
@@ -159,7 +161,9 @@ def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path, cell
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     inputs = tokenizer(["to be", "or"], padding=True, return_tensors="pt")
-    text = tokenizer.decode(model.generate(**tokenizer("to be", return_tensors="pt"), max_new_tokens=8, do_sample=False)[0])
+    text = tokenizer.decode(
+        model.generate(**tokenizer("to be", return_tensors="pt"), max_new_tokens=8, do_sample=False)[0]
+    )
     beams = model.generate(**inputs, max_new_tokens=5, num_beams=3, do_sample=False).tolist()
     for name, again in ((folder, tmp_path / "again"), (tmp_path / "again", tmp_path / "third")):
         printed, saved = clean_process(str(name), tmp_path, again)

@@ -105,7 +105,11 @@ def test_the_card_states_the_results_and_its_snippet_runs(finished: Path) -> Non
     (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
     blocked = "import sys; sys.modules['hfattn'] = None\n"
     done = subprocess.run(
-        [sys.executable, "-c", blocked + snippet], cwd=finished / "run", env=environment(), capture_output=True, text=True
+        [sys.executable, "-c", blocked + snippet],
+        cwd=finished / "run",
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the ")
@@ -151,7 +155,11 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("short text", lambda f: ["--data.source", written(f, b"The end " * 4)], "fewer than one window of 16"),
     ("prompt", lambda f: ["--sample.prompt", "ñ"], "sample.prompt holds 'ñ', which does not occur"),
     ("section", lambda f: ["--dta.window", "8"], "'dta' is not a field of this recipe; did you mean 'data'"),
-    ("field", lambda f: ["--data.windw", "8"], "'data.windw' is not a field of this recipe; did you mean 'data.window'"),
+    (
+        "field",
+        lambda f: ["--data.windw", "8"],
+        "'data.windw' is not a field of this recipe; did you mean 'data.window'",
+    ),
     ("model field", lambda f: ["--model.hiden_size", "8"], "did you mean 'hidden_size'"),
     ("training field", lambda f: ["--training.learning_rat", "1"], "did you mean 'training.learning_rate'"),
     ("type", lambda f: ["--data.window", "many"], "data: 'window' expected int, got str .* write a value of that type"),
@@ -286,5 +294,10 @@ def test_recipes_list_and_copy(tmp_path: Path) -> None:
 def test_doctor() -> None:
     done = run([*HFATTN, "doctor"])
     assert done.returncode == 0, done.stderr
-    for line in (rf"^torch +{re.escape(torch.__version__)}$", r"^accelerator +\S", r"^transformers +5\.", r"^gradio +\S"):
+    for line in (
+        rf"^torch +{re.escape(torch.__version__)}$",
+        r"^accelerator +\S",
+        r"^transformers +5\.",
+        r"^gradio +\S",
+    ):
         assert re.search(line, done.stdout, re.MULTILINE), done.stdout

@@ -1,4 +1,4 @@
-"""The training loop: stateful training against a literal loop, exact resumption, processes, numbers that are not numbers."""
+"""Training: the stateful loop against a literal one, exact resumption, processes, numbers that are not finite."""
 
 import json
 import math
@@ -179,7 +179,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
         outputs = forward(*args, **kwargs)
         return outputs | {"loss": outputs.loss * float("nan")} if calls == 6 else outputs
 
-    model.forward = poisoned  # type: ignore[method-assign]
+    model.forward = poisoned
     with pytest.raises(NonFiniteError, match=r"The loss is nan at step 6; the last good checkpoint is .*checkpoint-4"):
         trainer.train()
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
@@ -193,7 +193,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         ReliableTrainer, model, tmp_path, Windows(IDS, T), save_strategy="steps", save_steps=1, max_steps=3,
         learning_rate=float("inf"),
     )  # fmt: skip
-    with pytest.raises(NonFiniteError, match="not finite at step .; there is no checkpoint yet"):
+    with pytest.raises(NonFiniteError, match=r"not finite at step .; there is no checkpoint yet"):
         trainer.train()
     assert not list(tmp_path.glob("checkpoint-*"))
 
@@ -267,11 +267,23 @@ def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stateful", [False, True])
 def test_two_processes_equal_one_with_twice_the_batch(tmp_path: Path, stateful: bool) -> None:
     """DDP over gloo, with gradient accumulation: the same rows, the same states, the same steps."""
-    config = tiny_config(tmp_path, data={"stateful": stateful, "stride": 3}, training={"max_steps": 20, "gradient_accumulation_steps": 2})
+    config = tiny_config(
+        tmp_path, data={"stateful": stateful, "stride": 3}, training={"max_steps": 20, "gradient_accumulation_steps": 2}
+    )
     one, two = tmp_path / "one", tmp_path / "two"
     done = train(config, "--output_dir", one)
     assert done.returncode == 0, done.stderr
-    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1, "--mixed_precision", "no"]
+    launch = [
+        "accelerate",
+        "launch",
+        "--multi_gpu",
+        "--num_processes",
+        2,
+        "--num_machines",
+        1,
+        "--mixed_precision",
+        "no",
+    ]
     launch += ["--dynamo_backend", "no", "--main_process_port", 0]
     script = ["recipes/char_lm/train.py", "--config", config, "--output_dir", two]
     sizes = ["--training.per_device_train_batch_size", 4, "--training.per_device_eval_batch_size", 2]

@@ -5,6 +5,7 @@ Shapes: B batch, T window. A batch is ``input_ids`` (B, T) and the character aft
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ class _Batches(Dataset[Batch]):
         raise NotImplementedError
 
     @staticmethod
-    def collate(batch: Batch) -> Batch:
+    def collate(batch: Any) -> Any:
         return batch
 
 
@@ -60,8 +61,8 @@ class Windows(_Batches):
     def __init__(self, ids: np.ndarray, window: int, stride: int = 1) -> None:
         if len(ids) < window + 1:
             raise UserError(
-                f"A part of the text has {len(ids)} characters, fewer than one window of {window} and its last target; give "
-                "a longer text, a smaller window or another split."
+                f"A part of the text has {len(ids)} characters, fewer than one window of {window} and its last target; "
+                "give a longer text, a smaller window or another split."
             )
         self.ids, self.window, self.stride = ids, window, stride
 
@@ -106,8 +107,8 @@ class Streams(_Batches):
         self.num_steps = -(-self.length // window) if keep_tail else self.length // window
         if self.length < window:
             raise UserError(
-                f"A part of the text has {len(ids)} characters, too few for {num_streams} streams of at least one window of "
-                f"{window}; give a longer text, a smaller batch or a smaller window."
+                f"A part of the text has {len(ids)} characters, too few for {num_streams} streams of at least one "
+                f"window of {window}; give a longer text, a smaller batch or a smaller window."
             )
 
     def __len__(self) -> int:

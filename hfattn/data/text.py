@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ def _file_pieces(path: Path) -> Iterator[str]:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError:
             raise UserError(
-                f"{path.name} is not UTF-8 (it ends inside a character); convert it first, for example with iconv -t UTF-8."
+                f"{path.name} is not UTF-8 (it ends inside a character); convert it first, for example with iconv."
             ) from None
 
 
@@ -189,8 +190,8 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
     """
     if missing := uncovered_characters(tokenizer, text.counts):
         raise UserError(
-            f"{text.name} holds {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; build "
-            "the tokenizer from this text, or with unknown: true."
+            f"{text.name} holds {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
+            "build the tokenizer from this text, or with unknown: true."
         )
     vocabulary_size = len(tokenizer)
     dtype = np.uint8 if vocabulary_size <= 1 << 8 else np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
@@ -236,4 +237,4 @@ def split_positions(length: int, split: Sequence[float | int | str]) -> list[sli
             raise UserError(f"split {list(split)} is no list of shares that add up to 1; {example}.")
         ends = [int(length * total) for total in np.cumsum(shares[:-1])]
     bounds = [0, *ends, length]
-    return [slice(start, end) for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [slice(start, end) for start, end in pairwise(bounds)]

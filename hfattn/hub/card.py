@@ -13,8 +13,8 @@ from ..resources import resource
 def write_card(folder: Path, template: str, results: Mapping[str, Any]) -> None:
     """Render a template of ``model_cards/`` with the results of a run, as the folder's ``README.md``.
 
-    Every number of the card is a field of ``results``; a field that the template names and the results lack is an error,
-    never a blank.
+    Every number of the card is a field of ``results``; a field that the template names and the results lack is an
+    error, never a blank.
 
     Args:
         folder: the model folder.

@@ -1,6 +1,7 @@
 """Metrics of language models.
 
-A model's negative log-likelihood of the right token, in nats, is the one quantity behind perplexity and bits per character.
+A model's negative log-likelihood of the right token, in nats, is the one quantity behind perplexity and bits per
+character.
 """
 
 import math
@@ -36,8 +37,8 @@ class NextCharacterAccuracy(evaluate.Metric):
 class Perplexity(evaluate.Metric):
     """Perplexity per token: the exponential of the mean negative log-likelihood.
 
-    ``compute(predictions=nats)`` returns ``{"perplexity": ...}``; ``predictions`` holds the negative log-likelihood of each
-    right token in nats.
+    ``compute(predictions=nats)`` returns ``{"perplexity": ...}``; ``predictions`` holds the negative log-likelihood of
+    each right token in nats.
     """
 
     def _info(self) -> evaluate.MetricInfo:
@@ -55,8 +56,8 @@ class Perplexity(evaluate.Metric):
 class BitsPerCharacter(evaluate.Metric):
     """Negative log-likelihood of a text per character, in bits and in nats.
 
-    ``compute(predictions=nats, references=characters)`` returns ``{"bits_per_character": ..., "nats_per_character": ...}``;
-    ``references`` holds the number of characters of each token, so that models with other tokens compare.
+    ``compute(predictions=nats, references=characters)`` returns ``{"bits_per_character": ..., "nats_per_character":
+    ...}``; ``references`` holds the number of characters of each token, so that models with other tokens compare.
     """
 
     def _info(self) -> evaluate.MetricInfo:

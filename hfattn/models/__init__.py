@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Deferred(type):
-    """Metaclass of a stand-in for a model class: any use of the stand-in is a use of the class, imported at that moment."""
+    """Metaclass of a stand-in for a model class: what is done with it is done with the class, imported then."""
 
     def __getattr__(cls, attribute: str) -> Any:
         if attribute.startswith("__"):  # inspection (pickle, typing, doctest) is no use

@@ -27,7 +27,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing to allocate before the first step: an absent state is the zero state."""
 
-    def update(self, state: State, num_steps: int) -> State:  # type: ignore[override]
+    def update(self, state: State, num_steps: int) -> State:
         """Replace the state by the one reached after ``num_steps`` more steps."""
         self.state = state
         self.seq_length += num_steps

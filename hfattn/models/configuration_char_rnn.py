@@ -19,9 +19,9 @@ def _auto_map() -> dict[str, str]:
 
 @strict
 class CharRNNConfig(StrictConfig):
-    """Characters -> embedding -> recurrent layers -> linear layer over the next character (Mikolov et al. 2010; Karpathy 2015).
+    """Characters -> embedding -> recurrent layers -> linear layer over the next character.
 
-    The defaults are one GRU layer of 128 units over embeddings of 16.
+    After Mikolov et al. 2010 and Karpathy 2015. The defaults are one GRU layer of 128 units over embeddings of 16.
 
     Args:
         vocab_size: number of symbols, special ones included (V).
@@ -29,7 +29,7 @@ class CharRNNConfig(StrictConfig):
         hidden_size: width of a recurrent layer (H).
         num_hidden_layers: number of recurrent layers, one above the other.
         cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
-        dropout: probability of dropping an activation between two recurrent layers (Zaremba et al. 2014); never in time.
+        dropout: probability of dropping an activation between two layers, never in time (Zaremba et al. 2014).
         embedding_dropout: the same on the embeddings.
         output_dropout: the same on the last layer's output.
         tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); needs
@@ -72,8 +72,9 @@ class CharRNNConfig(StrictConfig):
             )
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size:
             raise ValueError(
-                f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} and "
-                f"hidden_size is {self.hidden_size}; write embedding_size: {self.hidden_size} or tie_word_embeddings: false."
+                f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} "
+                f"and hidden_size is {self.hidden_size}; write embedding_size: {self.hidden_size} or "
+                "tie_word_embeddings: false."
             )
 
 

@@ -145,8 +145,8 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, GenerationMixin):
 
         Args:
             labels: (B, T) ids, equal to ``input_ids`` as everywhere in transformers (the loss shifts them by one), -100
-                where no loss is wanted. Pass ``shift_labels`` (B, T) beside it when the target of the last step is known
-                too, as it is when a window is cut from a longer text: it is used unshifted.
+                where no loss is wanted. Pass ``shift_labels`` (B, T) beside it when the target of the last step is
+                known too, as it is when a window is cut from a longer text: it is used unshifted.
             logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all.
             input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: as in ``CharRNNModel``.
 

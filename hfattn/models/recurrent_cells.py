@@ -1,15 +1,18 @@
 """Recurrent cells behind one interface: ``rnn(inputs, state) -> (outputs, state)``, batch first, one layer.
 
 Elman (1990): h_t = tanh(x_t W_x + h_{t-1} W_h + b).
-LSTM (Hochreiter & Schmidhuber 1997): i, f, o = sigmoid(x_t W + h_{t-1} W' + b), c~ = tanh(x_t W_xc + h_{t-1} W_hc + b_c),
-c_t = f * c_{t-1} + i * c~, h_t = o * tanh(c_t).
-GRU (Cho et al. 2014): h_t = z * h_{t-1} + (1 - z) * h~, with the candidate h~ in two variants. *Reset after* (cuDNN, torch)
-h~ = tanh(x_t W_xh + b + r * (h_{t-1} W_hh + b')); *reset before* (the paper, eq. 8) h~ = tanh(x_t W_xh + (r * h_{t-1}) W_hh + b).
+LSTM (Hochreiter & Schmidhuber 1997): i, f, o = sigmoid(x_t W + h_{t-1} W' + b), c~ = tanh(x_t W_xc + h_{t-1} W_hc
++ b_c), c_t = f * c_{t-1} + i * c~, h_t = o * tanh(c_t).
+GRU (Cho et al. 2014): h_t = z * h_{t-1} + (1 - z) * h~, with the candidate h~ in two variants. *Reset after* (cuDNN,
+torch): h~ = tanh(x_t W_xh + b + r * (h_{t-1} W_hh + b')). *Reset before* (the paper, eq. 8): h~ = tanh(x_t W_xh
++ (r * h_{t-1}) W_hh + b).
 
 Shapes: B batch, T time steps, D input width, H hidden width.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,8 +26,8 @@ State = tuple[torch.Tensor, ...]
 class GRUResetBefore(nn.Module):
     """GRU whose reset gate acts on h_{t-1} before the recurrent product (Cho et al. 2014, eq. 8).
 
-    A drop-in for a one-layer ``torch.nn.GRU(batch_first=True)``: same parameter names, same gate order (r, z, candidate),
-    same inputs (padded or packed) and outputs. There is one bias, because a second one would only be added to it.
+    A drop-in for a one-layer ``torch.nn.GRU(batch_first=True)``: same parameter names, same gate order (r, z,
+    candidate), same inputs (padded or packed) and outputs. There is one bias: a second would only be added to it.
     """
 
     def __init__(self, input_size: int, hidden_size: int, batch_first: bool = True) -> None:
@@ -43,32 +46,34 @@ class GRUResetBefore(nn.Module):
         self, inputs: torch.Tensor | PackedSequence, h_0: torch.Tensor | None = None
     ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor]:
         """Inputs (B, T, D) or packed, h_0 (1, B, H) or None; returns outputs (B, T, H) or packed, and h_T (1, B, H)."""
-        packed = isinstance(inputs, PackedSequence)
-        data = inputs.data if packed else inputs
-        # The input half of all the gates is one product outside the loop; only h_{t-1} waits for its turn.
-        projected = nn.functional.linear(data, self.weight_ih_l0, self.bias_ih_l0)
-        steps = projected.split(inputs.batch_sizes.tolist()) if packed else projected.unbind(1)
-        batch_size = int(inputs.batch_sizes[0]) if packed else data.shape[0]
-        h = data.new_zeros(batch_size, self.hidden_size) if h_0 is None else h_0[0]
-        if packed and h_0 is not None and inputs.sorted_indices is not None:
-            h = h[inputs.sorted_indices]
+        if not isinstance(inputs, PackedSequence):
+            outputs, h = self._run(self._project(inputs).unbind(1), h_0)
+            return torch.stack(outputs, dim=1), h[None]
+        if h_0 is not None and inputs.sorted_indices is not None:
+            h_0 = h_0[:, inputs.sorted_indices]
+        outputs, h = self._run(self._project(inputs.data).split(inputs.batch_sizes.tolist()), h_0)
+        if inputs.unsorted_indices is not None:
+            h = h[inputs.unsorted_indices]
+        return inputs._replace(data=torch.cat(outputs)), h[None]
 
+    def _project(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The input half of all the gates, one product outside the loop: only h_{t-1} has to wait for its turn."""
+        return nn.functional.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+
+    def _run(self, steps: Sequence[torch.Tensor], h_0: torch.Tensor | None) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Outputs of each step and the last h (B, H), from projected inputs (rows still running, 3 H) for each step."""
+        h = steps[0].new_zeros(len(steps[0]), self.hidden_size) if h_0 is None else h_0[0]
         gates_weight, candidate_weight = self.weight_hh_l0.split([2 * self.hidden_size, self.hidden_size])
         outputs = []
         for step in steps:
-            running = h[: len(step)]  # packed rows are sorted by length: the rows that have ended are the last ones
+            running = h[: len(step)]
             gates, candidate = step.split([2 * self.hidden_size, self.hidden_size], dim=-1)
             r, z = torch.sigmoid(gates + nn.functional.linear(running, gates_weight)).chunk(2, dim=-1)
             candidate = torch.tanh(candidate + nn.functional.linear(r * running, candidate_weight))
             running = z * running + (1 - z) * candidate
             outputs.append(running)
-            h = torch.cat([running, h[len(step) :]]) if packed else running
-
-        if not packed:
-            return torch.stack(outputs, dim=1), h[None]
-        if inputs.unsorted_indices is not None:
-            h = h[inputs.unsorted_indices]
-        return inputs._replace(data=torch.cat(outputs)), h[None]
+            h = torch.cat([running, h[len(step) :]]) if len(step) < len(h) else running
+        return outputs, h
 
 
 CELLS: dict[str, type[nn.Module]] = {
@@ -125,16 +130,16 @@ class RecurrentLayer(GradientCheckpointingLayer):
             return self._run(inputs, state)
         if inputs.shape[1] == 1:
             # The step of generate(): selecting by the mask asks the device nothing, so the host never waits for it.
-            outputs, new = self._run(inputs, state)
+            _, new = self._run(inputs, state)
             old = tuple(torch.zeros_like(tensor) for tensor in new) if state is None else state
             new = tuple(torch.where(mask, after, before) for after, before in zip(new, old, strict=True))
             return new[0][:, None], new
         return self._run_masked(inputs, state, mask)
 
-    def _run(self, inputs: torch.Tensor | PackedSequence, state: State | None) -> tuple[torch.Tensor, State]:
-        if state is None:
-            hx = None
-        else:
+    def _run(self, inputs: torch.Tensor | PackedSequence, state: State | None) -> tuple[Any, State]:
+        """Between states as tuples of (B, H) and as torch's modules have them: (1, B, H), a tuple for the LSTM only."""
+        hx: Any = None
+        if state is not None:
             hx = tuple(tensor[None].contiguous() for tensor in state)
             hx = hx if isinstance(self.rnn, nn.LSTM) else hx[0]
         outputs, new = self.rnn(inputs, hx)

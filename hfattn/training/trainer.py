@@ -18,8 +18,8 @@ from ..models.cache_recurrent import RecurrentCache
 def last_complete_checkpoint(directory: str | Path) -> Path | None:
     """The latest checkpoint in a folder that was written to its end, or None.
 
-    ``trainer_state.json`` is the last file of a checkpoint: without it, or with half of it, the process was killed while
-    it saved, and the checkpoint before is the one to continue from.
+    ``trainer_state.json`` is the last file of a checkpoint: without it, or with half of it, the process was killed
+    while it saved, and the checkpoint before is the one to continue from.
     """
     numbered = []
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
@@ -91,7 +91,8 @@ class ReliableTrainer(Trainer):
         checkpoint = last_complete_checkpoint(self.args.output_dir)
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         return NonFiniteError(
-            f"{what} at step {self.state.global_step + 1}; {kept}: lower training.learning_rate or training.max_grad_norm."
+            f"{what} at step {self.state.global_step + 1}; {kept}: "
+            "lower training.learning_rate or training.max_grad_norm."
         )
 
 

@@ -134,6 +134,8 @@ def main() -> None:
     encoded = encode_text(text, tokenizer)
     train, validation, *test = (encoded.ids[part] for part in split_positions(len(encoded), data.split))
     evaluation_rows = arguments.eval_batch_size * arguments.world_size
+    train_set: Windows | Streams
+    evaluation_sets: list[Windows | Streams]
     if data.stateful:
         train_set = Streams(train, data.window, arguments.train_batch_size * arguments.world_size)
         evaluation_sets = [Streams(ids, data.window, evaluation_rows, keep_tail=True) for ids in (validation, *test)]

@@ -94,7 +94,7 @@ def continuation(
 
 
 def refusal(sentence: str) -> gr.Error:
-    return gr.Error(sentence, title="Not yet", print_exception=False)
+    return gr.Error(sentence, print_exception=False)
 
 
 def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Blocks:
@@ -153,7 +153,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
             text,
             api_name="write",
             concurrency_limit=8,
-            show_progress="minimal",
+            show_progress="hidden",  # it would lay an "Error" over the text that is there
         )
         stop.click(None, cancels=[writing])
     return page.queue(max_size=32)
@@ -171,7 +171,7 @@ def main() -> None:
         fail(f"HFATTN_MODEL={name} does not load as a language model ({reason}).")
     # The system's own fonts: the default theme would fetch its fonts from elsewhere.
     theme = gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    build(model, tokenizer).launch(theme=theme, css=CSS)
+    build(model, tokenizer).launch(theme=theme, css=CSS, run_history=False)
 
 
 def fail(sentence: str) -> NoReturn:
