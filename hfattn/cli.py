@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import platform
+import re
 import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -118,38 +119,29 @@ def validate_recipe(
 
 @app.command()
 def doctor() -> None:
-    """Show versions, the accelerator, and what is missing and how to get it."""
+    """Show versions, the accelerator and what is missing."""
     print(f"{'python':20}{platform.python_version()}")
     print(f"{'hfattn':20}{version('hfattn')}")
-    missing: dict[str, list[str]] = {}
-    seen = set()
+    print(f"{'accelerator':20}{_accelerator()}")
+    wanting: dict[str, list[str]] = {}
     for line in requires("hfattn") or []:
         requirement = Requirement(line)
-        extra = next((e for e in ("recipes", "hub", "spaces", "dev") if _needed_by(requirement, e)), None)
-        if _needed_by(requirement, ""):
-            extra = None
-        if requirement.name in seen or requirement.name == "hfattn":
+        extra = re.search(r"extra == ['\"](\w+)", line)
+        package = f"hfattn[{extra[1]}]" if extra else "hfattn"
+        if package == "hfattn[dev]":
             continue
-        seen.add(requirement.name)
         try:
             found = version(requirement.name)
-            too_old = not requirement.specifier.contains(found, prereleases=True)
-            note = f"  (needs {requirement.specifier})" if too_old else ""
+            good = requirement.specifier.contains(found, prereleases=True)
         except PackageNotFoundError:
-            found, note, too_old = "missing", f"  (extra: {extra})" if extra else "", True
-        if too_old:
-            missing.setdefault(extra or "", []).append(requirement.name)
-        print(f"{requirement.name:20}{found}{note}")
-    print(f"{'accelerator':20}{_accelerator()}")
-    for extra, names in missing.items():
-        package = f"'hfattn[{extra}]'" if extra else "hfattn"
-        print(f"To get {', '.join(names)}: pip install --upgrade {package}")
-    if not missing:
+            found, good = "missing", False
+        if not good:
+            wanting.setdefault(package, []).append(f"{requirement.name}{requirement.specifier}")
+        print(f"{requirement.name:20}{found:20}{package}")
+    for package, names in wanting.items():
+        print(f"To get {', '.join(names)}: pip install --upgrade '{package}'")
+    if not wanting:
         print("Nothing is missing.")
-
-
-def _needed_by(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _accelerator() -> str:

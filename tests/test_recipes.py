@@ -301,3 +301,18 @@ def test_doctor() -> None:
         r"^gradio +\S",
     ):
         assert re.search(line, done.stdout, re.MULTILINE), done.stdout
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
+    """Seen through the metadata of an installation that needs more than there is."""
+    metadata = tmp_path / "hfattn-9.9.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    needs = ["torch>=2.11", "transformers>=99", "no-such-package>=2; extra == 'hub'", "no-such-tool; extra == 'dev'"]
+    metadata.write_text("Name: hfattn\nVersion: 9.9\n" + "".join(f"Requires-Dist: {need}\n" for need in needs))
+    done = run([*HFATTN, "doctor"], PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^no-such-package +missing +hfattn\[hub\]$", done.stdout, re.MULTILINE)
+    assert "To get transformers>=99: pip install --upgrade 'hfattn'" in done.stdout
+    assert "To get no-such-package>=2: pip install --upgrade 'hfattn[hub]'" in done.stdout
+    assert "no-such-tool" not in done.stdout
+    assert "Nothing is missing" not in done.stdout

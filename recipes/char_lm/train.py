@@ -1,7 +1,7 @@
 """Train a character-level recurrent language model on a text, and leave behind a folder that can be published.
 
 accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml
-accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --data.source my.txt --output_dir runs/mine
+accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --data.source my.txt
 accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --resume
 """
 
