@@ -1,5 +1,8 @@
 """The char-RNN as a model of transformers: configuration, forward pass, precision, adapters, saving."""
 
+import copy
+import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,29 @@ def test_a_field_is_checked_when_it_is_assigned() -> None:
     config = CharRNNConfig()
     with pytest.raises(StrictDataclassError, match="expected int"):
         config.hidden_size = "big"  # type: ignore[assignment]
+
+
+def test_a_saved_configuration_may_hold_names_of_a_later_transformers_but_no_misspelling(tmp_path: Path) -> None:
+    CharRNNConfig(hidden_size=24).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps({**saved, "sparsity_of_the_future": {"a": 1}}))
+    assert CharRNNConfig.from_pretrained(tmp_path).hidden_size == 24
+    path.write_text(json.dumps({**saved, "hiden_size": 12}))
+    with pytest.raises(ValueError, match="did you mean 'hidden_size'"):
+        CharRNNConfig.from_pretrained(tmp_path)
+
+
+def test_a_configuration_survives_copies_and_files(tmp_path: Path) -> None:
+    config = CharRNNConfig(cell="lstm", num_hidden_layers=2, dropout=0.25, eos_token_id=[3, 4])
+    config.save_pretrained(tmp_path)
+    for copied in (
+        copy.deepcopy(config),
+        pickle.loads(pickle.dumps(config)),
+        CharRNNConfig.from_dict(config.to_dict()),
+        CharRNNConfig.from_pretrained(tmp_path),
+    ):
+        assert copied.to_dict() | {"transformers_version": None} == config.to_dict() | {"transformers_version": None}
 
 
 # Forward pass

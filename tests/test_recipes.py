@@ -295,7 +295,7 @@ def test_doctor() -> None:
     done = run([*HFATTN, "doctor"])
     assert done.returncode == 0, done.stderr
     for line in (
-        rf"^torch +{re.escape(torch.__version__)}$",
+        rf"^torch +{re.escape(torch.__version__)} +hfattn$",
         r"^accelerator +\S",
         r"^transformers +5\.",
         r"^gradio +\S",

@@ -40,14 +40,19 @@ def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
 
 
 class StrictConfig(PreTrainedConfig):
-    """A configuration that refuses a field that it does not have, where transformers would store it and go on."""
+    """A configuration that refuses a field that it does not have, where transformers would store it and go on.
+
+    In a configuration that a release of transformers has saved, only a misspelling is refused: a later one may write
+    names of its own that this one cannot know.
+    """
 
     def __post_init__(self, **kwargs: Any) -> None:
-        declared = {field.name for field in fields(self)}
-        inherited = {field.name for field in fields(PreTrainedConfig)}
+        own = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
+        saved = self.transformers_version is not None
         for name in kwargs:
-            if name not in TRANSFORMERS_KEYS:
-                raise ValueError(unknown_name_message(name, declared - inherited, type(self).__name__))
+            misspelt = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
+            if name not in TRANSFORMERS_KEYS and (misspelt or not saved):
+                raise ValueError(unknown_name_message(name, own, type(self).__name__))
         super().__post_init__(**kwargs)
 
     def _check_positive(self, *names: str) -> None:
