@@ -20,8 +20,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED)  ## Make .venv and install hfattn with all its extras, pinned
 
 quickstart: $(INSTALLED)  ## Train a character model on the Python reference (about 3 minutes), then let it write
-	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
-	  recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml
+	@test ! -e runs/char_lm-quickstart/results.json || echo "runs/char_lm-quickstart is trained; remove it to train again."
+	test -e runs/char_lm-quickstart/results.json || $(BIN)/accelerate launch --num_processes 1 --num_machines 1 \
+	  --mixed_precision no --dynamo_backend no recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --resume
 	$(BIN)/hfattn generate runs/char_lm-quickstart --prompt "The class " --temperature 0.5
 
 test: $(INSTALLED)  ## Lint, type-check and run the tests

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import platform
 import re
 import shutil
@@ -41,7 +42,7 @@ def generate(
     ] = 1.0,
     num_beams: Annotated[int, typer.Option(min=1, help="Beam search of this width (with temperature 0).")] = 1,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of the continuation.")] = 300,
-    seed: Annotated[int, typer.Option(help="Of the draw: the same seed, the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the draw: the same seed, the same text.")] = 0,
     stream: Annotated[bool, typer.Option(help="Write each token as soon as it is generated.")] = False,
 ) -> None:
     """Continue a prompt with a trained language model."""
@@ -50,7 +51,6 @@ def generate(
             raise UserError("The prompt is empty; give at least one character to begin with.")
         if stream and num_beams > 1:
             raise UserError("Beam search knows its text only at the end; leave out --stream or --num-beams.")
-        _require("torch", "transformers")
         import torch
         from transformers import set_seed
 
@@ -95,7 +95,7 @@ def copy_recipe(
         source = next((folder for folder in _recipe_folders() if folder.name == recipe), None)
         if source is None:
             raise UserError(f"There is no recipe {recipe!r}; hfattn recipes list shows those that exist.")
-        if target.exists():
+        if os.path.lexists(target):
             raise UserError(f"{target} exists already; choose a new folder.")
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         print(f"Copied to {target}. Run it with: accelerate launch {target / 'train.py'} --config {target}/CONFIG.yaml")
@@ -157,7 +157,7 @@ def _accelerator() -> str:
 
 
 def _require(*modules: str) -> None:
-    """Raise a UserError that names the first missing module's extra."""
+    """Raise a UserError that names the first missing module of the extra ``recipes``."""
     for name in modules:
         if importlib.util.find_spec(name) is None:
             raise UserError(f"This command needs {name}, which is not installed; run: pip install 'hfattn[recipes]'")

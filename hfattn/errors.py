@@ -20,7 +20,7 @@ class NonFiniteError(UserError):
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """End the process with the sentence and the exit code of a ``UserError``, instead of a traceback."""
+    """End the process with one sentence and an exit code on bad input or a file out of reach, without a traceback."""
     try:
         yield
     except UserError as error:
@@ -28,6 +28,11 @@ def one_sentence() -> Iterator[None]:
         if error.exit_code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}; check the path and its permissions.", file=sys.stderr)
+        sys.exit(UserError.exit_code)
 
 
 __all__ = ["NonFiniteError", "UserError", "one_sentence"]

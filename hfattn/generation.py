@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
@@ -61,14 +63,17 @@ def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     Raises:
         UserError: there is no such folder or repository, or it holds no causal language model with a tokenizer.
     """
-    if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith((".", "~", "/"))):
+    path = Path(name)
+    # "runs/mine" looks like an id; where there is a folder "runs", or the name is that of runs, it is a path.
+    local = name.count("/") != 1 or name.startswith((".", "~", "/", "runs/")) or path.parent.is_dir()
+    if not path.is_dir() and local:
         raise UserError(
             f"There is no model folder {name}; train one with a recipe, or give the id of a model on the Hub."
         )
     try:
         model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
             f"{name} does not load as a language model ({reason}); check the folder or the Hub id."

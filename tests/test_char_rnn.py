@@ -47,6 +47,8 @@ def test_defaults_are_the_documents() -> None:
         ({"hidden_size": 0}, "hidden_size is 0; write a whole number of at least 1"),
         ({"dropout": 1.0, "num_hidden_layers": 2}, "dropout is 1.0; write a probability from 0 to below 1"),
         ({"dropout": 0.1}, "write num_hidden_layers: 2 or more"),
+        ({"initializer_range": float("nan")}, "write a number above 0"),
+        ({"pad_token_id": 65}, "write an id from 0 to 64, or null"),
         ({"tie_word_embeddings": True}, "write embedding_size: 128 or tie_word_embeddings: false"),
     ],
 )
@@ -127,6 +129,12 @@ def test_attention_mask_hides_padding_on_the_left(cell: str) -> None:
     replaced = text.clone()
     replaced[0, :5] = 0
     assert torch.equal(model(replaced, attention_mask=mask).logits[:, 5:], padded.logits[:, 5:])
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (2, 4), (2, 1, 1, 5)])
+def test_an_attention_mask_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="pass a number for each step of each text, \\(2, 5\\)"):
+        make()(ids(2, 5), attention_mask=torch.ones(shape))
 
 
 def test_the_loss_is_the_mean_of_literal_cross_entropies() -> None:

@@ -235,6 +235,8 @@ def test_bad_texts(tmp_path: Path) -> None:
         open_text(str(tmp_path))
     with pytest.raises(UserError, match="There is no file"):
         open_text(str(tmp_path / "none.txt"))
+    with pytest.raises(UserError, match="stride of 11 skips characters"):
+        Windows(IDS, 10, 11)
     for short in (Windows, lambda ids, window: Streams(ids, window, 1)):
         with pytest.raises(UserError, match="10 characters"):
             short(IDS[:10], 10)

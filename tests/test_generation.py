@@ -155,6 +155,18 @@ def test_generation_continues_from_a_returned_cache(cell: str) -> None:
     assert torch.equal(continued, model.generate(text, max_new_tokens=6, use_cache=False, **options))
 
 
+@pytest.mark.parametrize("options", [{"num_beams": 3}, {"do_sample": True, "num_return_sequences": 3}])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_returned_cache_serves_several_continuations_of_each_text(cell: str, options: dict[str, object]) -> None:
+    model, ids = make(cell), prompts()
+    options = {"max_new_tokens": 10, "top_k": 0, "pad_token_id": V, **options}
+    cache = model(ids[:, :-1], use_cache=True).past_key_values
+    set_seed(2)
+    expected = model.generate(ids, use_cache=False, **options)
+    set_seed(2)
+    assert torch.equal(model.generate(ids, past_key_values=cache, **options), expected)
+
+
 @pytest.mark.parametrize("num_beams", [1, 3])
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_left_padded_batch_equals_its_rows_alone(cell: str, num_beams: int) -> None:

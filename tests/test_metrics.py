@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from hfattn.metrics import BitsPerCharacter, NextCharacterAccuracy, Perplexity, language_model_metrics
-from hfattn.metrics.language_model import token_statistics
+from hfattn.metrics import (
+    BitsPerCharacter,
+    LanguageModelScores,
+    NextCharacterAccuracy,
+    Perplexity,
+    token_statistics,
+)
 
 
 def test_accuracy_in_batches_equals_the_literal_share() -> None:
@@ -21,6 +26,7 @@ def test_accuracy_in_batches_equals_the_literal_share() -> None:
 
 def test_perplexity_of_a_uniform_guess_is_the_number_of_symbols() -> None:
     assert Perplexity().compute(predictions=[math.log(7)] * 5)["perplexity"] == pytest.approx(7)
+    assert Perplexity().compute(predictions=[1000.0])["perplexity"] == math.inf
 
 
 def test_bits_are_shared_out_among_the_characters_of_a_token() -> None:
@@ -39,10 +45,12 @@ def test_an_evaluation_counts_each_target_once_and_no_padding() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(3, 5, 7, dtype=torch.float64), torch.randint(0, 7, (3, 5))
     labels[0, :2] = -100
-    predicted, nats = token_statistics(logits, labels)
-    result = language_model_metrics(
-        SimpleNamespace(predictions=(predicted.numpy(), nats.numpy()), label_ids=labels.numpy())
-    )
+    scores = LanguageModelScores()
+    for _ in range(2):  # a second evaluation begins again from nothing
+        for rows, last in ((slice(0, 1), False), (slice(1, 3), True)):
+            predicted, nats = token_statistics(logits[rows], labels[rows])
+            result = scores(SimpleNamespace(predictions=(predicted, nats), label_ids=labels[rows]), compute_result=last)
+            assert bool(result) == last
     each = [
         (logits[b, t].log_softmax(-1)[labels[b, t]].item(), int(logits[b, t].argmax()) == int(labels[b, t]))
         for b in range(3)

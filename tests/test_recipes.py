@@ -2,10 +2,12 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -169,10 +171,50 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("number", lambda f: ["--training.learning_rate", "fast"], "training.learning_rate is 'fast'; write a number"),
     ("optimizer", lambda f: ["--optimizer", "sgdd"], "optimizer is 'sgdd'; write one of adamw"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "no list of shares that add up to 1"),
-    ("output", lambda f: ["--training.output_dir", "x"], "choose it with --output_dir"),
+    ("output", lambda f: ["--training.output_dir", "x"], "choose the folder of the run with --output_dir"),
+    ("seed", lambda f: ["--training.seed", "-1"], "training.seed is -1; write a number from 0 to"),
+    ("beta", lambda f: ["--training.adam_beta1", "1.5"], "adam_beta1 is 1.5; write a number from 0 to"),
+    ("tracker", lambda f: ["--training.report_to", "[wandb]"], "which is not installed; run: pip install wandb"),
+    ("patience", lambda f: ["--early_stopping_patience", "2", "--training.load_best_model_at_end", "false"], "or null"),
+    ("temperature", lambda f: ["--sample.temperatures", "[1e-50]"], "write numbers from 0.01 to 100"),
+    ("stride", lambda f: ["--data.stride", "17"], "stride 17 skips characters; write at most the window, 16"),
+    ("no source", lambda f: ["--data.source", ""], "source is empty; write 'embedded'"),
+    ("section of a value", lambda f: ["--data.window.x", "1"], "write --data.window VALUE"),
+    ("out of reach", lambda f: ["--output_dir", "/proc/nowhere/run"], "check the path and its permissions"),
     ("override", lambda f: ["--data.window"], "override fields as --section.field value"),
     ("unknown character", lambda f: ["--tokenizer.min_count", "2"], "add unknown: true"),
 ]
+
+
+def test_overrides_mean_what_they_say(tmp_path: Path) -> None:
+    from hfattn.training import load_config
+
+    recipe = import_recipe()
+
+    def loaded(*words: str) -> Any:
+        return load_config(recipe.Config, tiny_config(tmp_path), list(words))
+
+    for text in ("The ", "ROMEO: ", "No", "42", "# title", "a\nb", "--a=b", "null"):
+        assert loaded("--sample.prompt", text).sample.prompt == text
+        assert loaded(f"--sample.prompt={text}").sample.prompt == text
+    assert loaded("--data.revision", "0123456").data.revision == "0123456"
+    assert loaded("--training.learning_rate", "1e-3").training["learning_rate"] == 1e-3
+    assert loaded("--training.save_strategy", "no").training["save_strategy"] == "no"
+    assert loaded("--data.split", "[10, rest]").data.split == [10, "rest"]
+    assert loaded("--data.stateful", "true").data.stateful is True
+    assert loaded("--early_stopping_patience", "null").early_stopping_patience is None
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("model:\n")
+    assert load_config(recipe.Config, empty, ["--model.cell", "lstm"]).model == {"cell": "lstm"}
+
+
+def import_recipe() -> Any:
+    sys.path.insert(0, str(RECIPE))
+    try:
+        import train as recipe
+    finally:
+        sys.path.remove(str(RECIPE))
+    return recipe
 
 
 @pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
@@ -180,13 +222,9 @@ def test_bad_input_to_training(
     tmp_path: Path, words: Callable[[Path], list[object]], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, as the command runs it: starting Python for each case would take minutes."""
-    sys.path.insert(0, str(RECIPE))
-    try:
-        import train as recipe
-    finally:
-        sys.path.remove(str(RECIPE))
     from hfattn.errors import one_sentence
 
+    recipe = import_recipe()
     arguments = ["--config", tiny_config(tmp_path), "--output_dir", tmp_path / "run", *words(tmp_path)]
     before = sys.argv
     sys.argv = ["train.py", *map(str, arguments)]
@@ -212,6 +250,10 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, finished: P
     refused = train(config, "--output_dir", folder)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "is not empty; continue its run with --resume, or choose another with --output_dir" in refused.stderr
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+    refused = train(config, "--output_dir", folder, "--resume")
+    assert refused.returncode == 2
+    assert "holds no run to resume" in refused.stderr
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
     before = {path: path.stat().st_mtime_ns for path in (finished / "run").rglob("*")}
     refused = train(config, "--output_dir", finished / "run", "--resume")
@@ -253,7 +295,15 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
     CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer))).save_pretrained(tmp_path / "no-tokenizer")
     (tmp_path / "empty").mkdir()
     folder = finished / "run"
+    shutil.copytree(folder, tmp_path / "cut", ignore=shutil.ignore_patterns("checkpoints"))
+    (tmp_path / "cut" / "model.safetensors").write_bytes(b"half")
+    shutil.copytree(folder, tmp_path / "odd", ignore=shutil.ignore_patterns("checkpoints"))
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "hidden_size": 7}))
     for words, message in (
+        (["runs/no-such-run", "--prompt", "a"], "There is no model folder runs/no-such-run"),
+        ([tmp_path / "cut", "--prompt", "a"], "does not load as a language model"),
+        ([tmp_path / "odd", "--prompt", "a"], "does not load as a language model"),
         ([tmp_path / "nothing", "--prompt", "a"], "There is no model folder"),
         ([tmp_path / "empty", "--prompt", "a"], "does not load as a language model"),
         ([tmp_path / "no-tokenizer", "--prompt", "a"], "does not load as a language model"),

@@ -80,3 +80,5 @@ def test_bad_input() -> None:
         build_character_tokenizer([])
     with pytest.raises(UserError, match="add unknown: true"):
         build_character_tokenizer(["abc"], min_count=2)
+    with pytest.raises(UserError, match="vocabulary is empty; lower min_count"):
+        build_character_tokenizer(["abc"], min_count=2, unknown=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import environment, run, tiny_config, train, train_until
+from commands import run, tiny_config, train, train_until
 from safetensors.torch import load_file
 from transformers import TrainingArguments
 
@@ -193,7 +193,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
         ReliableTrainer, model, tmp_path, Windows(IDS, T), save_strategy="steps", save_steps=1, max_steps=3,
         learning_rate=float("inf"),
     )  # fmt: skip
-    with pytest.raises(NonFiniteError, match=r"not finite at step .; there is no checkpoint yet"):
+    with pytest.raises(NonFiniteError, match=r"not finite at step 1; there is no checkpoint yet"):
         trainer.train()
     assert not list(tmp_path.glob("checkpoint-*"))
 
@@ -257,8 +257,40 @@ def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path) -> None:
     train_until(config, tmp_path / "run/checkpoints/checkpoint-10", "--output_dir", tmp_path / "run")
     done = train(config, "--output_dir", tmp_path / "run", "--resume", "--model.hidden_size", 32)
     assert done.returncode == 2
-    assert "was started with other settings" in done.stderr
-    shutil.rmtree(tmp_path / "run")
+    assert "was started with another 'model'" in done.stderr
+    (tmp_path / "text.txt").write_text(
+        "Quite another text! 0123456789. The quick brown fox jumps over a lazy dog.\n" * 40
+    )
+    done = train(config, "--output_dir", tmp_path / "run", "--resume")
+    assert done.returncode == 2
+    assert "was started with another 'run'" in done.stderr
+
+
+@pytest.mark.parametrize("stopped", ["at the last step", "early"])
+def test_a_run_that_was_killed_after_its_last_step_takes_no_other(tmp_path: Path, stopped: str) -> None:
+    config = tiny_config(
+        tmp_path,
+        training={"max_steps": 30 if stopped == "at the last step" else 500, "lr_scheduler_type": "constant"},
+        early_stopping_patience=1,
+        **({"model": {"embedding_dropout": 0.0}} if stopped == "early" else {}),
+    )
+    words = ["--training.learning_rate", 1.0, "--training.max_grad_norm", 0] if stopped == "early" else []
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = train(config, "--output_dir", whole, *words)
+    assert done.returncode == 0, done.stderr
+    before = json.loads((whole / "results.json").read_text())
+    assert "early stopping is disabled" not in done.stderr
+    shutil.copytree(whole / "checkpoints", killed / "checkpoints")  # as it stands when evaluation begins
+    for state in (killed / "checkpoints").glob("*/trainer_state.json"):
+        state.write_text(state.read_text().replace(str(whole), str(killed)))
+    done = train(config, "--output_dir", killed, *words, "--resume")
+    assert done.returncode == 0, done.stderr
+    after = json.loads((killed / "results.json").read_text())
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert after["metrics"]["test"]["accuracy"] == before["metrics"]["test"]["accuracy"]
+    assert after["training"]["steps"] == before["training"]["steps"]
+    assert stopped == "at the last step" or before["training"]["steps"] < 500
+    assert after["training"]["wall_time_seconds"] == pytest.approx(before["training"]["wall_time_seconds"], rel=0.5)
 
 
 # Processes
@@ -298,4 +330,3 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path: Path, stateful: 
         first, second = (result["metrics"][split] for result in results)
         assert first["characters"] == second["characters"]
         assert first["nats_per_character"] == pytest.approx(second["nats_per_character"], abs=1e-4)
-    assert environment()["ACCELERATE_USE_CPU"] == "true"

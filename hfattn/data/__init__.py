@@ -1,7 +1,7 @@
 """From a text to batches, in constant memory."""
 
 from .batches import PermutationSampler, Streams, Windows
-from .text import EncodedText, Text, encode_text, open_text, split_positions
+from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 
 __all__ = [
     "EncodedText",
@@ -9,6 +9,7 @@ __all__ = [
     "Streams",
     "Text",
     "Windows",
+    "check_split",
     "encode_text",
     "open_text",
     "split_positions",

@@ -55,10 +55,12 @@ class Windows(_Batches):
         stride: distance between the starts of two windows.
 
     Raises:
-        UserError: the text is shorter than one window and its last target.
+        UserError: the text is shorter than one window and its last target, or the stride longer than the window.
     """
 
     def __init__(self, ids: np.ndarray, window: int, stride: int = 1) -> None:
+        if stride > window:
+            raise UserError(f"A stride of {stride} skips characters; write at most the window, {window}.")
         if len(ids) < window + 1:
             raise UserError(
                 f"A part of the text has {len(ids)} characters, fewer than one window of {window} and its last target; "
@@ -68,7 +70,7 @@ class Windows(_Batches):
 
     def __len__(self) -> int:
         last_start = len(self.ids) - self.window - 1
-        return 1 + (-(-last_start // self.stride) if self.stride >= self.window else last_start // self.stride)
+        return 1 + (-(-last_start // self.stride) if self.stride == self.window else last_start // self.stride)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         wanted = np.asarray(indices, dtype=np.int64) * self.stride

@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import math
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,7 @@ def open_text(
     """
     if source == EMBEDDED:
         return Text("python-language-reference", _embedded_pieces)
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if path.is_file():
         return Text(path.name, lambda: _file_pieces(path))
     if path.is_dir():
@@ -129,6 +130,10 @@ def _hub_pieces(
 
     def pieces() -> Iterator[str]:
         for i, row in enumerate(rows):
+            if not isinstance(row[column], str):
+                raise UserError(
+                    f"Row {i} of {source} holds {row[column]!r} in {column!r}, not text; set another column."
+                )
             yield "\n" * bool(i) + row[column]
 
     return pieces
@@ -156,11 +161,13 @@ class EncodedText:
     def bigram_entropy(self) -> float:
         """H(x_t | x_{t-1}) in nats per character: the loss of knowing the frequencies after each single character."""
         symbols = self._symbols
-        pairs = sum(
-            np.bincount(block[:-1].astype(np.int64) * symbols + block[1:], minlength=symbols**2)
-            for block in self._blocks(1)
-        )
-        return _entropy(pairs) - _entropy(np.asarray(pairs).reshape(symbols, symbols).sum(1))
+        pairs: Counter[int] = Counter()  # those that occur: a table of all would be the square of the vocabulary
+        for block in self._blocks(1):
+            codes, counts = np.unique(block[:-1].astype(np.int64) * symbols + block[1:], return_counts=True)
+            pairs.update(dict(zip(codes.tolist(), counts.tolist(), strict=True)))
+        counts = np.fromiter(pairs.values(), np.int64)
+        firsts = np.bincount(np.fromiter(pairs, np.int64) // symbols, weights=counts)
+        return _entropy(counts) - _entropy(firsts)
 
     @cached_property
     def _symbols(self) -> int:
@@ -208,6 +215,24 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
         return EncodedText(np.memmap(file, dtype=dtype, mode="r"))
 
 
+def check_split(split: Sequence[float | int | str]) -> None:
+    """Check what can be checked of a split without knowing the text.
+
+    Raises:
+        UserError: it is neither shares that add up to 1, nor numbers of characters with a last part ``"rest"``.
+    """
+    example = "write shares such as [0.9, 0.05, 0.05], or characters such as [1000000, 60000, rest]"
+    if len(split) not in (2, 3):
+        raise UserError(f"split has {len(split)} parts, not two or three; {example}.")
+    if split[-1] == "rest":
+        if not all(isinstance(size, int) and size > 0 for size in split[:-1]):
+            raise UserError(f"split {list(split)} mixes characters and something else; {example}.")
+    elif not all(isinstance(share, float) and 0 < share < 1 for share in split) or not math.isclose(
+        math.fsum(map(float, split)), 1
+    ):
+        raise UserError(f"split {list(split)} is no list of shares that add up to 1; {example}.")
+
+
 def split_positions(length: int, split: Sequence[float | int | str]) -> list[slice]:
     """Cut a text of ``length`` characters by position into train, validation and, if three parts are given, test.
 
@@ -219,22 +244,14 @@ def split_positions(length: int, split: Sequence[float | int | str]) -> list[sli
     Raises:
         UserError: the parts are neither, or they do not fit the text.
     """
-    example = "write shares such as [0.9, 0.05, 0.05], or characters such as [1000000, 60000, rest]"
-    if len(split) not in (2, 3):
-        raise UserError(f"split has {len(split)} parts, not two or three; {example}.")
+    check_split(split)
+    ends = np.cumsum([float(part) for part in split[:-1]])
     if split[-1] == "rest":
-        sizes = [size for size in split[:-1] if isinstance(size, int) and size > 0]
-        if len(sizes) != len(split) - 1:
-            raise UserError(f"split {list(split)} mixes characters and something else; {example}.")
-        if sum(sizes) >= length:
+        if ends[-1] >= length:
             raise UserError(
-                f"split needs more than {sum(sizes)} characters and the text has {length}; make its parts smaller."
+                f"split needs more than {ends[-1]:.0f} characters and the text has {length}; make its parts smaller."
             )
-        ends = np.cumsum(sizes).tolist()
     else:
-        shares = [share for share in split if isinstance(share, float) and 0 < share < 1]
-        if len(shares) != len(split) or not math.isclose(sum(shares), 1):
-            raise UserError(f"split {list(split)} is no list of shares that add up to 1; {example}.")
-        ends = [int(length * total) for total in np.cumsum(shares[:-1])]
-    bounds = [0, *ends, length]
+        ends = ends * length
+    bounds = [0, *(int(end) for end in ends), length]
     return [slice(start, end) for start, end in pairwise(bounds)]

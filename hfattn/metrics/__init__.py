@@ -1,5 +1,5 @@
 """Metrics as ``evaluate.Metric`` classes that need no network."""
 
-from .language_model import BitsPerCharacter, NextCharacterAccuracy, Perplexity, language_model_metrics
+from .language_model import BitsPerCharacter, LanguageModelScores, NextCharacterAccuracy, Perplexity, token_statistics
 
-__all__ = ["BitsPerCharacter", "NextCharacterAccuracy", "Perplexity", "language_model_metrics"]
+__all__ = ["BitsPerCharacter", "LanguageModelScores", "NextCharacterAccuracy", "Perplexity", "token_statistics"]

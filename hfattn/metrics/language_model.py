@@ -50,7 +50,7 @@ class Perplexity(evaluate.Metric):
         )
 
     def _compute(self, predictions: Any) -> dict[str, float]:
-        return {"perplexity": math.exp(np.mean(predictions, dtype=np.float64))}
+        return {"perplexity": perplexity(float(np.mean(predictions, dtype=np.float64)))}
 
 
 class BitsPerCharacter(evaluate.Metric):
@@ -87,19 +87,41 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
     return logits.argmax(-1), nats
 
 
-def language_model_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """A ``compute_metrics`` for a character-level model evaluated with ``token_statistics``.
+def perplexity(nats: float) -> float:
+    """exp(nats), infinite where that is too large for a number."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(nats))
 
-    Returns:
-        accuracy, perplexity, bits and nats per character, and ``characters``, the number of predictions they rest on.
+
+class LanguageModelScores:
+    """A ``compute_metrics`` for a character-level model evaluated with ``token_statistics``, in constant memory.
+
+    For ``TrainingArguments(batch_eval_metrics=True)``: it adds up what each batch contributes and returns, at the last
+    one, the scores of the metrics above and ``characters``, the number of predictions they rest on.
     """
-    scored = prediction.label_ids != IGNORED
-    predicted, nats = (array[scored] for array in prediction.predictions)
-    return {
-        **NextCharacterAccuracy(keep_in_memory=True).compute(
-            predictions=predicted, references=prediction.label_ids[scored]
-        ),
-        **Perplexity(keep_in_memory=True).compute(predictions=nats),
-        **BitsPerCharacter(keep_in_memory=True).compute(predictions=nats, references=np.ones(len(nats), np.int32)),
-        "characters": int(scored.sum()),
-    }
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.characters, self.right, self.nats = 0, 0, 0.0
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        labels = torch.as_tensor(prediction.label_ids)
+        scored = labels != IGNORED
+        predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions)
+        self.characters += int(scored.sum())
+        self.right += int((predicted == labels[scored]).sum())
+        self.nats += float(nats.double().sum())
+        if not compute_result:
+            return {}
+        mean = self.nats / self.characters
+        scores = {
+            "accuracy": self.right / self.characters,
+            "perplexity": perplexity(mean),
+            "bits_per_character": mean / math.log(2),
+            "nats_per_character": mean,
+            "characters": self.characters,
+        }
+        self._reset()
+        return scores

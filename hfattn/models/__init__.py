@@ -37,22 +37,23 @@ class _Deferred(type):
     def __getattr__(cls, attribute: str) -> Any:
         if attribute.startswith("__"):  # inspection (pickle, typing, doctest) is no use
             raise AttributeError(attribute)
-        return getattr(__getattr__(cls.__name__), attribute)
+        return getattr(cls._resolve(), attribute)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return __getattr__(cls.__name__)(*args, **kwargs)
+        return cls._resolve()(*args, **kwargs)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, __getattr__(cls.__name__))
-
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, __getattr__(cls.__name__))
+    def _resolve(cls) -> type:
+        """Import the class, and let it take the place of its stand-in."""
+        real = __getattr__(cls.__name__)
+        cls.auto_class.register(cls.config_class, real, exist_ok=True)
+        return real
 
 
 def _register(config: type, models: dict[Any, str]) -> None:
     AutoConfig.register(config.model_type, config)  # type: ignore[attr-defined]
     for auto_class, name in models.items():
-        stand_in = _Deferred(name, (), {"__module__": f"{__name__}.{_LAZY[name]}", "config_class": config})
+        attributes = {"__module__": f"{__name__}.{_LAZY[name]}", "config_class": config, "auto_class": auto_class}
+        stand_in = _Deferred(name, (), attributes)
         auto_class.register(config, stand_in)
 
 

@@ -62,9 +62,6 @@ class RecurrentCacheLayer(CacheLayerMixin):
     def detach(self) -> None:
         self._apply(torch.Tensor.detach)
 
-    def offload(self) -> None:
-        self._apply(lambda tensor: tensor.to("cpu", non_blocking=True))
-
 
 class RecurrentCache(Cache):
     """The states of all the layers of a recurrent model.

@@ -85,7 +85,14 @@ class CharRNNModel(CharRNNPreTrainedModel):
             past_key_values = RecurrentCache(self.config.num_hidden_layers)
 
         hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
-        num_steps = hidden_states.shape[1]
+        batch_size, num_steps = hidden_states.shape[:2]
+        if attention_mask is not None and (
+            attention_mask.ndim != 2 or attention_mask.shape[0] != batch_size or attention_mask.shape[1] < num_steps
+        ):
+            raise ValueError(
+                f"attention_mask has the shape {tuple(attention_mask.shape)}; "
+                f"pass a number for each step of each text, {(batch_size, num_steps)}, after those of the past."
+            )
         mask = None if attention_mask is None else attention_mask[:, -num_steps:].bool()  # the past is in the state
         hidden_states = self.embedding_dropout(hidden_states)
         for layer_idx, layer in enumerate(self.layers):
@@ -126,8 +133,15 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, GenerationMixin):
                 f"cache_implementation={generation_config.cache_implementation!r} is for attention; a recurrent model "
                 "has one cache, its state: leave cache_implementation out."
             )
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
+        cache = model_kwargs.get("past_key_values")
+        if cache is None:
+            if generation_config.use_cache is not False:
+                model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
+            return
+        state = cache.get_state(0)
+        rows = max(generation_config.num_beams, generation_config.num_return_sequences)
+        if rows > 1 and state is not None and state[0].shape[0] == batch_size:
+            cache.batch_repeat_interleave(rows)  # generate() repeats the texts; each needs the state it comes from
 
     @can_return_tuple
     def forward(

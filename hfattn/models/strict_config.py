@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Collection
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -39,6 +39,12 @@ def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
     return f"{name!r} is not a field of {what}; {hint}"
 
 
+def own_fields(config_class: type[PreTrainedConfig]) -> list[Field]:
+    """The fields that a configuration class adds to those that transformers has, ``auto_map`` left out."""
+    inherited = {field.name for field in fields(PreTrainedConfig)} | {"auto_map"}
+    return [field for field in fields(config_class) if field.name not in inherited]
+
+
 class StrictConfig(PreTrainedConfig):
     """A configuration that refuses a field that it does not have, where transformers would store it and go on.
 
@@ -47,7 +53,7 @@ class StrictConfig(PreTrainedConfig):
     """
 
     def __post_init__(self, **kwargs: Any) -> None:
-        own = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
+        own = {field.name for field in own_fields(type(self))}
         saved = self.transformers_version is not None
         for name in kwargs:
             misspelt = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
@@ -72,4 +78,4 @@ class StrictConfig(PreTrainedConfig):
             raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {', '.join(map(repr, choices))}.")
 
 
-__all__ = ["StrictConfig", "unknown_name_message"]
+__all__ = ["StrictConfig", "own_fields", "unknown_name_message"]

@@ -51,6 +51,8 @@ def build_character_tokenizer(
         )
 
     characters = sorted(character for character, count in counts.items() if count >= min_count)
+    if not characters:
+        raise UserError(f"No character occurs {min_count} times, so the vocabulary is empty; lower min_count.")
     symbols = [PAD, *([UNKNOWN] if unknown else []), *characters]
     backend = Tokenizer(
         models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=UNKNOWN if unknown else "")
@@ -74,10 +76,10 @@ def uncovered_characters(tokenizer: PreTrainedTokenizerBase, characters: Iterabl
     """The given characters that the tokenizer can neither encode nor map to an unknown token, sorted.
 
     Args:
-        tokenizer: a character tokenizer.
+        tokenizer: a character tokenizer; any other has its own way with what it has not seen, and covers everything.
         characters: a text, or any collection of characters.
     """
-    if tokenizer.unk_token is not None:
+    if tokenizer.unk_token is not None or not isinstance(tokenizer.backend_tokenizer.model, models.WordLevel):
         return []
     normalizer = tokenizer.backend_tokenizer.normalizer
     vocabulary = tokenizer.get_vocab()

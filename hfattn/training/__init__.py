@@ -1,7 +1,9 @@
 """Recipes' configuration, the training loop on ``Trainer``, and what a run leaves behind."""
 
+from .arguments import training_arguments
 from .callbacks import SampleCallback
-from .config import RecipeCommand, load_config, model_config, parse_command, training_arguments
+from .command import RecipeCommand, parse_command
+from .config import load_config, model_config
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .results import plot_curves, run_facts, write_results
 from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint

@@ -30,6 +30,8 @@ def run_facts(recipe: str, config: Path, seed: int) -> dict[str, Any]:
 def _command() -> str:
     words = []
     for word in sys.argv:
+        if word == "--resume":  # it changes nothing in what comes out
+            continue
         path = Path(word)
         if path.is_absolute():
             word = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 
 from ..errors import NonFiniteError
 from ..models.cache_recurrent import RecurrentCache
@@ -46,10 +48,36 @@ class _Epochs(TrainerCallback):
         self.trainer.begin_epoch(int(state.epoch or 0))
 
 
+class Stopwatch(TrainerCallback, ExportableState):
+    """Seconds of training, those before a checkpoint that the run was resumed from included."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.before = seconds
+        self.started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.before + (0 if self.started is None else time.perf_counter() - self.started)
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"seconds": self.seconds}, "attributes": {}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.before, self.started = self.seconds, None
+
+
 class ReliableTrainer(Trainer):
     """A ``Trainer`` that can be killed at any moment, and that stops when its numbers are no longer numbers.
 
-    - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of one that never stopped.
+    - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of one that never stopped, wherever
+      it was killed: also after its last step.
     - The data set's own ``sampler(seed)`` gives the order of the training data.
     - A loss or a weight that is not finite raises ``NonFiniteError``, which names the step; no checkpoint is written
       from then on, so the last one is good.
@@ -59,6 +87,34 @@ class ReliableTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self._sampler: Any = None
         self.add_callback(_Epochs(self))
+        self.add_callback(Stopwatch())
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds that ``train`` has taken, over all the processes that this run was resumed in."""
+        return next(c.seconds for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
+
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
+        if resume_from_checkpoint is not None:
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / "trainer_state.json"))
+            if self._has_ended(state):
+                return self._reload(resume_from_checkpoint, state)
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _has_ended(self, state: TrainerState) -> bool:
+        """Whether training was over at a checkpoint: Trainer, resumed there, would take a step before it notices."""
+        stopped_early = (
+            state.global_step < state.max_steps
+            and state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]
+        )
+        return stopped_early or 0 < self.args.max_steps <= state.global_step
+
+    def _reload(self, checkpoint: str, state: TrainerState) -> TrainOutput:
+        self.state = state
+        self._load_from_checkpoint(state.best_model_checkpoint or checkpoint)
+        watch = next(c for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
+        watch.before = state.stateful_callbacks["Stopwatch"]["args"]["seconds"]
+        return TrainOutput(state.global_step, float("nan"), {})
 
     def begin_epoch(self, epoch: int) -> None:
         """Called before each pass over the training data, also when it is resumed in the middle."""
@@ -66,34 +122,39 @@ class ReliableTrainer(Trainer):
             self._sampler.set_epoch(epoch)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        self._sampler = (train_dataset or self.train_dataset).sampler(self.args.data_seed or self.args.seed)
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        self._sampler = (train_dataset or self.train_dataset).sampler(seed)
         return self._sampler
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss = super().training_step(*args, **kwargs)
         if not torch.isfinite(loss):
-            raise self._not_finite(f"The loss is {loss.item()}")
+            raise self._not_finite(f"The loss is {loss.item()}", self.state.global_step + 1)
         return loss
 
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_weights()
+        return super().evaluation_loop(*args, **kwargs)
+
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self._check_weights()
+        super()._save_checkpoint(*args, **kwargs)
+
+    def _check_weights(self) -> None:
         for name, parameter in self.model.named_parameters():
             if not torch.isfinite(parameter).all():
-                raise self._not_finite(f"The weights {name} are not finite")
-        super()._save_checkpoint(*args, **kwargs)
+                raise self._not_finite(f"The weights {name} are not finite", self.state.global_step)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
         # Trainer writes trainer_state.json next: by then every process must have written its part.
         self.accelerator.wait_for_everyone()
 
-    def _not_finite(self, what: str) -> NonFiniteError:
+    def _not_finite(self, what: str, step: int) -> NonFiniteError:
         self.callback_handler.on_train_end(self.args, self.state, self.control)  # closes the progress bar and the logs
         checkpoint = last_complete_checkpoint(self.args.output_dir)
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
-        return NonFiniteError(
-            f"{what} at step {self.state.global_step + 1}; {kept}: "
-            "lower training.learning_rate or training.max_grad_norm."
-        )
+        return NonFiniteError(f"{what} at step {step}; {kept}: lower training.learning_rate or training.max_grad_norm.")
 
 
 class StatefulTrainer(ReliableTrainer):

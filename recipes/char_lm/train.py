@@ -16,12 +16,12 @@ from huggingface_hub.dataclasses import strict
 from transformers import EarlyStoppingCallback, set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.data import Streams, Windows, encode_text, open_text, split_positions
+from hfattn.data import Streams, Windows, check_split, encode_text, open_text, split_positions
 from hfattn.errors import UserError, one_sentence
 from hfattn.generation import sample_text
 from hfattn.hub import write_card
-from hfattn.metrics import language_model_metrics
-from hfattn.metrics.language_model import token_statistics
+from hfattn.metrics import LanguageModelScores, token_statistics
+from hfattn.models.strict_config import own_fields
 from hfattn.tokenizers import build_character_tokenizer, uncovered_characters
 from hfattn.training import (
     ReliableTrainer,
@@ -61,6 +61,11 @@ class DataConfig:
         for name in ("window", "stride"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
+        if self.stride > self.window:
+            raise ValueError(f"stride {self.stride} skips characters; write at most the window, {self.window}.")
+        if not self.source:
+            raise ValueError("source is empty; write 'embedded', the path of a text, or the id of a Hub data set.")
+        check_split(self.split)
 
 
 @strict
@@ -69,6 +74,12 @@ class TokenizerConfig:
     lowercase: bool = False
     min_count: int = 1
     unknown: bool = False
+
+    def validate_min_count(self) -> None:
+        if self.min_count < 1:
+            raise ValueError(f"min_count is {self.min_count}; write a whole number of at least 1.")
+        if self.min_count > 1 and not self.unknown:
+            raise ValueError(f"min_count {self.min_count} leaves characters out; add unknown: true to admit them.")
 
 
 @strict
@@ -83,8 +94,8 @@ class SampleConfig:
             raise ValueError("prompt is empty; write at least one character to begin with.")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}; write a whole number of at least 1.")
-        if any(temperature <= 0 for temperature in self.temperatures):
-            raise ValueError(f"temperatures is {self.temperatures}; write numbers above 0.")
+        if not all(0.01 <= temperature <= 100 for temperature in self.temperatures):
+            raise ValueError(f"temperatures is {self.temperatures}; write numbers from 0.01 to 100.")
 
 
 @strict
@@ -110,6 +121,8 @@ def validate(config: Config) -> None:
     optimizer_class_and_arguments(config.optimizer, arguments)
     if config.early_stopping_patience is not None and config.early_stopping_patience < 1:
         raise UserError(f"early_stopping_patience is {config.early_stopping_patience}; write at least 1, or null.")
+    if config.early_stopping_patience is not None and not arguments.load_best_model_at_end:
+        raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
     if config.data.stateful and arguments.n_gpu > 1:
         raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
 
@@ -119,7 +132,7 @@ def main() -> None:
     config = load_config(Config, command.config, command.overrides)
     validate(config)
     run = command.run
-    command.check_run(config)
+    command.check_run()
     arguments = training_arguments(run, config.training)
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run / "logs"))
     set_seed(arguments.seed)
@@ -132,6 +145,7 @@ def main() -> None:
     if missing := uncovered_characters(tokenizer, config.sample.prompt):
         raise UserError(f"sample.prompt holds {missing[0]!r}, which does not occur in the text; write another prompt.")
     encoded = encode_text(text, tokenizer)
+    levels = {"unigram entropy": encoded.unigram_entropy(), "bigram entropy": encoded.bigram_entropy()}
     train, validation, *test = (encoded.ids[part] for part in split_positions(len(encoded), data.split))
     evaluation_rows = arguments.eval_batch_size * arguments.world_size
     train_set: Windows | Streams
@@ -151,7 +165,6 @@ def main() -> None:
 
     # Training
 
-    command.claim_run(config)
     callbacks = [SampleCallback(tokenizer, config.sample.prompt, config.sample.max_new_tokens, arguments.seed)]
     if config.early_stopping_patience is not None:
         callbacks.append(EarlyStoppingCallback(config.early_stopping_patience))
@@ -161,13 +174,15 @@ def main() -> None:
         data_collator=train_set.collate,
         train_dataset=train_set,
         eval_dataset=evaluation_sets[0],
-        compute_metrics=language_model_metrics,
+        compute_metrics=LanguageModelScores(),
         preprocess_logits_for_metrics=token_statistics,
         optimizer_cls_and_kwargs=optimizer_class_and_arguments(config.optimizer, arguments),
         callbacks=callbacks,
     )
+    command.claim_run(config, text=text.fingerprint, processes=arguments.world_size)
     checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.remove_callback(EarlyStoppingCallback)  # it would look for its metric in the evaluations below
 
     # Evaluation, with the best weights on the validation set
 
@@ -180,7 +195,6 @@ def main() -> None:
 
     # What the run leaves behind: a folder that loads without hfattn, its results, its curve, its card
 
-    levels = {"unigram entropy": encoded.unigram_entropy(), "bigram entropy": encoded.bigram_entropy()}
     samples = {
         str(temperature): sample_text(
             model, tokenizer, config.sample.prompt, temperature, config.sample.max_new_tokens, arguments.seed
@@ -188,7 +202,9 @@ def main() -> None:
         for temperature in config.sample.temperatures
     }
     model.config.use_cache = True
-    model.generation_config.update(do_sample=True, temperature=0.8, max_new_tokens=200)
+    model.generation_config.update(
+        do_sample=True, temperature=0.8, max_new_tokens=200, suppress_tokens=[tokenizer.pad_token_id]
+    )
     model.save_pretrained(run)
     tokenizer.save_pretrained(run)
     plot_curves(
@@ -198,6 +214,8 @@ def main() -> None:
         f"{RECIPE}: {command.config.stem}",
         "nats per character",
     )
+    seconds = trainer.training_seconds
+    characters_per_step = data.window * trainer.get_total_train_batch_size(arguments)
     results = {
         **run_facts(RECIPE, command.config, arguments.seed),
         "data": {
@@ -209,7 +227,10 @@ def main() -> None:
             "stateful": data.stateful,
             **{f"{name.replace(' ', '_')}_nats": value for name, value in levels.items()},
         },
-        "model": {"parameters": model.num_parameters(), **config.model},
+        "model": {
+            "parameters": model.num_parameters(),
+            **{field.name: getattr(model.config, field.name) for field in own_fields(CharRNNConfig)},
+        },
         "metrics": {
             name: {key.removeprefix(f"{name}_"): value for key, value in score.items() if key != "epoch"}
             for name, score in scores.items()
@@ -218,14 +239,14 @@ def main() -> None:
             "steps": trainer.state.global_step,
             "epochs": trainer.state.epoch,
             "best_step": trainer.state.best_global_step,
-            "wall_time_seconds": outcome.metrics["train_runtime"],
+            "wall_time_seconds": round(seconds, 2),  # evaluations and checkpoints included
             "resumed_from_step": int(checkpoint.name.rpartition("-")[2]) if checkpoint else None,
-            "characters_per_second": outcome.metrics["train_samples_per_second"] * data.window,
+            "characters_per_second": round(trainer.state.global_step * characters_per_step / seconds),
         },
         "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
     }
-    write_card(run, RECIPE, results)
     write_results(run / "results.json", results)
+    write_card(run, RECIPE, results)
     print(summary(run, results))
 
 

@@ -1,0 +1,109 @@
+"""``TrainingArguments`` from the ``training`` section of a recipe, checked field by field."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
+
+from ..errors import UserError
+from ..models.strict_config import unknown_name_message
+from .config import checked
+
+# What the package relies on; the reason says where the choice is made instead.
+_FIXED = {
+    "output_dir": "choose the folder of the run with --output_dir",
+    "batch_eval_metrics": "the scores are summed up batch by batch",
+    "prediction_loss_only": "a run always reports its scores",
+    "remove_unused_columns": "the batches hold what the model reads",
+    "label_names": "the batches hold what the model reads",
+}
+_SEED = (0, 2**32 - 1)
+_RANGES: dict[str, tuple[float, float]] = {
+    "seed": _SEED,
+    "data_seed": _SEED,
+    "weight_decay": (0, float("inf")),
+    "max_grad_norm": (0, float("inf")),
+    "adam_beta1": (0, 0.999999),
+    "adam_beta2": (0, 0.999999),
+}
+_ABOVE_ZERO = (
+    "learning_rate",
+    "num_train_epochs",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "adam_epsilon",
+    "eval_steps",
+    "save_steps",
+    "logging_steps",
+)
+
+
+def computes_bfloat16() -> bool:
+    """Whether the hardware that training would run on has bfloat16 arithmetic; emulated, it is slower than float32."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
+    """Make the ``TrainingArguments`` of a run from the ``training`` section of its recipe.
+
+    Any other field of ``TrainingArguments`` than those that the package decides may be written there. Some have other
+    defaults than in transformers: the best checkpoint on the validation set is loaded at the end, and callbacks (early
+    stopping) are resumed with the rest. ``bf16: auto`` is mixed precision where the hardware computes bfloat16, a CPU
+    included. Checkpoints go to ``run/checkpoints``.
+
+    Raises:
+        UserError: a field is unknown, mistyped or out of range.
+    """
+    if fields.get("bf16") == "auto":
+        fields = {**fields, "bf16": computes_bfloat16()}
+    for name, value in fields.items():
+        _check(name, value)
+    defaults = {
+        "eval_strategy": "steps",
+        "save_strategy": "steps",
+        "save_total_limit": 2,
+        "load_best_model_at_end": True,
+        "restore_callback_states_from_checkpoint": True,
+        "report_to": ["tensorboard"],
+        "logging_nan_inf_filter": False,  # a loss that is not finite stops the run; it is not averaged away
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "use_cpu": not torch.accelerator.is_available(),  # TrainingArguments asks for it where bf16 is for the CPU
+    }
+    decided = {"output_dir": str(run / "checkpoints"), "batch_eval_metrics": True, "remove_unused_columns": False}
+    arguments = checked(TrainingArguments, {**defaults, **fields, **decided}, prefix="training.")
+    for tracker in arguments.report_to:
+        if tracker not in get_available_reporting_integrations():
+            raise UserError(f"training.report_to names {tracker}, which is not installed; run: pip install {tracker}")
+    return arguments
+
+
+def _check(name: str, value: Any) -> None:
+    declared = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
+    if name in _FIXED:
+        raise UserError(f"training.{name} is not for a recipe to set: {_FIXED[name]}.")
+    if name not in declared:
+        known = {f"training.{other}" for other in declared if other not in _FIXED}
+        raise UserError(unknown_name_message(f"training.{name}", known, "TrainingArguments"))
+    default = declared[name]
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise UserError(f"training.{name} is {value!r}; write true or false.")
+        return
+    if isinstance(default, (int, float)) or name in _ABOVE_ZERO:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"training.{name} is {value!r}; write a number.")
+        if isinstance(default, int) and isinstance(value, float):
+            raise UserError(f"training.{name} is {value}; write a whole number.")
+        if name in _ABOVE_ZERO and not 0 < value < float("inf"):
+            raise UserError(f"training.{name} is {value}; write a number above 0.")
+    if name in _RANGES and value is not None:
+        low, high = _RANGES[name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise UserError(f"training.{name} is {value!r}; write a number from {low:g} to {high:g}.")
