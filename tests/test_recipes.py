@@ -174,7 +174,11 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("output", lambda f: ["--training.output_dir", "x"], "choose the folder of the run with --output_dir"),
     ("seed", lambda f: ["--training.seed", "-1"], "training.seed is -1; write a number from 0 to"),
     ("beta", lambda f: ["--training.adam_beta1", "1.5"], "adam_beta1 is 1.5; write a number from 0 to"),
-    ("tracker", lambda f: ["--training.report_to", "[wandb]"], "which is not installed; run: pip install wandb"),
+    (
+        "tracker",
+        lambda f: ["--training.report_to", "[wandb]"],
+        "which is not installed; get it with: pip install wandb",
+    ),
     ("patience", lambda f: ["--early_stopping_patience", "2", "--training.load_best_model_at_end", "false"], "or null"),
     ("temperature", lambda f: ["--sample.temperatures", "[1e-50]"], "write numbers from 0.01 to 100"),
     ("stride", lambda f: ["--data.stride", "17"], "stride 17 skips characters; write at most the window, 16"),

@@ -80,7 +80,9 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
     arguments = checked(TrainingArguments, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
         if tracker not in get_available_reporting_integrations():
-            raise UserError(f"training.report_to names {tracker}, which is not installed; run: pip install {tracker}")
+            raise UserError(
+                f"training.report_to names {tracker}, which is not installed; get it with: pip install {tracker}."
+            )
     return arguments
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import EarlyStoppingCallback, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.data import Streams, Windows, check_split, encode_text, open_text, split_positions
+from hfattn.data import Streams, Text, Windows, check_split, encode_text, open_text, split_positions
 from hfattn.errors import UserError, one_sentence
 from hfattn.generation import sample_text
 from hfattn.hub import write_card
@@ -24,6 +24,7 @@ from hfattn.metrics import LanguageModelScores, token_statistics
 from hfattn.models.strict_config import own_fields
 from hfattn.tokenizers import build_character_tokenizer, uncovered_characters
 from hfattn.training import (
+    RecipeCommand,
     ReliableTrainer,
     SampleCallback,
     StatefulTrainer,
@@ -190,14 +191,26 @@ def main() -> None:
         name: trainer.evaluate(dataset, metric_key_prefix=name)
         for name, dataset in zip(("validation", "test"), evaluation_sets, strict=False)
     }
-    if not trainer.is_world_process_zero():
-        return
+    if trainer.is_world_process_zero():
+        publish(command, config, trainer, tokenizer, text, scores, levels)
+    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
+    trainer.accelerator.end_training()
 
-    # What the run leaves behind: a folder that loads without hfattn, its results, its curve, its card
 
+def publish(
+    command: RecipeCommand,
+    config: Config,
+    trainer: ReliableTrainer,
+    tokenizer: PreTrainedTokenizerBase,
+    text: Text,
+    scores: Mapping[str, Mapping[str, float]],
+    levels: Mapping[str, float],
+) -> None:
+    """What the run leaves behind: a folder that loads without hfattn, its results, its curve, its card."""
+    run, model, state, seed = command.run, trainer.model, trainer.state, trainer.args.seed
     samples = {
         str(temperature): sample_text(
-            model, tokenizer, config.sample.prompt, temperature, config.sample.max_new_tokens, arguments.seed
+            model, tokenizer, config.sample.prompt, temperature, config.sample.max_new_tokens, seed
         )
         for temperature in config.sample.temperatures
     }
@@ -207,24 +220,18 @@ def main() -> None:
     )
     model.save_pretrained(run)
     tokenizer.save_pretrained(run)
-    plot_curves(
-        run / "loss_curve.png",
-        trainer.state.log_history,
-        levels,
-        f"{RECIPE}: {command.config.stem}",
-        "nats per character",
-    )
-    seconds = trainer.training_seconds
-    characters_per_step = data.window * trainer.get_total_train_batch_size(arguments)
+    title = f"{RECIPE}: {command.config.stem}"
+    plot_curves(run / "loss_curve.png", state.log_history, levels, title, "nats per character")
+    characters = state.global_step * config.data.window * trainer.get_total_train_batch_size(trainer.args)
     results = {
-        **run_facts(RECIPE, command.config, arguments.seed),
+        **run_facts(RECIPE, command.config, seed),
         "data": {
             "name": text.name,
             "sha256": text.fingerprint,
-            "characters": len(encoded),
+            "characters": len(text),
             "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
-            "split": data.split,
-            "stateful": data.stateful,
+            "split": config.data.split,
+            "stateful": config.data.stateful,
             **{f"{name.replace(' ', '_')}_nats": value for name, value in levels.items()},
         },
         "model": {
@@ -236,12 +243,11 @@ def main() -> None:
             for name, score in scores.items()
         },
         "training": {
-            "steps": trainer.state.global_step,
-            "epochs": trainer.state.epoch,
-            "best_step": trainer.state.best_global_step,
-            "wall_time_seconds": round(seconds, 2),  # evaluations and checkpoints included
-            "resumed_from_step": int(checkpoint.name.rpartition("-")[2]) if checkpoint else None,
-            "characters_per_second": round(trainer.state.global_step * characters_per_step / seconds),
+            "steps": state.global_step,
+            "epochs": state.epoch,
+            "best_step": state.best_global_step,
+            "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
+            "characters_per_second": round(characters / trainer.training_seconds),
         },
         "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
     }
