@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
-from transformers import TrainingArguments
+from transformers import PrinterCallback, TrainingArguments
 from transformers.utils import logging
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
@@ -76,6 +76,7 @@ def recipe_loop(windows: Windows, symbols: int, steps: int) -> float:
             CharRNNForCausalLM(config), arguments, data_collator=windows.collate, train_dataset=windows,
             optimizer_cls_and_kwargs=optimizer_class_and_arguments("nadam", arguments),
         )  # fmt: skip
+        trainer.remove_callback(PrinterCallback)
         return trainer.train().metrics["train_runtime"] / steps
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import RECIPE, TINY, environment, run, tiny_config, train
+from commands import RECIPE, TINY, environment, run, tiny_config, tiny_text, train
 from huggingface_hub import ModelCard
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
@@ -115,6 +115,19 @@ def test_the_card_states_the_results_and_its_snippet_runs(finished: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the ")
+
+
+def test_the_card_of_a_text_with_an_awkward_name_and_a_model_of_defaults(tmp_path: Path) -> None:
+    text = tiny_text(tmp_path).rename(tmp_path / 'notes: draft #2 "x".txt')
+    config = tmp_path / "tiny.yaml"
+    sections = {"data": {"source": str(text), "window": 16}, "training": {**TINY["training"], "max_steps": 2}}
+    config.write_text(yaml.safe_dump(sections))
+    done = train(config, "--output_dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert card.data.eval_results[0].dataset_name == text.name
+    assert "GRU language model" in card.text
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["model"]["hidden_size"] == 128
 
 
 def test_overrides_reach_the_run_and_files_of_the_recipe_are_valid(tmp_path: Path) -> None:
@@ -244,6 +257,14 @@ def test_bad_input_to_training(
     assert error.startswith("error: ")
     assert error.endswith((".", "?")), error
     assert not (tmp_path / "run").exists()
+
+
+def test_the_other_tracker(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, training={"max_steps": 4, "report_to": ["trackio"]})
+    command = [sys.executable, RECIPE / "train.py", "--config", config, "--output_dir", tmp_path / "run"]
+    done = run(command, TRACKIO_DIR=str(tmp_path / "trackio"))
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "trackio").glob("*.db"))
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, finished: Path) -> None:
