@@ -76,6 +76,28 @@ def generate(
             print(tokenizer.decode(ids[0], skip_special_tokens=True))
 
 
+@app.command()
+def score(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    text: Annotated[str, typer.Argument(help="A UTF-8 text, a Hub data set id, or 'embedded'.")],
+    skip: Annotated[float, typer.Option(min=0.0, max=0.999, help="Share of the text to leave out before.")] = 0.0,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Read windows of this length, each from nothing; default: all as one.")
+    ] = None,
+) -> None:
+    """Score a text under a trained character model."""
+    with one_sentence():
+        _require("datasets", "evaluate")
+        from .data import encode_text, open_text
+        from .evaluation import score_ids
+        from .generation import load_language_model
+
+        language_model, tokenizer = load_language_model(model)
+        ids = encode_text(open_text(text), tokenizer).ids
+        for name, value in score_ids(language_model, ids[int(skip * len(ids)) :], window).items():
+            print(f"{name:20}{value:.4f}" if isinstance(value, float) else f"{name:20}{value}")
+
+
 @recipes_app.command("list")
 def list_recipes() -> None:
     """List the recipes and their configurations, with the first line of each."""

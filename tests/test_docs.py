@@ -33,11 +33,11 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
     make, generate, train = shell
     assert [line.split("#")[0].strip() for line in make.splitlines()] == ["make quickstart", "make test"]
 
-    short = "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4".split()
+    short = ["--training.max_steps", "4", "--training.eval_steps", "4", "--training.save_steps", "4"]
     done = run([*shlex.split(train), *short], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / "runs" / "char_lm-quickstart").symlink_to(tmp_path / "runs" / "mine")
-    done = run(shlex.split(generate), cwd=tmp_path)
+    done = run([*shlex.split(generate)], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The class ")
     for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):

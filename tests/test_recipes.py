@@ -292,7 +292,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, finished: P
 
 def test_help_reads_well() -> None:
     for words, expected in (
-        ([], ["generate", "recipes", "doctor"]),
+        ([], ["generate", "score", "recipes", "doctor"]),
         (["generate"], ["--prompt", "--temperature", "--top-k", "--top-p", "--stream", "--seed"]),
         (["recipes"], ["list", "copy", "validate"]),
     ):
@@ -313,6 +313,26 @@ def test_generate(finished: Path) -> None:
     greedy = run([*options, "--temperature", 0]).stdout
     assert greedy == run([*options, "--temperature", 0, "--seed", 3]).stdout
     assert run([*options, "--temperature", 0, "--num-beams", 3]).stdout.startswith("the quick")
+
+
+def test_score_is_what_the_recipe_measured(finished: Path) -> None:
+    results = json.loads((finished / "run" / "results.json").read_text())["metrics"]["test"]
+    command = [*HFATTN, "score", finished / "run", finished / "text.txt"]
+    done = run([*command, "--skip", 0.9, "--window", 16])
+    assert done.returncode == 0, done.stderr
+    printed = dict(line.split() for line in done.stdout.splitlines())
+    assert int(printed["characters"]) == results["characters"]
+    assert float(printed["nats_per_character"]) == pytest.approx(results["nats_per_character"], abs=2e-2)
+    model = CharRNNForCausalLM.from_pretrained(finished / "run").eval()
+    vocabulary = json.loads((finished / "run" / "tokenizer.json").read_text())["model"]["vocab"]
+    ids = torch.tensor([[vocabulary[c] for c in (finished / "text.txt").read_text().lower()]])
+    with torch.no_grad():
+        expected = torch.nn.functional.cross_entropy(model(ids[:, :-1]).logits[0], ids[0, 1:]).item()
+    printed = dict(line.split() for line in run(command).stdout.splitlines())
+    assert float(printed["nats_per_character"]) == pytest.approx(expected, abs=1e-4)
+    assert int(printed["characters"]) == ids.shape[1] - 1
+    short = run([*command, "--window", 100_000])
+    assert (short.returncode, "fewer than one window" in short.stderr) == (2, True)
 
 
 def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
