@@ -35,7 +35,12 @@ TRANSFORMERS_KEYS = frozenset(
 def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
     """One sentence that says that ``name`` is no ``what``, and which known name was probably meant."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"the names are {', '.join(sorted(known))}."
+    if nearest:
+        hint = f"did you mean {nearest[0]!r}?"
+    elif len(known) <= 20:
+        hint = f"the names are {', '.join(sorted(known))}."
+    else:
+        hint = "none has a name like it."
     return f"{name!r} is not a field of {what}; {hint}"
 
 

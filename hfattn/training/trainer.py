@@ -111,7 +111,9 @@ class ReliableTrainer(Trainer):
 
     def _reload(self, checkpoint: str, state: TrainerState) -> TrainOutput:
         self.state = state
-        self._load_from_checkpoint(state.best_model_checkpoint or checkpoint)
+        best = state.best_model_checkpoint
+        # The path is as it was when it was saved; a folder that was moved since has its last checkpoint at least.
+        self._load_from_checkpoint(best if best and Path(best).is_dir() else checkpoint)
         watch = next(c for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
         watch.before = state.stateful_callbacks["Stopwatch"]["args"]["seconds"]
         return TrainOutput(state.global_step, float("nan"), {})
