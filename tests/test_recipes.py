@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_results_say_what_was_measured_and_how(finished: Path) -> None:
     assert results["training"]["steps"] == 60
     assert results["command"].startswith("accelerate launch recipes/char_lm/train.py --config")
     assert str(finished) not in json.dumps(results)
-    assert results["versions"]["torch"] == torch.__version__
+    assert results["versions"]["torch"] == version("torch")
     for split, share in (("validation", 0.1), ("test", 0.1)):
         score = results["metrics"][split]
         assert score["characters"] == pytest.approx(share * len(text), abs=3)
@@ -390,10 +391,9 @@ def test_doctor() -> None:
     done = run([*HFATTN, "doctor"])
     assert done.returncode == 0, done.stderr
     for line in (
-        rf"^torch +{re.escape(torch.__version__)} +hfattn$",
+        rf"^torch +{re.escape(version('torch'))} +hfattn$",
         r"^accelerator +\S",
         r"^transformers +5\.",
-        r"^gradio +\S",
     ):
         assert re.search(line, done.stdout, re.MULTILINE), done.stdout
 
