@@ -25,7 +25,7 @@ def one_sentence() -> Iterator[None]:
         yield
     except UserError as error:
         # Every process of a launch meets the same bad input, and one of them says so.
-        if error.exit_code != UserError.exit_code or os.environ.get("LOCAL_RANK", "0") == "0":
+        if isinstance(error, NonFiniteError) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:

@@ -13,7 +13,10 @@ import pandas as pd
 import pytest
 import torch
 from hub_server import HubServer
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerFast
 
 from hfattn.data import PermutationSampler, Streams, Windows, encode_text, open_text, split_positions
 from hfattn.errors import UserError
@@ -243,3 +246,6 @@ def test_bad_texts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc")
     with pytest.raises(UserError, match=r"a.txt holds 'c' \(U\+0063\)"):
         encode_text(open_text(str(tmp_path / "a.txt")), build_character_tokenizer(["ab"]))
+    pairs = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "ab": 3}, [("a", "b")])))
+    with pytest.raises(UserError, match=r"fewer tokens of a\.txt than it has characters; use one of single characters"):
+        encode_text(open_text(str(tmp_path / "a.txt")), pairs)

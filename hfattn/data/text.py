@@ -146,40 +146,38 @@ class EncodedText:
     Attributes:
         ids: one-dimensional read-only array of the smallest unsigned type that holds the vocabulary. Its file has no
             name: it is gone with the process, however that ends.
+        vocabulary_size: every id is below it.
     """
 
     ids: np.ndarray
+    vocabulary_size: int
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def unigram_entropy(self) -> float:
         """H(x_t) in nats per character: the loss of always predicting the characters' frequencies."""
-        counts = sum(np.bincount(block, minlength=self._symbols) for block in self._blocks(0))
+        counts = np.zeros(self.vocabulary_size, np.int64)
+        for block in self._blocks(0):
+            counts += np.bincount(block, minlength=self.vocabulary_size)
         return _entropy(counts)
 
     def bigram_entropy(self) -> float:
         """H(x_t | x_{t-1}) in nats per character: the loss of knowing the frequencies after each single character."""
-        symbols = self._symbols
         pairs: Counter[int] = Counter()  # those that occur: a table of all would be the square of the vocabulary
         for block in self._blocks(1):
-            codes, counts = np.unique(block[:-1].astype(np.int64) * symbols + block[1:], return_counts=True)
-            pairs.update(dict(zip(codes.tolist(), counts.tolist(), strict=True)))
+            codes = block[:-1].astype(np.int64) * self.vocabulary_size + block[1:]
+            pairs.update(dict(zip(*(array.tolist() for array in np.unique(codes, return_counts=True)), strict=True)))
         counts = np.fromiter(pairs.values(), np.int64)
-        firsts = np.bincount(np.fromiter(pairs, np.int64) // symbols, weights=counts)
+        firsts = np.bincount(np.fromiter(pairs, np.int64) // self.vocabulary_size, weights=counts)
         return _entropy(counts) - _entropy(firsts)
-
-    @cached_property
-    def _symbols(self) -> int:
-        return 1 + max(int(block.max()) for block in self._blocks(0))
 
     def _blocks(self, overlap: int) -> Iterator[np.ndarray]:
         for start in range(0, len(self.ids) - overlap, PIECE_BYTES):
             yield self.ids[start : start + PIECE_BYTES + overlap]
 
 
-def _entropy(counts: np.ndarray | int) -> float:
-    counts = np.asarray(counts)
+def _entropy(counts: np.ndarray) -> float:
     counts = counts[counts > 0]
     return float(math.log(counts.sum()) - (counts * np.log(counts)).sum() / counts.sum())
 
@@ -193,7 +191,8 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
         directory: folder on the disk that has room for the ids; default the system's temporary folder.
 
     Raises:
-        UserError: the text holds a character outside the vocabulary and the tokenizer has no unknown token.
+        UserError: the text holds a character outside the vocabulary and the tokenizer has no unknown token, or the
+            tokenizer is not one of single characters.
     """
     if missing := uncovered_characters(tokenizer, text.counts):
         raise UserError(
@@ -212,7 +211,11 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
             for encoding in backend.encode_batch_fast(parts, add_special_tokens=False):
                 file.write(np.asarray(encoding.ids, dtype=dtype).tobytes())
         file.flush()
-        return EncodedText(np.memmap(file, dtype=dtype, mode="r"))
+        if file.tell() < len(text) * dtype().itemsize:
+            raise UserError(
+                f"The tokenizer makes fewer tokens of {text.name} than it has characters; use one of single characters."
+            )
+        return EncodedText(np.memmap(file, dtype=dtype, mode="r"), vocabulary_size)
 
 
 def check_split(split: Sequence[float | int | str]) -> None:

@@ -94,6 +94,8 @@ class CharRNNModel(CharRNNPreTrainedModel):
                 f"pass a number for each step of each text, {(batch_size, num_steps)}, after those of the past."
             )
         mask = None if attention_mask is None else attention_mask[:, -num_steps:].bool()  # the past is in the state
+        if mask is not None and num_steps > 1 and bool(mask.all()):
+            mask = None  # asked once for all layers; a single step is not worth the question
         hidden_states = self.embedding_dropout(hidden_states)
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-State = tuple[torch.Tensor, ...]
+from .cache_recurrent import State
 
 
 class GRUResetBefore(nn.Module):
@@ -124,15 +124,12 @@ class RecurrentLayer(GradientCheckpointingLayer):
         Returns:
             Outputs (B, T, H) and the state after the last step, a tuple of tensors (B, H).
         """
-        if mask is not None and inputs.shape[1] > 1 and bool(mask.all()):
-            mask = None
         if mask is None:
             return self._run(inputs, state)
         if inputs.shape[1] == 1:
             # The step of generate(): selecting by the mask asks the device nothing, so the host never waits for it.
             _, new = self._run(inputs, state)
-            old = tuple(torch.zeros_like(tensor) for tensor in new) if state is None else state
-            new = tuple(torch.where(mask, after, before) for after, before in zip(new, old, strict=True))
+            new = _where(mask, new, _zeros_if_none(state, new))
             return new[0][:, None], new
         return self._run_masked(inputs, state, mask)
 
@@ -156,11 +153,20 @@ class RecurrentLayer(GradientCheckpointingLayer):
         packed = pack_padded_sequence(compact, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, new = self._run(packed, state)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True)  # (B, max length, H)
-        old = tuple(torch.zeros_like(tensor) for tensor in new) if state is None else state
-        new = tuple(torch.where(lengths[:, None] > 0, after, before) for after, before in zip(new, old, strict=True))
+        old = _zeros_if_none(state, new)
+        new = _where(lengths[:, None] > 0, new, old)
         history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
         outputs = history.gather(1, seen[..., None].expand(-1, -1, history.shape[-1]))
         return outputs, new
+
+
+def _zeros_if_none(state: State | None, like: State) -> State:
+    return tuple(torch.zeros_like(tensor) for tensor in like) if state is None else state
+
+
+def _where(moved: torch.Tensor, new: State, old: State) -> State:
+    """The new state in the rows (B, 1) that had a real step, the old one in the others."""
+    return tuple(torch.where(moved, after, before) for after, before in zip(new, old, strict=True))
 
 
 __all__ = ["CELLS", "GRUResetBefore", "RecurrentLayer", "initialize_recurrent_"]

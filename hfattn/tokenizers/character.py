@@ -32,6 +32,7 @@ def build_character_tokenizer(
     Raises:
         UserError: the text is empty, or ``min_count`` leaves characters out and ``unknown`` does not admit them.
     """
+    check_options(min_count, unknown)
     normalizer = normalizers.Lowercase() if lowercase else None
     occurrences: Counter[str] = Counter()
     if isinstance(text, Mapping):
@@ -45,11 +46,6 @@ def build_character_tokenizer(
             counts[normal] += count
     if not counts:
         raise UserError("The text is empty, so it has no characters to build a tokenizer from; give it some text.")
-    if min_count > 1 and not unknown:
-        raise UserError(
-            f"min_count {min_count} leaves characters out of the vocabulary; add unknown: true to admit them."
-        )
-
     characters = sorted(character for character, count in counts.items() if count >= min_count)
     if not characters:
         raise UserError(f"No character occurs {min_count} times, so the vocabulary is empty; lower min_count.")
@@ -70,6 +66,20 @@ def build_character_tokenizer(
         split_special_tokens=True,  # the text "[PAD]" is five characters, never the padding symbol
         model_input_names=["input_ids", "attention_mask"],
     )
+
+
+def check_options(min_count: int, unknown: bool) -> None:
+    """Check what can be checked of a tokenizer's options without the text.
+
+    Raises:
+        UserError: ``min_count`` is below 1, or leaves characters out and ``unknown`` does not admit them.
+    """
+    if min_count < 1:
+        raise UserError(f"min_count is {min_count}; write a whole number of at least 1.")
+    if min_count > 1 and not unknown:
+        raise UserError(
+            f"min_count {min_count} leaves characters out of the vocabulary; add unknown: true to admit them."
+        )
 
 
 def uncovered_characters(tokenizer: PreTrainedTokenizerBase, characters: Iterable[str]) -> list[str]:

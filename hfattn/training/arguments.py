@@ -20,6 +20,7 @@ _FIXED = {
     "remove_unused_columns": "the batches hold what the model reads",
     "label_names": "the batches hold what the model reads",
 }
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
 _SEED = (0, 2**32 - 1)
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": _SEED,
@@ -87,13 +88,12 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
 
 
 def _check(name: str, value: Any) -> None:
-    declared = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
     if name in _FIXED:
         raise UserError(f"training.{name} is not for a recipe to set: {_FIXED[name]}.")
-    if name not in declared:
-        known = {f"training.{other}" for other in declared if other not in _FIXED}
+    if name not in _DEFAULTS:
+        known = {f"training.{other}" for other in _DEFAULTS if other not in _FIXED}
         raise UserError(unknown_name_message(f"training.{name}", known, "TrainingArguments"))
-    default = declared[name]
+    default = _DEFAULTS[name]
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise UserError(f"training.{name} is {value!r}; write true or false.")

@@ -28,12 +28,10 @@ class SampleCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        metrics: dict[str, float] | None = None,
         model: PreTrainedModel | None = None,
         **kwargs: Any,
     ) -> None:
-        during_training = any(name.startswith("eval_") for name in metrics or {})
-        if during_training and state.is_world_process_zero and model is not None:
+        if state.is_world_process_zero and model is not None:
             text = sample_text(model, self.tokenizer, self.prompt, self.TEMPERATURE, self.max_new_tokens, self.seed)
             tqdm.write(f"step {state.global_step}, temperature {self.TEMPERATURE}: {text!r}")
 

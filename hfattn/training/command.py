@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from ..errors import UserError
+from .results import write_at_once
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # what a run was started with
 LENGTH = ("num_train_epochs", "max_steps")  # of training: what a run may be resumed with another value of
@@ -72,9 +73,7 @@ class RecipeCommand:
                         "only training.num_train_epochs and training.max_steps may change."
                     )
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(yaml.safe_dump(now, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        part.replace(path)
+        write_at_once(path, yaml.safe_dump(now, sort_keys=False, allow_unicode=True))
 
 
 def _without_length(section: Any) -> Any:

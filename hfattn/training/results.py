@@ -37,7 +37,7 @@ def _command() -> str:
             word = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
         words.append(word)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    launcher = "accelerate launch" + (f" --num_processes {processes}" if processes > 1 else "")
+    launcher = "accelerate launch" + (f" --multi_gpu --num_processes {processes}" if processes > 1 else "")
     return f"{launcher} {shlex.join(words)}"
 
 
@@ -58,11 +58,16 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json`` at once: a reader, or the next run, finds all of it or none."""
-    part = path.with_suffix(".json.part")
-    part.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def write_at_once(path: Path, text: str) -> None:
+    """Write a file that a reader, or the next run, finds whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)
+
+
+def write_results(path: Path, results: Mapping[str, Any]) -> None:
+    """Write ``results.json``, the sign that a run has finished."""
+    write_at_once(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
 def plot_curves(

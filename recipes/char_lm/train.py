@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Text, Windows, check_split, encode_text, open_text, split_positions
@@ -22,7 +22,7 @@ from hfattn.generation import sample_text
 from hfattn.hub import write_card
 from hfattn.metrics import LanguageModelScores, token_statistics
 from hfattn.models.strict_config import own_fields
-from hfattn.tokenizers import build_character_tokenizer, uncovered_characters
+from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
 from hfattn.training import (
     RecipeCommand,
     ReliableTrainer,
@@ -77,10 +77,7 @@ class TokenizerConfig:
     unknown: bool = False
 
     def validate_min_count(self) -> None:
-        if self.min_count < 1:
-            raise ValueError(f"min_count is {self.min_count}; write a whole number of at least 1.")
-        if self.min_count > 1 and not self.unknown:
-            raise ValueError(f"min_count {self.min_count} leaves characters out; add unknown: true to admit them.")
+        check_options(self.min_count, self.unknown)
 
 
 @strict
@@ -111,14 +108,14 @@ class Config:
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def validate(config: Config) -> None:
-    """Check what can be checked without the data (``hfattn recipes validate``).
+def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
+    """Check what can be checked without the data (``hfattn recipes validate``); returns the run's arguments.
 
     Raises:
         UserError: a section does not make a model, an optimiser or training arguments.
     """
     model_config(CharRNNConfig, config.model, vocab_size=1)
-    arguments = training_arguments(Path("runs"), config.training)
+    arguments = training_arguments(run, config.training)
     optimizer_class_and_arguments(config.optimizer, arguments)
     if config.early_stopping_patience is not None and config.early_stopping_patience < 1:
         raise UserError(f"early_stopping_patience is {config.early_stopping_patience}; write at least 1, or null.")
@@ -126,16 +123,15 @@ def validate(config: Config) -> None:
         raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
     if config.data.stateful and arguments.n_gpu > 1:
         raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
+    return arguments
 
 
 def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
-    validate(config)
-    run = command.run
+    arguments = validate(config, command.run)
     command.check_run()
-    arguments = training_arguments(run, config.training)
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run / "logs"))
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
     set_seed(arguments.seed)
 
     # Data: text -> tokenizer -> ids -> windows or streams
@@ -183,7 +179,8 @@ def main() -> None:
     command.claim_run(config, text=text.fingerprint, processes=arguments.world_size)
     checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trainer.remove_callback(EarlyStoppingCallback)  # it would look for its metric in the evaluations below
+    for callback in (EarlyStoppingCallback, SampleCallback):  # the evaluations below are not theirs
+        trainer.remove_callback(callback)
 
     # Evaluation, with the best weights on the validation set
 
