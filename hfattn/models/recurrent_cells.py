@@ -160,6 +160,43 @@ class RecurrentLayer(GradientCheckpointingLayer):
         return outputs, new
 
 
+class DirectedLayer(nn.Module):
+    """A recurrent layer that reads forward, backward, or both ways (Schuster & Paliwal 1997): h_t = [h→_t; h←_t].
+
+    Padding is invisible wherever it stands, as in ``RecurrentLayer``.
+
+    Args:
+        direction: "forward", "backward" or "bidirectional".
+    """
+
+    def __init__(self, cell: str, input_size: int, hidden_size: int, direction: str) -> None:
+        super().__init__()
+        reads = [name for name in ("forward", "backward") if direction in (name, "bidirectional")]
+        self.forward_rnn = RecurrentLayer(cell, input_size, hidden_size) if "forward" in reads else None
+        self.backward_rnn = RecurrentLayer(cell, input_size, hidden_size) if "backward" in reads else None
+
+    def forward(self, inputs: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, State]:
+        """Read the inputs (B, T, D), with mask as in ``RecurrentLayer``.
+
+        Returns:
+            Outputs (B, T, n H) for n directions, and the state in which each direction ended, tensors (B, n H): after
+            the last step for the forward one, after the first step for the backward one; h and c apart.
+        """
+        outputs: list[torch.Tensor] = []
+        states: list[State] = []
+        if self.forward_rnn is not None:
+            output, state = self.forward_rnn(inputs, None, mask)
+            outputs.append(output)
+            states.append(state)
+        if self.backward_rnn is not None:
+            output, state = self.backward_rnn(inputs.flip(1), None, None if mask is None else mask.flip(1))
+            outputs.append(output.flip(1))
+            states.append(state)
+        if len(outputs) == 1:
+            return outputs[0], states[0]
+        return torch.cat(outputs, dim=-1), tuple(torch.cat(tensors, dim=-1) for tensors in zip(*states, strict=True))
+
+
 def _zeros_if_none(state: State | None, like: State) -> State:
     return tuple(torch.zeros_like(tensor) for tensor in like) if state is None else state
 
@@ -169,4 +206,4 @@ def _where(moved: torch.Tensor, new: State, old: State) -> State:
     return tuple(torch.where(moved, after, before) for after, before in zip(new, old, strict=True))
 
 
-__all__ = ["CELLS", "GRUResetBefore", "RecurrentLayer", "initialize_recurrent_"]
+__all__ = ["CELLS", "DirectedLayer", "GRUResetBefore", "RecurrentLayer", "initialize_recurrent_"]

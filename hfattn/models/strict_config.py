@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection
 from dataclasses import Field, fields
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from transformers import PreTrainedConfig
 
@@ -50,12 +50,31 @@ def own_fields(config_class: type[PreTrainedConfig]) -> list[Field]:
     return [field for field in fields(config_class) if field.name not in inherited]
 
 
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
 class StrictConfig(PreTrainedConfig):
     """A configuration that refuses a field that it does not have, where transformers would store it and go on.
 
     In a configuration that a release of transformers has saved, only a misspelling is refused: a later one may write
     names of its own that this one cannot know.
     """
+
+    _presets: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @classmethod
+    def preset(cls, name: str, **fields: Any) -> Self:
+        """A configuration by the name of a published setting; ``fields`` take the place of the preset's.
+
+        Raises:
+            ValueError: there is no preset of that name; the message lists those there are.
+        """
+        if name not in cls._presets:
+            nearest = difflib.get_close_matches(name, cls._presets, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+            raise ValueError(f"{name!r} is not a preset of {cls.__name__}; {hint}write one of {_listed(cls._presets)}.")
+        return cls(**{**cls._presets[name], **fields})
 
     def __post_init__(self, **kwargs: Any) -> None:
         own = {field.name for field in own_fields(type(self))}
@@ -80,7 +99,7 @@ class StrictConfig(PreTrainedConfig):
 
     def _check_choice(self, name: str, choices: Collection[str]) -> None:
         if getattr(self, name) not in choices:
-            raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {', '.join(map(repr, choices))}.")
+            raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {_listed(choices)}.")
 
 
 __all__ = ["StrictConfig", "own_fields", "unknown_name_message"]
