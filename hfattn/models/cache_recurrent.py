@@ -5,8 +5,10 @@ One more step therefore costs the same after ten characters and after ten millio
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from transformers import GenerationMixin
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 State = tuple[torch.Tensor, ...]
@@ -64,14 +66,20 @@ class RecurrentCacheLayer(CacheLayerMixin):
 
 
 class RecurrentCache(Cache):
-    """The states of all the layers of a recurrent model.
+    """The states of all the layers of a recurrent model and, for a decoder, what it reads of the source at every step.
 
     Args:
         num_hidden_layers: number of recurrent layers.
+
+    Attributes:
+        source: tensors with the batch on dimension 0, computed once per source (the projected keys of an attention);
+            empty before the first step, and in a model without a source. The hypotheses of a beam read one source, so
+            reordering them leaves it where it is.
     """
 
     def __init__(self, num_hidden_layers: int) -> None:
         super().__init__(layers=[RecurrentCacheLayer() for _ in range(num_hidden_layers)])
+        self.source: tuple[torch.Tensor, ...] = ()
 
     def get_state(self, layer_idx: int) -> State | None:
         """State of layer ``layer_idx``, or None before the first step."""
@@ -81,10 +89,23 @@ class RecurrentCache(Cache):
         """Store the state that layer ``layer_idx`` reached after ``num_steps`` more steps."""
         self.layers[layer_idx].update(state, num_steps)
 
+    def reset(self) -> None:
+        super().reset()
+        self.source = ()
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)
+        self.source = tuple(tensor.repeat_interleave(repeats, dim=0) for tensor in self.source)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        super().batch_select_indices(indices)
+        self.source = tuple(tensor[indices] for tensor in self.source)
+
     def detach(self) -> "RecurrentCache":
         """Cut the graph behind the states (truncated backpropagation through time); returns the cache itself."""
         for layer in self.layers:
             layer.detach()
+        self.source = tuple(tensor.detach() for tensor in self.source)
         return self
 
     def crop(self, max_length: int) -> None:
@@ -94,4 +115,33 @@ class RecurrentCache(Cache):
         )
 
 
-__all__ = ["RecurrentCache", "RecurrentCacheLayer"]
+class RecurrentGenerationMixin(GenerationMixin):
+    """``generate()`` with a recurrent cache. A class that inherits it says how many layers its cache has."""
+
+    num_cache_layers: int
+
+    def _prepare_cache_for_generation(
+        self,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        generation_mode: Any,
+        batch_size: int,
+        max_cache_length: int,
+    ) -> None:
+        if generation_config.cache_implementation is not None:
+            raise ValueError(
+                f"cache_implementation={generation_config.cache_implementation!r} is for attention; a recurrent model "
+                "has one cache, its state: leave cache_implementation out."
+            )
+        cache = model_kwargs.get("past_key_values")
+        if cache is None:
+            if generation_config.use_cache is not False:
+                model_kwargs["past_key_values"] = RecurrentCache(self.num_cache_layers)
+            return
+        state = cache.get_state(0)
+        rows = max(generation_config.num_beams, generation_config.num_return_sequences)
+        if rows > 1 and state is not None and state[0].shape[0] == batch_size:
+            cache.batch_repeat_interleave(rows)  # generate() repeats the texts; each needs the state it comes from
+
+
+__all__ = ["RecurrentCache", "RecurrentCacheLayer", "RecurrentGenerationMixin"]

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .cache_recurrent import RecurrentCache
+from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_char_rnn import CharRNNConfig
 from .recurrent_cells import CELLS, RecurrentLayer, initialize_recurrent_
 
@@ -110,7 +110,7 @@ class CharRNNModel(CharRNNPreTrainedModel):
         )
 
 
-class CharRNNForCausalLM(CharRNNPreTrainedModel, GenerationMixin):
+class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
     """Language model: logits of the next character from h_t, through one linear layer (o_t = h_t W_o + b_o)."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
@@ -120,30 +120,8 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, GenerationMixin):
         self.model = CharRNNModel(config)
         self.output_dropout = nn.Dropout(config.output_dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.num_cache_layers = config.num_hidden_layers
         self.post_init()
-
-    def _prepare_cache_for_generation(
-        self,
-        generation_config: Any,
-        model_kwargs: dict[str, Any],
-        generation_mode: Any,
-        batch_size: int,
-        max_cache_length: int,
-    ) -> None:
-        if generation_config.cache_implementation is not None:
-            raise ValueError(
-                f"cache_implementation={generation_config.cache_implementation!r} is for attention; a recurrent model "
-                "has one cache, its state: leave cache_implementation out."
-            )
-        cache = model_kwargs.get("past_key_values")
-        if cache is None:
-            if generation_config.use_cache is not False:
-                model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
-            return
-        state = cache.get_state(0)
-        rows = max(generation_config.num_beams, generation_config.num_return_sequences)
-        if rows > 1 and state is not None and state[0].shape[0] == batch_size:
-            cache.batch_repeat_interleave(rows)  # generate() repeats the texts; each needs the state it comes from
 
     @can_return_tuple
     def forward(

@@ -63,17 +63,20 @@ class GRUResetBefore(nn.Module):
     def _run(self, steps: Sequence[torch.Tensor], h_0: torch.Tensor | None) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Outputs of each step and the last h (B, H), from projected inputs (rows still running, 3 H) for each step."""
         h = steps[0].new_zeros(len(steps[0]), self.hidden_size) if h_0 is None else h_0[0]
-        gates_weight, candidate_weight = self.weight_hh_l0.split([2 * self.hidden_size, self.hidden_size])
         outputs = []
         for step in steps:
-            running = h[: len(step)]
-            gates, candidate = step.split([2 * self.hidden_size, self.hidden_size], dim=-1)
-            r, z = torch.sigmoid(gates + nn.functional.linear(running, gates_weight)).chunk(2, dim=-1)
-            candidate = torch.tanh(candidate + nn.functional.linear(r * running, candidate_weight))
-            running = z * running + (1 - z) * candidate
+            running = self.step(step, h[: len(step)])
             outputs.append(running)
             h = torch.cat([running, h[len(step) :]]) if len(step) < len(h) else running
         return outputs, h
+
+    def step(self, projected: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """One step from projected inputs (B, 3 H) and h_{t-1} (B, H) to h_t (B, H)."""
+        gates_weight, candidate_weight = self.weight_hh_l0.split([2 * self.hidden_size, self.hidden_size])
+        gates, candidate = projected.split([2 * self.hidden_size, self.hidden_size], dim=-1)
+        r, z = torch.sigmoid(gates + nn.functional.linear(h, gates_weight)).chunk(2, dim=-1)
+        candidate = torch.tanh(candidate + nn.functional.linear(r * h, candidate_weight))
+        return z * h + (1 - z) * candidate
 
 
 CELLS: dict[str, type[nn.Module]] = {
@@ -82,6 +85,34 @@ CELLS: dict[str, type[nn.Module]] = {
     "gru": nn.GRU,
     "gru_reset_before": GRUResetBefore,
 }
+
+
+def recurrent_step(rnn: Any, projected: torch.Tensor, state: State) -> State:
+    """One step of a cell, for a decoder whose next input depends on its last output.
+
+    Args:
+        rnn: a module of ``CELLS``.
+        projected: (B, gates H), the input half of the gates, W_x x_t + b: a caller computes what it can of it for all
+            the steps at once.
+        state: the state to start from, tensors (B, H).
+    """
+    if isinstance(rnn, GRUResetBefore):
+        return (rnn.step(projected, state[0]),)
+    recurrent = nn.functional.linear(state[0], rnn.weight_hh_l0, rnn.bias_hh_l0)
+    if isinstance(rnn, nn.LSTM):
+        i, f, candidate, o = (projected + recurrent).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(candidate)
+        return torch.sigmoid(o) * torch.tanh(c), c
+    if isinstance(rnn, nn.GRU):
+        split = [2 * rnn.hidden_size, rnn.hidden_size]
+        (gates, candidate), (recurrent_gates, recurrent_candidate) = (
+            projected.split(split, -1),
+            recurrent.split(split, -1),
+        )
+        r, z = torch.sigmoid(gates + recurrent_gates).chunk(2, dim=-1)
+        candidate = torch.tanh(candidate + r * recurrent_candidate)
+        return (candidate + z * (state[0] - candidate),)
+    return (torch.tanh(projected + recurrent),)
 
 
 def initialize_recurrent_(rnn: nn.Module) -> None:
@@ -129,7 +160,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         if inputs.shape[1] == 1:
             # The step of generate(): selecting by the mask asks the device nothing, so the host never waits for it.
             _, new = self._run(inputs, state)
-            new = _where(mask, new, _zeros_if_none(state, new))
+            new = where_moved(mask, new, _zeros_if_none(state, new))
             return new[0][:, None], new
         return self._run_masked(inputs, state, mask)
 
@@ -154,7 +185,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         outputs, new = self._run(packed, state)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True)  # (B, max length, H)
         old = _zeros_if_none(state, new)
-        new = _where(lengths[:, None] > 0, new, old)
+        new = where_moved(lengths[:, None] > 0, new, old)
         history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
         outputs = history.gather(1, seen[..., None].expand(-1, -1, history.shape[-1]))
         return outputs, new
@@ -201,9 +232,17 @@ def _zeros_if_none(state: State | None, like: State) -> State:
     return tuple(torch.zeros_like(tensor) for tensor in like) if state is None else state
 
 
-def _where(moved: torch.Tensor, new: State, old: State) -> State:
+def where_moved(moved: torch.Tensor, new: State, old: State) -> State:
     """The new state in the rows (B, 1) that had a real step, the old one in the others."""
     return tuple(torch.where(moved, after, before) for after, before in zip(new, old, strict=True))
 
 
-__all__ = ["CELLS", "DirectedLayer", "GRUResetBefore", "RecurrentLayer", "initialize_recurrent_"]
+__all__ = [
+    "CELLS",
+    "DirectedLayer",
+    "GRUResetBefore",
+    "RecurrentLayer",
+    "initialize_recurrent_",
+    "recurrent_step",
+    "where_moved",
+]
