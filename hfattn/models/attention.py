@@ -1,0 +1,264 @@
+"""Attention(q, D) = Σ g(f(q, k_i)) v_i: a score f and a distribution g, chosen apart from each other.
+
+Shapes: ``…`` any batch dimensions, T queries, S keys; queries (…, T, d_q), keys (…, S, d_k), values (…, S, d_v), masks
+(boolean, True = may be attended) and weights (…, T, S).
+"""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from .attention_distributions import DISTRIBUTIONS, Distribution, Softmax
+from .attention_scores import (
+    SCORES,
+    InnerProduct,
+    Parametric,
+    Score,
+    by_name,
+    full_precision,
+    options_of,
+    unknown_message,
+)
+
+
+def _make(kind: type, what: str, arguments: dict[str, int], options: Mapping[str, Any]) -> Any:
+    """An instance of a score or distribution class.
+
+    Raises:
+        ValueError: it has no such option.
+    """
+    known = [name for name in options_of(kind) if name not in arguments]
+    for name in options:
+        if name not in known:
+            raise ValueError(unknown_message(name, known, f"an option of {what}"))
+    return kind(**arguments, **options)
+
+
+class Attention(nn.Module):
+    """One attention: a score, a distribution, and the weighted sum of the values.
+
+    Args:
+        query_size, key_size: widths d_q and d_k.
+        score: name in ``SCORES``.
+        distribution: name in ``DISTRIBUTIONS``.
+        score_options, distribution_options: options of the two, by name.
+
+    Raises:
+        ValueError: a name is unknown, or the score does not fit the widths; the message says what to write.
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        score: str | Score = "scaled_dot",
+        distribution: str | Distribution = "softmax",
+        score_options: Mapping[str, Any] | None = None,
+        distribution_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.query_size, self.key_size = query_size, key_size
+        widths = {"query_size": query_size, "key_size": key_size}
+        if isinstance(score, str):
+            kind = by_name(SCORES, score, "a score")
+            score_module = _make(kind, f"the score {score!r}", widths, score_options or {})
+        elif score_options:
+            raise ValueError("score_options belong to the name of a score; a module already has its own.")
+        else:
+            score_module = score
+        if isinstance(distribution, str):
+            chosen = by_name(DISTRIBUTIONS, distribution, "a distribution")
+            distribution_module = _make(
+                chosen,
+                f"the distribution {distribution!r}",
+                widths if chosen.compares_vectors else {},
+                distribution_options or {},
+            )
+        elif distribution_options:
+            raise ValueError("distribution_options belong to the name of a distribution; a module already has its own.")
+        else:
+            distribution_module = distribution
+        self.score: Score = score_module
+        self.distribution: Distribution = distribution_module
+
+    def initialize_(self) -> None:
+        """Initial values of all parameters, those excepted that a checkpoint has filled."""
+        for module in (*self.score.modules(), *self.distribution.modules()):
+            if isinstance(module, Parametric):
+                module.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What depends on the keys (…, S, d_k) alone, once per source: tensors (…, S, some width).
+
+        Raises:
+            ValueError: the keys have another width.
+        """
+        if key.shape[-1] != self.key_size:
+            raise ValueError(
+                f"Keys have {key.shape[-1]} features; this attention was made for key_size={self.key_size}."
+            )
+        return self.score.prepare(key), *self.distribution.prepare(key)
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        prepared: tuple[torch.Tensor, ...],
+        value: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        need_weights: bool = True,
+        multiplier: torch.Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend with queries (…, T, d_q) to values (…, S, d_v) through prepared keys.
+
+        Args:
+            prepared: of ``prepare``.
+            mask: boolean, broadcastable to (…, T, S), True where a query may attend.
+            need_weights: return the weights. Where they are not needed and the score is an inner product under softmax,
+                the fused kernels compute the context without a (T, S) matrix.
+            multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
+            dropout: probability with which a weight is left out of the sum.
+
+        Returns:
+            Context (…, T, d_v), and weights (…, T, S) or None. A query without any key has weights and context zero.
+
+        Raises:
+            ValueError: shapes do not fit, or the mask is not boolean.
+        """
+        self._check(query, prepared[0], value)
+        if mask is not None:
+            mask = _checked_mask(mask, query, prepared[0])
+        fused = not need_weights and multiplier is None and isinstance(self.distribution, Softmax)
+        if fused and isinstance(self.score, InnerProduct):
+            with full_precision(query) if self.score.precise else contextlib.nullcontext():
+                left, right = self.score.factors(query, prepared[0])
+                return _fused(left, right, value, mask, dropout), None
+        energies = self.score.compare(query, prepared[0], mask)
+        weights = self.distribution(energies, mask, query, prepared[1:])
+        if multiplier is not None:
+            weights = weights * multiplier
+        weights = weights.to(value.dtype)
+        context = nn.functional.dropout(weights, dropout) @ value if dropout else weights @ value
+        return context, weights if need_weights else None
+
+    def _check(self, query: torch.Tensor, keys: torch.Tensor, value: torch.Tensor) -> None:
+        if query.shape[-1] != self.query_size:
+            raise ValueError(
+                f"Queries have {query.shape[-1]} features; this attention was made for query_size={self.query_size}."
+            )
+        if keys.shape[-2] != value.shape[-2]:
+            raise ValueError(
+                f"There are {keys.shape[-2]} keys and {value.shape[-2]} values; pass a value for each key."
+            )
+        try:
+            torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2], value.shape[:-2])
+        except RuntimeError:
+            raise ValueError(
+                f"The batch dimensions of query {tuple(query.shape)}, key {(*keys.shape[:-1], self.key_size)} and "
+                f"value {tuple(value.shape)} do not broadcast; give them the same ones."
+            ) from None
+
+
+def _checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """The mask with at least the two dimensions (T, S), either of which may still be 1."""
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"The mask is {mask.dtype}; pass a boolean one, True where a query may attend, such as mask.bool()."
+        )
+    full = (*torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
+    sizes = zip(reversed(mask.shape), reversed(full), strict=False)
+    if mask.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):
+        raise ValueError(
+            f"The mask has the shape {tuple(mask.shape)}, which does not broadcast to (…, T, S) = {full}; "
+            "a padding mask (B, S) is passed as mask[:, None]."
+        )
+    return mask[(None,) * (2 - mask.ndim)]
+
+
+def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+    """(…, L, d) -> (B, heads, L, d), the form for which there are fused kernels."""
+    tensor = tensor.expand(*batch, *tensor.shape[-2:])
+    if len(batch) < 2:
+        return tensor.reshape(-1, 1, *tensor.shape[-2:])
+    return tensor.flatten(0, -4)
+
+
+def _fused(
+    left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
+) -> torch.Tensor:
+    """Context of softmax(left · right), which never holds a (T, S) matrix."""
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2], value.shape[:-2])
+    dtype = torch.promote_types(torch.result_type(left, right), value.dtype)
+    width = left.shape[-1]
+    if width != value.shape[-1]:
+        # The kernels want one width for all three; zeros change no product, and a multiple of 8 keeps rows aligned.
+        width = math.ceil(max(width, value.shape[-1]) / 8) * 8
+    q, k, v = (
+        _four_dimensions(nn.functional.pad(tensor.to(dtype), (0, width - tensor.shape[-1])), batch)
+        for tensor in (left, right, value)
+    )
+    attended = None
+    if mask is not None:
+        attended = mask.any(-1, keepdim=True)
+        # A softmax over nothing is NaN: a row without any key sees all of them here, and is put to zero below.
+        mask = _four_dimensions((mask | ~attended).expand(*mask.shape[:-1], right.shape[-2]), batch)
+    context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
+    context = context[..., : value.shape[-1]].reshape(*batch, left.shape[-2], value.shape[-1]).to(value.dtype)
+    return context if attended is None else context.masked_fill(~attended, 0)
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: str | Score = "scaled_dot",
+    distribution: str | Distribution = "softmax",
+    mask: torch.Tensor | None = None,
+    *,
+    need_weights: bool = True,
+    score_options: Mapping[str, Any] | None = None,
+    distribution_options: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, torch.Tensor] | None = None,
+    multiplier: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Attention as a function: context (…, T, d_v) and weights (…, T, S) of queries (…, T, d_q) over a dictionary.
+
+    Args:
+        key, value: (…, S, d_k) and (…, S, d_v).
+        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module.
+        mask: boolean, broadcastable to (…, T, S), True where a query may attend.
+        need_weights: see ``Attention.forward``; without them None is returned in their place.
+        score_options, distribution_options: options of what is given by name.
+        parameters: tensors for the parameters of a score that is given by name. A parameter that is not among them is
+            neutral: an identity matrix, a zero bias, a vector v of ones. ``general`` is then ``dot``, for example.
+        multiplier: factor on the weights, after the distribution.
+
+    Raises:
+        ValueError: a name is unknown, a shape does not fit, or a parameter has no neutral value.
+    """
+    parameters = parameters or {}
+    if not isinstance(score, str):
+        if parameters:
+            raise ValueError("parameters belong to the name of a score; a module already has its own.")
+    else:
+        kind = by_name(SCORES, score, "a score")
+        score_options = {**kind.options_from(parameters), **(score_options or {})}
+    with torch.device("meta"):  # so that no random number is drawn for values that are replaced below
+        attention = Attention(query.shape[-1], key.shape[-1], score, distribution, score_options, distribution_options)
+    own = {"score": isinstance(score, str), "distribution": isinstance(distribution, str)}
+    for name in (name for name, made_here in own.items() if made_here):
+        part = getattr(attention, name)
+        part.to_empty(device=query.device).to(query.dtype)
+        for module in part.modules():
+            if isinstance(module, Parametric):
+                module.neutral_(given=parameters)
+    if isinstance(score, str):
+        attention.score.substitute(parameters)
+    return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
+
+
+__all__ = ["Attention", "attend"]

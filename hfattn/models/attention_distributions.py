@@ -1,0 +1,317 @@
+"""Distribution functions g(e): from the energies of a query to the weights of its values.
+
+Every distribution gives exactly 0 to a masked key and to every key of a query that may attend to none, and neither its
+values nor its gradients are ever NaN there.
+
+Shapes: ``…`` any batch dimensions, T queries, S keys. Energies, masks (boolean, True = may be attended, broadcast) and
+weights are (…, T, S).
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from .attention_scores import SCORES, Parametric, by_name, widen
+
+
+def _fill(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Masked energies become the lowest finite number: minus infinity would make NaN of a row without any other."""
+    return energies if mask is None else energies.masked_fill(~mask, torch.finfo(energies.dtype).min)
+
+
+def _zero(weights: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    return weights if mask is None else weights.masked_fill(~mask, 0)
+
+
+class Distribution(Parametric):
+    """A distribution function. Masked positions, and rows that are masked as a whole, get exact zeros."""
+
+    compares_vectors: ClassVar[bool] = False  # made with the widths of queries and keys, and called with both
+
+    def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What depends on the keys (…, S, d_k) alone, once per source, for a distribution that looks at them."""
+        return ()
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        """Weights (…, T, S). ``query`` (…, T, d_q) and ``prepared`` matter only where ``compares_vectors`` says so."""
+        raise NotImplementedError
+
+
+class Softmax(Distribution):
+    """exp(e_i) / Σ exp(e_j)."""
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        return _zero(_fill(energies, mask).softmax(-1), mask)
+
+
+class Sigmoid(Distribution):
+    """1 / (1 + exp(-e_i)), each position for itself: the weights of a row do not sum to one."""
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        return _zero(_fill(energies, mask).sigmoid(), mask)
+
+
+def _threshold_sparsemax(z: torch.Tensor) -> torch.Tensor:
+    """τ with Σ max(z - τ, 0) = 1, from the partial sums of the sorted z (Martins & Astudillo 2016, algorithm 1)."""
+    z = z.sort(-1, descending=True).values
+    count = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
+    thresholds = (z.cumsum(-1) - 1) / count
+    size = (z > thresholds).sum(-1, keepdim=True)
+    return thresholds.gather(-1, size - 1)
+
+
+def _threshold_entmax15(z: torch.Tensor) -> torch.Tensor:
+    """τ with Σ max(z - τ, 0)² = 1: for the k largest z it is the smaller root of k τ² - 2 τ Σ z + Σ z² - 1, which is
+    mean - √((1 - Σ (z - mean)²) / k) (Peters et al. 2019, section 3.2)."""
+    z = z.sort(-1, descending=True).values
+    count = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
+    mean = z.cumsum(-1) / count
+    spread = z.square().cumsum(-1) - count * mean.square()  # Σ (z - mean)²
+    thresholds = mean - ((1 - spread).clamp(min=0) / count).sqrt()
+    size = (z >= thresholds).sum(-1, keepdim=True)
+    return thresholds.gather(-1, size - 1)
+
+
+def _threshold_bisection(z: torch.Tensor, alpha: float) -> torch.Tensor:
+    """τ with Σ max(z - τ, 0)^(1 / (α - 1)) = 1, for z with the largest at 0: it lies in [-1, 0)."""
+    low = torch.full_like(z[..., :1], -1.0)
+    width = torch.ones_like(low)
+    for _ in range(24 if z.dtype == torch.float32 else 54):  # the bits of the number
+        width = width / 2
+        total = (z - low - width).clamp(min=0).pow(1 / (alpha - 1)).sum(-1, keepdim=True)
+        low = torch.where(total >= 1, low + width, low)
+    return low
+
+
+class _Entmax(torch.autograd.Function):
+    """α-entmax along the last dimension: p = max((α - 1) e - τ, 0)^(1 / (α - 1)), τ such that Σ p = 1.
+
+    Its Jacobian is diag(u) - u uᵀ / Σ u with u = p^(2 - α) on the support of p and 0 elsewhere (Peters et al. 2019,
+    proposition 2); for α = 2, where u is 1, the gradient on the support is centred.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, energies: torch.Tensor, mask: torch.Tensor | None, alpha: float) -> torch.Tensor:
+        z = _fill(widen(energies), mask)
+        z = (alpha - 1) * (z - z.amax(-1, keepdim=True))
+        z = z.clamp(min=-1)  # τ is never below -1, so what lies there has the weight 0
+        if alpha == 2:
+            threshold = _threshold_sparsemax(z)
+        elif alpha == 1.5:
+            threshold = _threshold_entmax15(z)
+        else:
+            threshold = _threshold_bisection(z, alpha)
+        weights = (z - threshold).clamp(min=0).pow(1 / (alpha - 1))
+        weights = _zero(weights / weights.sum(-1, keepdim=True), mask).to(energies.dtype)
+        ctx.save_for_backward(weights)
+        ctx.alpha = alpha
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (weights,) = ctx.saved_tensors
+        support = weights > 0
+        u = torch.where(support, torch.where(support, widen(weights), 1).pow(2 - ctx.alpha), 0)
+        total = u.sum(-1, keepdim=True)  # zero in a row that is masked as a whole
+        gradient = widen(gradient)
+        mean = (u * gradient).sum(-1, keepdim=True) / torch.where(total > 0, total, 1)
+        return (u * (gradient - mean)).to(weights.dtype), None, None
+
+
+class Entmax(Distribution):
+    """argmax over the simplex of p·e + H_α(p), H_α Tsallis' entropy (Peters et al. 2019): weights can be exactly 0.
+
+    Args:
+        alpha: 1 is softmax, 2 is sparsemax, and 1.5 is computed exactly too; others above 1 by bisection.
+    """
+
+    def __init__(self, *, alpha: float = 1.5) -> None:
+        super().__init__()
+        if not alpha >= 1:
+            raise ValueError(f"alpha is {alpha}; write 1 (softmax), 2 (sparsemax) or another number above 1.")
+        self.alpha = alpha
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        if self.alpha == 1:
+            return _zero(_fill(energies, mask).softmax(-1), mask)
+        return _Entmax.apply(energies, mask, self.alpha)
+
+
+class Sparsemax(Entmax):
+    """The point of the simplex nearest to e: max(e - τ, 0) (Martins & Astudillo 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__(alpha=2.0)
+
+
+def hard_sample(
+    energies: torch.Tensor, mask: torch.Tensor | None = None, generator: torch.Generator | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one position for each query from softmax(e) (Xu et al. 2015, section 4.1).
+
+    Returns:
+        One-hot weights (…, T, S), which carry no gradient, and the log-probability (…, T) of what was drawn, which
+        does: the score-function estimator of the gradient of E[loss] is the gradient of ``loss.detach() * log_prob``.
+        A row that is masked as a whole draws nothing: zeros, of log-probability 0.
+    """
+    log_p = _fill(widen(energies), mask).log_softmax(-1)
+    # The first of independent exponential clocks with the rates p rings at i with the probability p_i.
+    clocks = torch.empty_like(log_p).exponential_(generator=generator)
+    index = (log_p.detach() - clocks.log()).argmax(-1, keepdim=True)
+    weights = torch.zeros_like(energies).scatter_(-1, index, 1)
+    log_prob = log_p.gather(-1, index).squeeze(-1)
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0)
+        log_prob = log_prob.masked_fill(~mask.any(-1), 0)
+    return weights, log_prob
+
+
+class Hard(Distribution):
+    """One position per query: drawn from softmax(e) in training, the largest energy at evaluation.
+
+    Args:
+        estimator: "straight_through" passes gradients as if the weights were softmax(e) (Bengio et al. 2013);
+            "score_function" passes none, and the caller, who needs the log-probability, draws with ``hard_sample`` (or
+            takes ``HardAttention``).
+    """
+
+    ESTIMATORS = ("straight_through", "score_function")
+
+    def __init__(self, *, estimator: str = "straight_through") -> None:
+        super().__init__()
+        if estimator not in self.ESTIMATORS:
+            raise ValueError(
+                f"{estimator!r} is not an estimator; write one of {', '.join(map(repr, self.ESTIMATORS))}."
+            )
+        self.estimator = estimator
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        if not self.training:
+            index = _fill(energies, mask).argmax(-1, keepdim=True)
+            return _zero(torch.zeros_like(energies).scatter_(-1, index, 1), mask)
+        weights, _ = hard_sample(energies, mask, generator)
+        if self.estimator == "score_function":
+            return weights
+        soft = _zero(_fill(energies, mask).softmax(-1), mask)
+        return weights + (soft - soft.detach())
+
+
+class Compositional(Distribution):
+    """tanh(E) ⊙ sigmoid(N), N minus a dissimilarity of query and key: weights in (-1, 1) (Tay et al. 2019).
+
+    Where queries and keys differ in width, a learned P (d_k, d_q) maps the queries.
+
+    Args:
+        dissimilarity: name of a score that is minus a distance.
+    """
+
+    compares_vectors = True
+    P: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int, *, dissimilarity: str = "manhattan") -> None:
+        super().__init__()
+        self.projects = query_size != key_size
+        if self.projects:
+            self._parameter("P", key_size, query_size)
+        distances = {
+            name: kind
+            for name, kind in SCORES.items()
+            if name in ("manhattan", "euclidean", "sq_euclidean", "chebyshev")
+        }
+        self.dissimilarity = by_name(distances, dissimilarity, "a dissimilarity")(key_size, key_size)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.dissimilarity.prepare(key),)
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        if query is None or not prepared:
+            raise ValueError("The distribution 'compositional' compares vectors; pass query and prepared=prepare(key).")
+        if self.projects:
+            query = nn.functional.linear(query, self.P)
+        similarity = self.dissimilarity.compare(query, prepared[0])
+        if mask is not None:
+            energies, similarity = energies.masked_fill(~mask, 0), similarity.masked_fill(~mask, 0)
+        return energies.tanh() * similarity.sigmoid().to(energies.dtype)
+
+
+class Normalize(Distribution):
+    """e_i / Σ e_j, for scores that are never negative, such as ``boxcar`` and ``generalized_kernel``.
+
+    A row without any weight (nothing in the window) gives zeros.
+    """
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        energies = _zero(energies, mask)
+        total = widen(energies).sum(-1, keepdim=True)
+        positive = total > 0
+        weights = energies / torch.where(positive, total, 1)
+        return torch.where(positive, weights, 0).to(energies.dtype)
+
+
+DISTRIBUTIONS: dict[str, type[Distribution]] = {
+    "softmax": Softmax,
+    "sigmoid": Sigmoid,
+    "sparsemax": Sparsemax,
+    "entmax": Entmax,
+    "hard": Hard,
+    "compositional": Compositional,
+    "normalize": Normalize,
+}
+
+__all__ = [
+    "DISTRIBUTIONS",
+    "Compositional",
+    "Distribution",
+    "Entmax",
+    "Hard",
+    "Normalize",
+    "Sigmoid",
+    "Softmax",
+    "Sparsemax",
+    "hard_sample",
+]

@@ -1,0 +1,852 @@
+"""Score functions f(q, k): how well a key answers a query.
+
+Every score is a module with two halves. ``prepare`` computes what depends on the keys alone, once per source;
+``compare`` takes any number of queries to it. A decoder that attends at every step therefore pays for its queries only.
+
+Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys, H hidden width. Energies are (…, T, S). Scores
+whose rounding would drown the result (the distances) compute and return float32 where the inputs are half precision.
+"""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+
+Entry = TypeVar("Entry")
+
+# Numbers in the pairs (query, key) that are alive at one time. On a CPU a chunk should stay in the second-level cache;
+# on an accelerator it should keep the device busy.
+CHUNK_ELEMENTS = {"cpu": 2**18}
+CHUNK_ELEMENTS_ELSEWHERE = 2**24
+
+
+def unknown_message(name: str, known: Collection[str], what: str) -> str:
+    """One sentence: ``name`` is no ``what``, and what to write instead."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"write one of {', '.join(map(repr, known))}."
+    return f"{name!r} is not {what}; {hint}" if known else f"{name!r} is not {what}; there is none."
+
+
+def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
+    """Entry of a registry.
+
+    Raises:
+        ValueError: it has no such entry; the message names the nearest one.
+    """
+    if name not in registry:
+        raise ValueError(unknown_message(name, registry, what))
+    return registry[name]
+
+
+def options_of(kind: type) -> list[str]:
+    """Names of the options of a score or a distribution: the keyword-only arguments of its constructor."""
+    return [
+        parameter.name
+        for parameter in inspect.signature(kind).parameters.values()
+        if parameter.kind == parameter.KEYWORD_ONLY
+    ]
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in float32 if it is of half precision, else as it is."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def full_precision(tensor: torch.Tensor) -> torch.autocast:
+    """Inside, autocast does not round the operands of a product."""
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
+
+
+class Parametric(nn.Module):
+    """A formula whose own parameters know how they start.
+
+    A model's ``_init_weights`` calls ``initialize_`` for every module of this class; parameters that a checkpoint has
+    filled are left as they are.
+    """
+
+    def initialize_(self) -> None:
+        """Glorot & Bengio (2010) for matrices and for the vector v, zero biases; scales start at one."""
+        for name, parameter in self.named_parameters(recurse=False):
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+            elif name.startswith("v"):  # a matrix with one row
+                bound = math.sqrt(6 / (1 + parameter.numel()))
+                init.uniform_(parameter, -bound, bound)
+            elif name == "s":
+                init.ones_(parameter)
+            else:
+                init.zeros_(parameter)
+
+    def neutral_(self, given: Collection[str] = ()) -> None:
+        """Identity matrices, zero biases, and ones for v and s; parameters whose names are ``given`` stay as they are.
+
+        Raises:
+            ValueError: a matrix that is not given is not square.
+        """
+        for name, parameter in self.named_parameters(recurse=False):
+            if name in given:
+                continue
+            if parameter.ndim > 1:
+                if parameter.shape[0] != parameter.shape[1]:
+                    raise ValueError(
+                        f"{name} of {type(self).__name__} has no neutral value of the shape {tuple(parameter.shape)}; "
+                        f"pass parameters={{{name!r}: a tensor of that shape}}."
+                    )
+                init.eye_(parameter)
+            elif name in ("v", "s"):
+                init.ones_(parameter)
+            else:
+                init.zeros_(parameter)
+
+    def _parameter(self, name: str, *shape: int) -> None:
+        self.register_parameter(name, nn.Parameter(torch.empty(shape)))
+
+
+class Score(Parametric):
+    """A score function in two halves.
+
+    Args:
+        query_size, key_size: widths d_q and d_k.
+
+    Raises:
+        ValueError: the score compares vectors of one width, and the two differ.
+    """
+
+    one_width: ClassVar[bool] = False
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__()
+        if self.one_width and query_size != key_size:
+            raise ValueError(
+                f"{type(self).__name__} compares vectors of one width, and queries have {query_size} features and keys "
+                f"{key_size}; take the score 'general' or 'additive', which learn what lies between them."
+            )
+        self.query_size, self.key_size = query_size, key_size
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        """What depends on the keys (…, S, d_k) alone: (…, S, any width), the batch where it was."""
+        return key
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Energies (…, T, S) of queries (…, T, d_q) with prepared keys.
+
+        ``mask``, boolean and broadcastable to (…, T, S), is read only by a score that looks at the keys as a set: it
+        sees those that a query may attend to. Nothing is masked here; that is the distribution's work.
+        """
+        raise NotImplementedError
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.compare(query, self.prepare(key), mask)
+
+    def extra_repr(self) -> str:
+        return f"query_size={self.query_size}, key_size={self.key_size}"
+
+    @classmethod
+    def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """The options that can be read off the parameters, so that nobody says a width twice."""
+        return {}
+
+    def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Put tensors, which may belong to a graph, in the place of parameters.
+
+        Raises:
+            ValueError: there is no parameter of such a name, or it has another shape.
+        """
+        own = dict(self.named_parameters(recurse=False))
+        for name, tensor in parameters.items():
+            if name not in own:
+                raise ValueError(unknown_message(name, own, f"a parameter of {type(self).__name__}"))
+            if tensor.shape != own[name].shape:
+                raise ValueError(
+                    f"{name} of {type(self).__name__} has the shape {tuple(tensor.shape)}; "
+                    f"pass a tensor of the shape {tuple(own[name].shape)}."
+                )
+            delattr(self, name)
+            setattr(self, name, tensor)
+
+
+class InnerProduct(Score):
+    """A score that is an inner product of something made of the query and something made of the key.
+
+    Under softmax it needs no (T, S) matrix: the fused kernels of ``scaled_dot_product_attention`` compute it.
+    """
+
+    precise: ClassVar[bool] = False  # the products must not be rounded to half precision
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tensors (…, T, d) and (…, S, d) whose products are the energies, up to a constant for each query."""
+        return query, prepared
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        left, right = self.factors(query, prepared)
+        return left @ right.transpose(-1, -2)
+
+
+class Dot(InnerProduct):
+    """q·k (Luong et al. 2015, eq. 8)."""
+
+    one_width = True
+
+
+class ScaledDot(InnerProduct):
+    """q·k / √d_k (Vaswani et al. 2017, eq. 1): of unit variance for components that are."""
+
+    one_width = True
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return query / math.sqrt(self.key_size), prepared
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors divided by their norms; a zero vector stays zero, and passes gradients unchanged."""
+    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(norm > 0, norm, 1)
+
+
+class Cosine(InnerProduct):
+    """β q·k / (‖q‖ ‖k‖): addressing by content (Graves et al. 2014, eq. 5-6).
+
+    Args:
+        learn_beta: learn the inverse temperature β > 0, which is 1 otherwise; its logarithm is the parameter.
+    """
+
+    one_width = True
+    log_beta: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int, *, learn_beta: bool = False) -> None:
+        super().__init__(query_size, key_size)
+        if learn_beta:
+            self._parameter("log_beta", 1)
+        self.learn_beta = learn_beta
+        self.initialize_()
+
+    @classmethod
+    def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        return {"learn_beta": "log_beta" in parameters}
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return _unit(widen(key)).to(key.dtype)
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        unit = _unit(widen(query))
+        if self.learn_beta:
+            unit = unit * self.log_beta.exp()
+        return unit.to(query.dtype), prepared
+
+
+class General(InnerProduct):
+    """q W k (Luong et al. 2015, eq. 8). Parameter: W (d_q, d_k)."""
+
+    W: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("W", query_size, key_size)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(key, self.W)  # (…, S, d_q)
+
+
+class BiasedGeneral(InnerProduct):
+    """k·(W q + b) (Sordoni et al. 2016). Parameters: W (d_k, d_q), b (d_k)."""
+
+    W: torch.Tensor
+    b: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("W", key_size, query_size)
+        self._parameter("b", key_size)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return key @ torch.cat([self.W, self.b[:, None]], dim=1)  # (…, S, d_q + 1): k W and k·b
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return nn.functional.pad(query, (0, 1), value=1.0), prepared
+
+
+class ActivatedGeneral(Score):
+    """act(q W k + b) (Ma et al. 2017). Parameters: W (d_q, d_k), b (1).
+
+    Args:
+        activation: name of a function of ``transformers.activations``.
+    """
+
+    W: torch.Tensor
+    b: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int, *, activation: str = "tanh") -> None:
+        super().__init__(query_size, key_size)
+        self.activation = activation_by_name(activation)
+        self._parameter("W", query_size, key_size)
+        self._parameter("b", 1)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(key, self.W)  # (…, S, d_q)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.activation(query @ prepared.transpose(-1, -2) + self.b)
+
+
+def _row_chunks(query: torch.Tensor, key: torch.Tensor) -> Iterator[slice]:
+    """Ranges of queries, so that a chunk of pairs (…, t, S, H) has about ``CHUNK_ELEMENTS`` elements."""
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    row = max(1, math.prod(batch) * key.shape[-2] * key.shape[-1])
+    rows = max(1, CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS_ELSEWHERE) // row)
+    return (slice(start, start + rows) for start in range(0, query.shape[-2], rows))
+
+
+def pairwise(function: Callable[[torch.Tensor], torch.Tensor], query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """``function(q + k)`` (…, T, S, H) -> (…, T, S) for all pairs, without ever holding all the sums.
+
+    A chunk of queries is done at a time and, for the gradient, done again: the memory is O(T S + (T + S) H).
+    """
+
+    def chunk(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        return function(queries[..., :, None, :] + keys[..., None, :, :])
+
+    chunks = list(_row_chunks(query, key))
+    if len(chunks) < 2:
+        return chunk(query, key)
+    if not torch.is_grad_enabled():
+        return torch.cat([chunk(query[..., rows, :], key) for rows in chunks], dim=-2)
+    return torch.cat(
+        [checkpoint(chunk, query[..., rows, :], key, use_reentrant=False, preserve_rng_state=False) for rows in chunks],
+        dim=-2,
+    )
+
+
+class _Additive(torch.autograd.Function):
+    """v·tanh(q + k) for (N, T, H), (N, S, H) and v (H), chunk by chunk; the backward pass computes each tanh again.
+
+    With h = tanh(q + k) and g the gradient of an energy: dv = Σ g h, dq = v ⊙ Σ_s g (1 - h²), dk = v ⊙ Σ_t g (1 - h²).
+    Half precision is computed in float32, one chunk at a time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(query, key, v)
+        energies = query.new_empty(*query.shape[:2], key.shape[1])
+        wide_key, wide_v = widen(key), widen(v)
+        with full_precision(query):
+            for rows in _row_chunks(query, key):
+                h = (widen(query[:, rows, None]) + wide_key[:, None]).tanh_()  # (N, t, S, H)
+                energies[:, rows] = h @ wide_v
+        return energies
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        query, key, v = ctx.saved_tensors
+        wide_key, wide_v = widen(key), widen(v)
+        d_query, d_key, d_v = torch.empty_like(query), torch.zeros_like(wide_key), torch.zeros_like(wide_v)
+        with full_precision(query):
+            for rows in _row_chunks(query, key):
+                h = (widen(query[:, rows, None]) + wide_key[:, None]).tanh_()  # (N, t, S, H)
+                g = widen(gradient[:, rows])
+                d_v += g.flatten() @ h.flatten(0, 2)
+                slope = h.square_().neg_().add_(1).mul_(g[..., None])
+                d_query[:, rows] = slope.sum(2) * wide_v
+                d_key += slope.sum(1)
+            d_key *= wide_v
+        return d_query, d_key.to(key.dtype), d_v.to(v.dtype)
+
+
+def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """v·tanh(q + k) for projected queries (…, T, H) and keys (…, S, H), v (H): energies (…, T, S).
+
+    Memory, forward and backward: O(T S + (T + S) H), never T S H. Not differentiable twice.
+    """
+    dtype = torch.result_type(query, key)
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    query, key = (tensor.expand(*batch, -1, -1).reshape(-1, *tensor.shape[-2:]).to(dtype) for tensor in (query, key))
+    return (
+        _Additive.apply(query, key, v.to(dtype))
+        .unflatten(0, batch or (1,))
+        .reshape(*batch, query.shape[1], key.shape[1])
+    )
+
+
+def activation_by_name(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    return by_name(ACT2FN, name, "an activation")
+
+
+class Additive(Score):
+    """v·tanh(W_q q + W_k k [+ b]) (Bahdanau et al. 2015, A.1.2; "concat" in Luong et al. 2015).
+
+    Parameters: W_q (H, d_q), W_k (H, d_k), v (H), b (H).
+
+    Args:
+        hidden_size: H; default d_k.
+        bias: add b, which the paper does not have.
+    """
+
+    W_q: torch.Tensor
+    W_k: torch.Tensor
+    v: torch.Tensor
+    b: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int, *, hidden_size: int | None = None, bias: bool = False) -> None:
+        super().__init__(query_size, key_size)
+        hidden_size = key_size if hidden_size is None else hidden_size
+        self._parameter("W_q", hidden_size, query_size)
+        self._parameter("W_k", hidden_size, key_size)
+        self._parameter("v", hidden_size)
+        if bias:
+            self._parameter("b", hidden_size)
+        self.bias = bias
+        self.initialize_()
+
+    @classmethod
+    def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        return {"bias": "b" in parameters, **_hidden_size(parameters, "W_q", "W_k", "v", "b")}
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(key, self.W_k, self.b if self.bias else None)  # (…, S, H)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return additive_energies(nn.functional.linear(query, self.W_q), prepared, self.v)
+
+
+def _hidden_size(parameters: Mapping[str, torch.Tensor], *names: str) -> dict[str, int]:
+    """The hidden width as the first of the named parameters has it on its first dimension."""
+    return next(({"hidden_size": parameters[name].shape[0]} for name in names if name in parameters), {})
+
+
+class Deep(Score):
+    """v·E^(L-1) + b_L, with E^1 = act(W_0 k + W_1 q + b_1) and E^l = act(W_l E^(l-1) + b_l) (Pavlopoulos et al. 2017).
+
+    Parameters: W_0 (H, d_k), W_1 (H, d_q), W_2 … W_{L-1} (H, H), b_1 … b_{L-1} (H), v (H), b_L (1).
+
+    Args:
+        hidden_size: H; default d_k.
+        num_layers: L, at least 2.
+        activation: name of a function of ``transformers.activations``.
+    """
+
+    W_0: torch.Tensor
+    W_1: torch.Tensor
+    b_1: torch.Tensor
+    v: torch.Tensor
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        *,
+        hidden_size: int | None = None,
+        num_layers: int = 3,
+        activation: str = "relu",
+    ) -> None:
+        super().__init__(query_size, key_size)
+        if num_layers < 2:
+            raise ValueError(f"num_layers is {num_layers}; a deep score has at least 2, the last of which is v·E + b.")
+        hidden_size = key_size if hidden_size is None else hidden_size
+        self.num_layers = num_layers
+        self.activation = activation_by_name(activation)
+        self._parameter("W_0", hidden_size, key_size)
+        self._parameter("W_1", hidden_size, query_size)
+        self._parameter("b_1", hidden_size)
+        for layer in range(2, num_layers):
+            self._parameter(f"W_{layer}", hidden_size, hidden_size)
+            self._parameter(f"b_{layer}", hidden_size)
+        self._parameter("v", hidden_size)
+        self._parameter(f"b_{num_layers}", 1)
+        self.initialize_()
+
+    @classmethod
+    def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        numbers = [int(name[2:]) for name in parameters if name[:2] in ("W_", "b_") and name[2:].isdigit()]
+        weights = [int(name[2:]) + 1 for name in parameters if name[:2] == "W_" and name[2:].isdigit()]
+        layers = max([2, *weights, *(number for number in numbers)]) if numbers else None
+        options: dict[str, Any] = _hidden_size(parameters, "W_0", "W_1", "b_1", "v")
+        return options if layers is None else {**options, "num_layers": layers}
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(key, self.W_0, self.b_1)  # (…, S, H)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return pairwise(self._layers, nn.functional.linear(query, self.W_1), prepared)
+
+    def _layers(self, sums: torch.Tensor) -> torch.Tensor:
+        hidden = self.activation(sums)  # (…, t, S, H)
+        for layer in range(2, self.num_layers):
+            weight, bias = getattr(self, f"W_{layer}"), getattr(self, f"b_{layer}")
+            hidden = self.activation(nn.functional.linear(hidden, weight, bias))
+        return hidden @ self.v.to(hidden.dtype) + getattr(self, f"b_{self.num_layers}")
+
+
+class Location(Score):
+    """(W q)_i, whatever the key at position i holds (Luong et al. 2015, eq. 9). Parameter: W (max_length, d_q).
+
+    A position is an index of the source, so padding has to stand behind the real keys.
+
+    Args:
+        max_length: largest number of keys.
+    """
+
+    W: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int, *, max_length: int | None = None) -> None:
+        super().__init__(query_size, key_size)
+        if max_length is None:
+            raise ValueError(
+                "The score 'location' has one row of W for each position of a source; pass the largest number of "
+                "positions, such as score_options={'max_length': 100}, or the parameter W itself."
+            )
+        self._parameter("W", max_length, query_size)
+        self.initialize_()
+
+    def neutral_(self, given: Collection[str] = ()) -> None:
+        if "W" not in given:
+            raise ValueError(
+                "The score 'location' has no neutral W; pass parameters={'W': a tensor (positions, query width)}."
+            )
+
+    @classmethod
+    def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        return {"max_length": parameters["W"].shape[0]} if "W" in parameters else {}
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        if key.shape[-2] > self.W.shape[0]:
+            raise ValueError(
+                f"The source has {key.shape[-2]} positions and the score 'location' knows {self.W.shape[0]}; "
+                f"make it with max_length={key.shape[-2]} or more, or cut the source."
+            )
+        return key[..., :0]  # only the number of keys counts
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        energies = nn.functional.linear(query, self.W[: prepared.shape[-2]])  # (…, T, S)
+        batch = torch.broadcast_shapes(query.shape[:-2], prepared.shape[:-2])
+        return energies.expand(*batch, -1, -1)
+
+
+FEATURE_MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "identity": lambda vectors: vectors,
+    "elu": lambda vectors: nn.functional.elu(vectors) + 1,
+    "relu": torch.relu,
+    "softplus": nn.functional.softplus,
+    "exp": torch.exp,
+}
+
+
+def _set_mean(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    share = mask.to(key.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return share @ key
+
+
+def _set_std(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    centred = key[..., None, :, :] - _set_mean(key, mask)[..., None, :]  # (…, Tm, S, d)
+    share = mask.to(key.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
+    variance = (share[..., None] * centred.square()).sum(-2)
+    # The slope of a square root at zero is infinite: a set of equal keys has the deviation zero, and no gradient.
+    return torch.where(variance > 0, torch.where(variance > 0, variance, 1).sqrt(), 0)
+
+
+def _set_max(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    visible = key[..., None, :, :].masked_fill(~mask[..., None], torch.finfo(key.dtype).min)
+    return visible.amax(-2).masked_fill(~mask.any(-1, keepdim=True), 0)
+
+
+SET_FEATURE_MAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mean": _set_mean,
+    "sum": lambda key, mask: mask.to(key.dtype) @ key,
+    "max": _set_max,
+    "min": lambda key, mask: -_set_max(-key, mask),
+    "std": _set_std,
+}
+
+
+class Feature(Score):
+    """v·act(W_0 φ₁(k) + W_1 φ₂(K) + b): a key beside the set of keys it stands in, whatever the query (Li et al. 2019).
+
+    φ₂ sees the keys that the query may attend to, so that nothing leaks through a mask; of no key it is zero.
+    Parameters: W_0 (H, d_k), W_1 (H, d_k), b (H), v (H).
+
+    Args:
+        hidden_size: H; default d_k.
+        key_map: φ₁, a name of ``FEATURE_MAPS``.
+        set_map: φ₂, a name of ``SET_FEATURE_MAPS``.
+        activation: name of a function of ``transformers.activations``.
+    """
+
+    W_0: torch.Tensor
+    W_1: torch.Tensor
+    b: torch.Tensor
+    v: torch.Tensor
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        *,
+        hidden_size: int | None = None,
+        key_map: str = "identity",
+        set_map: str = "mean",
+        activation: str = "tanh",
+    ) -> None:
+        super().__init__(query_size, key_size)
+        hidden_size = key_size if hidden_size is None else hidden_size
+        self.key_map = by_name(FEATURE_MAPS, key_map, "a feature map of a key")
+        self.set_map = by_name(SET_FEATURE_MAPS, set_map, "a feature map of the set of keys")
+        self.activation = activation_by_name(activation)
+        self._parameter("W_0", hidden_size, key_size)
+        self._parameter("W_1", hidden_size, key_size)
+        self._parameter("b", hidden_size)
+        self._parameter("v", hidden_size)
+        self.initialize_()
+
+    @classmethod
+    def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        return _hidden_size(parameters, "W_0", "W_1", "b", "v")
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.linear(self.key_map(key), self.W_0, self.b)
+        return torch.cat([hidden, key.to(hidden.dtype)], dim=-1)  # (…, S, H + d_k): φ₂ waits for the mask
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        hidden, key = prepared.split([prepared.shape[-1] - self.key_size, self.key_size], dim=-1)
+        if mask is None:
+            mask = key.new_ones(1, key.shape[-2], dtype=torch.bool)
+        mask = mask.expand(*mask.shape[:-1], key.shape[-2])
+        of_set = nn.functional.linear(self.set_map(key, mask), self.W_1)  # (…, 1 or T, H)
+        energies = pairwise(lambda sums: self.activation(sums) @ self.v.to(sums.dtype), of_set, hidden)
+        batch = torch.broadcast_shapes(query.shape[:-2], energies.shape[:-2])
+        return energies.expand(*batch, query.shape[-2], key.shape[-2])
+
+
+class GeneralizedKernel(InnerProduct):
+    """φ(q)·φ(k) (Choromanski et al. 2021). Under ``normalize`` the weights are φ(q)·φ(k) / Σ φ(q)·φ(k).
+
+    Args:
+        feature_map: φ, a name of ``FEATURE_MAPS``; positive ones make a kernel whose weights can be normalised.
+    """
+
+    one_width = True
+
+    def __init__(self, query_size: int, key_size: int, *, feature_map: str = "elu") -> None:
+        super().__init__(query_size, key_size)
+        self.feature_map = by_name(FEATURE_MAPS, feature_map, "a feature map")
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return self.feature_map(key)
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.feature_map(query), prepared
+
+
+def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
+    """‖q - k‖_p for all pairs, (…, T, S), from differences: equal vectors have the distance 0 and the gradient 0."""
+    query, key = widen(query), widen(key)
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    with full_precision(query):
+        return torch.cdist(
+            query.expand(*batch, -1, -1),
+            key.expand(*batch, -1, -1),
+            p=p,
+            compute_mode="donot_use_mm_for_euclid_dist",
+        )
+
+
+class SqEuclidean(InnerProduct):
+    """-‖q - k‖², as 2 q·k - ‖k‖² - ‖q‖²; the keys' half is prepared: [k, ‖k‖²], in float32 at least."""
+
+    one_width = True
+    precise = True
+    s: float = math.sqrt(0.5)
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        key = widen(key)
+        return torch.cat([key, key.square().sum(-1, keepdim=True)], dim=-1)  # (…, S, d + 1)
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """q' = [q, -½] / s² and k' = [k, ‖k‖²]: q'·k' is the energy but for -‖q‖² / (2 s²)."""
+        return nn.functional.pad(widen(query), (0, 1), value=-0.5) / self.s**2, prepared
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        with full_precision(query):
+            left, right = self.factors(query, prepared)
+            norms = widen(query).square().sum(-1, keepdim=True) / (2 * self.s**2)
+            return left @ right.transpose(-1, -2) - norms
+
+
+class Gaussian(SqEuclidean):
+    """-‖q - k‖² / (2 s²), the logarithm of a Gaussian kernel: softmax makes Nadaraya-Watson weights of it.
+
+    Args:
+        s: width of the kernel.
+    """
+
+    def __init__(self, query_size: int, key_size: int, *, s: float = 1.0) -> None:
+        super().__init__(query_size, key_size)
+        if not s > 0:
+            raise ValueError(f"s is {s}; write a width above 0.")
+        self.s = s
+
+
+class Boxcar(Score):
+    """½ if ‖q - k‖ ≤ 1, else 0: the uniform kernel. It has no gradient, and its Gram matrices may be indefinite.
+
+    Read it as a score, through any distribution, or as a kernel, through ``normalize``: K / Σ K.
+    """
+
+    one_width = True
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        with torch.no_grad():
+            return 0.5 * (_distance(query, prepared, 2.0) <= 1).to(query.dtype)
+
+
+class Minkowski(Score):
+    """-(Σ |q_i - k_i|^p)^(1/p).
+
+    Args:
+        p: order of the norm, at least 1; infinity is the largest difference.
+    """
+
+    one_width = True
+
+    def __init__(self, query_size: int, key_size: int, *, p: float = 2.0) -> None:
+        super().__init__(query_size, key_size)
+        if not p >= 1:
+            raise ValueError(f"p is {p}; below 1 it makes no distance: write 1 or more.")
+        self.p = float(p)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return -_distance(query, prepared, self.p)
+
+
+class Euclidean(Minkowski):
+    """-‖q - k‖."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size, p=2.0)
+
+
+class Manhattan(Minkowski):
+    """-Σ |q_i - k_i|."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size, p=1.0)
+
+
+class Chebyshev(Minkowski):
+    """-max |q_i - k_i|."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size, p=math.inf)
+
+
+class StandardizedEuclidean(Euclidean):
+    """-√(Σ (q_i - k_i)² / s_i²). Parameter: s (d), the deviation of each feature."""
+
+    s: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("s", key_size)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return widen(key) / self.s
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().compare(widen(query) / self.s, prepared)
+
+
+class Mahalanobis(Euclidean):
+    """-√((q - k)ᵀ Σ⁻¹ (q - k)). Parameter: W (d, d) with WᵀW = Σ⁻¹, so that no step of training leaves the distances.
+
+    ``attend(..., parameters={"Sigma": matrix})`` takes the covariance itself.
+    """
+
+    W: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("W", key_size, key_size)
+        self.initialize_()
+
+    def initialize_(self) -> None:
+        init.eye_(self.W)
+
+    def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        parameters = dict(parameters)
+        if "Sigma" in parameters:
+            factor = torch.linalg.cholesky(parameters.pop("Sigma"))
+            identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+            parameters["W"] = torch.linalg.solve_triangular(factor, identity, upper=False)
+        super().substitute(parameters)
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return self._map(key)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().compare(self._map(query), prepared)
+
+    def _map(self, vectors: torch.Tensor) -> torch.Tensor:
+        with full_precision(vectors):
+            return nn.functional.linear(widen(vectors), widen(self.W))
+
+
+SCORES: dict[str, type[Score]] = {
+    "dot": Dot,
+    "scaled_dot": ScaledDot,
+    "cosine": Cosine,
+    "general": General,
+    "biased_general": BiasedGeneral,
+    "activated_general": ActivatedGeneral,
+    "additive": Additive,
+    "concat": Additive,
+    "deep": Deep,
+    "location": Location,
+    "feature": Feature,
+    "gaussian": Gaussian,
+    "boxcar": Boxcar,
+    "generalized_kernel": GeneralizedKernel,
+    "euclidean": Euclidean,
+    "sq_euclidean": SqEuclidean,
+    "standardized_euclidean": StandardizedEuclidean,
+    "minkowski": Minkowski,
+    "manhattan": Manhattan,
+    "chebyshev": Chebyshev,
+    "mahalanobis": Mahalanobis,
+}
+
+__all__ = [
+    "FEATURE_MAPS",
+    "SCORES",
+    "SET_FEATURE_MAPS",
+    "ActivatedGeneral",
+    "Additive",
+    "BiasedGeneral",
+    "Boxcar",
+    "Chebyshev",
+    "Cosine",
+    "Deep",
+    "Dot",
+    "Euclidean",
+    "Feature",
+    "Gaussian",
+    "General",
+    "GeneralizedKernel",
+    "Location",
+    "Mahalanobis",
+    "Manhattan",
+    "Minkowski",
+    "Parametric",
+    "ScaledDot",
+    "Score",
+    "SqEuclidean",
+    "StandardizedEuclidean",
+]
