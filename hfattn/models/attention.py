@@ -25,17 +25,39 @@ from .attention_scores import (
 )
 
 
-def _make(kind: type, what: str, arguments: dict[str, int], options: Mapping[str, Any]) -> Any:
-    """An instance of a score or distribution class.
-
-    Raises:
-        ValueError: it has no such option.
-    """
-    known = [name for name in options_of(kind) if name not in arguments]
+def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> Any:
+    known = [name for name in options_of(kind) if name not in widths]
     for name in options:
         if name not in known:
             raise ValueError(unknown_message(name, known, f"an option of {what}"))
-    return kind(**arguments, **options)
+    return kind(**widths, **options)
+
+
+def make_score(score: str | Score, query_size: int, key_size: int, options: Mapping[str, Any] | None = None) -> Score:
+    """A score by its name and options, or the module that is given.
+
+    Raises:
+        ValueError: the name or an option is unknown, the widths do not fit, or a module is given options.
+    """
+    if isinstance(score, str):
+        kind = by_name(SCORES, score, "a score")
+        return _make(kind, f"the score {score!r}", options or {}, query_size=query_size, key_size=key_size)
+    if options:
+        raise ValueError("score_options belong to the name of a score; a module already has its own.")
+    return score
+
+
+def make_distribution(
+    distribution: str | Distribution, query_size: int, key_size: int, options: Mapping[str, Any] | None = None
+) -> Distribution:
+    """A distribution by its name and options, or the module that is given; errors as in ``make_score``."""
+    if isinstance(distribution, str):
+        kind = by_name(DISTRIBUTIONS, distribution, "a distribution")
+        widths = {"query_size": query_size, "key_size": key_size} if kind.compares_vectors else {}
+        return _make(kind, f"the distribution {distribution!r}", options or {}, **widths)
+    if options:
+        raise ValueError("distribution_options belong to the name of a distribution; a module already has its own.")
+    return distribution
 
 
 class Attention(nn.Module):
@@ -43,8 +65,7 @@ class Attention(nn.Module):
 
     Args:
         query_size, key_size: widths d_q and d_k.
-        score: name in ``SCORES``.
-        distribution: name in ``DISTRIBUTIONS``.
+        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module.
         score_options, distribution_options: options of the two, by name.
 
     Raises:
@@ -62,28 +83,8 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.query_size, self.key_size = query_size, key_size
-        widths = {"query_size": query_size, "key_size": key_size}
-        if isinstance(score, str):
-            kind = by_name(SCORES, score, "a score")
-            score_module = _make(kind, f"the score {score!r}", widths, score_options or {})
-        elif score_options:
-            raise ValueError("score_options belong to the name of a score; a module already has its own.")
-        else:
-            score_module = score
-        if isinstance(distribution, str):
-            chosen = by_name(DISTRIBUTIONS, distribution, "a distribution")
-            distribution_module = _make(
-                chosen,
-                f"the distribution {distribution!r}",
-                widths if chosen.compares_vectors else {},
-                distribution_options or {},
-            )
-        elif distribution_options:
-            raise ValueError("distribution_options belong to the name of a distribution; a module already has its own.")
-        else:
-            distribution_module = distribution
-        self.score: Score = score_module
-        self.distribution: Distribution = distribution_module
+        self.score = make_score(score, query_size, key_size, score_options)
+        self.distribution = make_distribution(distribution, query_size, key_size, distribution_options)
 
     def initialize_(self) -> None:
         """Initial values of all parameters, those excepted that a checkpoint has filled."""
@@ -131,7 +132,7 @@ class Attention(nn.Module):
         """
         self._check(query, prepared[0], value)
         if mask is not None:
-            mask = _checked_mask(mask, query, prepared[0])
+            mask = checked_mask(mask, query, prepared[0])
         fused = not need_weights and multiplier is None and isinstance(self.distribution, Softmax)
         if fused and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
@@ -163,7 +164,7 @@ class Attention(nn.Module):
             ) from None
 
 
-def _checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """The mask with at least the two dimensions (T, S), either of which may still be 1."""
     if mask.dtype != torch.bool:
         raise ValueError(
@@ -261,4 +262,4 @@ def attend(
     return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
 
 
-__all__ = ["Attention", "attend"]
+__all__ = ["Attention", "attend", "checked_mask", "make_distribution", "make_score"]

@@ -170,9 +170,12 @@ class Sparsemax(Entmax):
 
 
 def hard_sample(
-    energies: torch.Tensor, mask: torch.Tensor | None = None, generator: torch.Generator | None = None
+    energies: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    generator: torch.Generator | None = None,
+    greedy: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one position for each query from softmax(e) (Xu et al. 2015, section 4.1).
+    """Draw one position for each query from softmax(e) (Xu et al. 2015, section 4.1); ``greedy`` takes the likeliest.
 
     Returns:
         One-hot weights (…, T, S), which carry no gradient, and the log-probability (…, T) of what was drawn, which
@@ -180,9 +183,13 @@ def hard_sample(
         A row that is masked as a whole draws nothing: zeros, of log-probability 0.
     """
     log_p = _fill(widen(energies), mask).log_softmax(-1)
-    # The first of independent exponential clocks with the rates p rings at i with the probability p_i.
-    clocks = torch.empty_like(log_p).exponential_(generator=generator)
-    index = (log_p.detach() - clocks.log()).argmax(-1, keepdim=True)
+    order = log_p.detach()
+    if not greedy:
+        # Of independent clocks that ring at the rates p, the one of position i rings first with probability p_i. No clock
+        # rings at time zero, where even a masked position would win.
+        clocks = torch.empty_like(order).exponential_(generator=generator)
+        order = order - clocks.clamp_(min=torch.finfo(clocks.dtype).tiny).log()
+    index = order.argmax(-1, keepdim=True)
     weights = torch.zeros_like(energies).scatter_(-1, index, 1)
     log_prob = log_p.gather(-1, index).squeeze(-1)
     if mask is not None:
@@ -218,11 +225,8 @@ class Hard(Distribution):
         prepared: tuple[torch.Tensor, ...] = (),
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        if not self.training:
-            index = _fill(energies, mask).argmax(-1, keepdim=True)
-            return _zero(torch.zeros_like(energies).scatter_(-1, index, 1), mask)
-        weights, _ = hard_sample(energies, mask, generator)
-        if self.estimator == "score_function":
+        weights, _ = hard_sample(energies, mask, generator, greedy=not self.training)
+        if self.estimator == "score_function" or not self.training:
             return weights
         soft = _zero(_fill(energies, mask).softmax(-1), mask)
         return weights + (soft - soft.detach())

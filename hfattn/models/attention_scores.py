@@ -76,7 +76,7 @@ class Parametric(nn.Module):
         for name, parameter in self.named_parameters(recurse=False):
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
-            elif name.startswith("v"):  # a matrix with one row
+            elif name in ("u", "v", "v_p"):  # a matrix with one row
                 bound = math.sqrt(6 / (1 + parameter.numel()))
                 init.uniform_(parameter, -bound, bound)
             elif name == "s":
