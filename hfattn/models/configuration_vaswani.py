@@ -1,0 +1,217 @@
+"""Configuration of the Transformer: encoder-decoder, encoder alone or decoder alone."""
+
+from dataclasses import field
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+
+from .strict_config import StrictConfig
+
+ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
+NORM_NAMES = ("post", "pre", "none")
+POSITION_NAMES = ("sinusoidal", "learned", "none")
+POOLING_NAMES = ("mean", "first")
+
+
+def _auto_map() -> dict[str, str]:
+    return {
+        "AutoConfig": "configuration_vaswani.VaswaniConfig",
+        "AutoModel": "modeling_vaswani.VaswaniModel",
+        "AutoModelForSeq2SeqLM": "modeling_vaswani.VaswaniForConditionalGeneration",
+        "AutoModelForCausalLM": "modeling_vaswani.VaswaniForCausalLM",
+        "AutoModelForMaskedLM": "modeling_vaswani.VaswaniForMaskedLM",
+        "AutoModelForSequenceClassification": "modeling_vaswani.VaswaniForSequenceClassification",
+    }
+
+
+@strict
+class VaswaniConfig(StrictConfig):
+    """The Transformer (Vaswani et al. 2017, "Attention is all you need"), and its usual variants.
+
+    One configuration serves every class: ``VaswaniForConditionalGeneration`` has ``encoder_layers`` and
+    ``decoder_layers``, ``VaswaniForCausalLM`` the decoder's alone, without cross-attention, ``VaswaniForMaskedLM`` and
+    ``VaswaniForSequenceClassification`` the encoder's alone. The defaults are the base model of the paper but for its
+    vocabulary. ``VaswaniConfig.preset(name)`` has ``base2017`` and ``big2017`` (table 3), ``small`` (two layers of
+    width 128) and ``documents`` (one layer with eight heads of width 256, 19,960,216 parameters).
+
+    Args:
+        vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
+        source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
+        share_embeddings: one embedding matrix for source and target; needs one vocabulary.
+        tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); with ``share_embeddings``
+            all three matrices are one, as in section 3.4.
+        lm_head_bias: the output layer adds a bias.
+        hidden_size: width of the model (H; d_model in the paper).
+        intermediate_size: width of the feed-forward network's inner layer (d_ff).
+        encoder_layers, decoder_layers: number of layers (N).
+        num_attention_heads: number of heads (h).
+        head_dim: width of a head (d_k = d_v); None is ``hidden_size / num_attention_heads``.
+        activation: "relu" (the paper), "gelu", "gelu_new" (its tanh approximation, as in GPT-2), "silu" or "tanh".
+        dropout: probability of dropping an element of a sub-layer's output, before it is added (section 5.4).
+        embedding_dropout: the same on the sum of embeddings and positions; None is ``dropout``.
+        attention_dropout: the same on the attention weights.
+        activation_dropout: the same on the feed-forward network's inner layer.
+        norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)), with a last LN above the layers; "none", x + f(x),
+            which takes its initial weights from T-Fixup (Huang et al. 2020).
+        layer_norm_eps: what LN adds to the variance.
+        positions: "sinusoidal" (section 3.5; of any length), "learned" (up to ``max_position_embeddings``) or "none".
+        max_position_embeddings: number of learned positions.
+        scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
+        self_attention_score, cross_attention_score: names of ``hfattn.attention.SCORES``; each compares vectors of
+            width ``head_dim``, with weights that the heads of a layer share.
+        self_attention_distribution, cross_attention_distribution: names of ``hfattn.attention.DISTRIBUTIONS``.
+        self_attention_score_options, cross_attention_score_options: options of the score, such as
+            ``{"hidden_size": 64}`` for "additive".
+        self_attention_distribution_options, cross_attention_distribution_options: options of the distribution, such
+            as ``{"alpha": 1.3}`` for "entmax".
+        classifier_pooling: what a classifier reads: "mean" of the positions that are not padding, or the "first" of
+            them.
+        use_cache: return keys and values as ``past_key_values``.
+
+    Raises:
+        ValueError: a field that does not exist or is out of range; the message says what to write.
+    """
+
+    model_type = "vaswani"
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    _presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "base2017": {"vocab_size": 37_000, "layer_norm_eps": 1e-6},
+        "big2017": {
+            "vocab_size": 37_000,
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_attention_heads": 16,
+            "dropout": 0.3,
+            "layer_norm_eps": 1e-6,
+        },
+        "small": {
+            "vocab_size": 8000,
+            "hidden_size": 128,
+            "intermediate_size": 128,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "num_attention_heads": 8,
+        },
+        "documents": {
+            "vocab_size": 15_000,
+            "source_vocab_size": 15_000,
+            "share_embeddings": False,
+            "tie_word_embeddings": False,
+            "lm_head_bias": True,
+            "hidden_size": 256,
+            "intermediate_size": 2048,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "num_attention_heads": 8,
+            "head_dim": 256,
+            "dropout": 0.5,
+            "positions": "learned",
+            "max_position_embeddings": 20,
+            "scale_embedding": False,
+        },
+    }
+
+    vocab_size: int = 32_000
+    source_vocab_size: int | None = None
+    share_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    lm_head_bias: bool = False
+    hidden_size: int = 512
+    intermediate_size: int = 2048
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    num_attention_heads: int = 8
+    head_dim: int | None = None
+    activation: str = "relu"
+    dropout: float | int = 0.1
+    embedding_dropout: float | int | None = None
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    norm: str = "post"
+    layer_norm_eps: float | int = 1e-5
+    positions: str = "sinusoidal"
+    max_position_embeddings: int = 1024
+    scale_embedding: bool = True
+    self_attention_score: str = "scaled_dot"
+    self_attention_score_options: dict[str, Any] = field(default_factory=dict)
+    self_attention_distribution: str = "softmax"
+    self_attention_distribution_options: dict[str, Any] = field(default_factory=dict)
+    cross_attention_score: str = "scaled_dot"
+    cross_attention_score_options: dict[str, Any] = field(default_factory=dict)
+    cross_attention_distribution: str = "softmax"
+    cross_attention_distribution_options: dict[str, Any] = field(default_factory=dict)
+    classifier_pooling: str = "mean"
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    is_decoder: bool = False
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head."""
+        return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of layers of the stack that the model is, or of its encoder where there are two."""
+        return self.decoder_layers if self.is_decoder and not self.is_encoder_decoder else self.encoder_layers
+
+    @num_hidden_layers.setter
+    def num_hidden_layers(self, number: int) -> None:
+        if self.is_decoder and not self.is_encoder_decoder:
+            self.decoder_layers = number
+        else:
+            self.encoder_layers = number
+
+    def validate_fields(self) -> None:
+        """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        self._check_positive("vocab_size", "hidden_size", "intermediate_size", "encoder_layers", "decoder_layers")
+        self._check_positive("num_attention_heads", "max_position_embeddings")
+        self._check_probability("dropout", "attention_dropout", "activation_dropout")
+        if self.embedding_dropout is not None:
+            self._check_probability("embedding_dropout")
+        self._check_choice("activation", ACTIVATION_NAMES)
+        self._check_choice("norm", NORM_NAMES)
+        self._check_choice("positions", POSITION_NAMES)
+        self._check_choice("classifier_pooling", POOLING_NAMES)
+        if not 0 < self.layer_norm_eps < float("inf"):
+            raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; write a number above 0, such as 1e-5.")
+        self._check_widths()
+        self._check_vocabulary()
+
+    def _check_widths(self) -> None:
+        if self.head_dim is not None:
+            self._check_positive("head_dim")
+        elif self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} does not divide into {self.num_attention_heads} heads; write another "
+                "num_attention_heads, or the width of a head as head_dim."
+            )
+        if self.positions == "sinusoidal" and self.hidden_size % 2:
+            raise ValueError(
+                f"sinusoidal positions are pairs of a sine and a cosine, but hidden_size is {self.hidden_size}; write "
+                "an even hidden_size, or positions: learned."
+            )
+
+    def _check_vocabulary(self) -> None:
+        for name in ("pad_token_id", "bos_token_id", "decoder_start_token_id"):
+            token_id = getattr(self, name)
+            if token_id is not None and not 0 <= token_id < self.vocab_size:
+                raise ValueError(f"{name} is {token_id}; write an id from 0 to {self.vocab_size - 1}, or null.")
+        if self.source_vocab_size is not None:
+            self._check_positive("source_vocab_size")
+            if self.share_embeddings:
+                raise ValueError(
+                    "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
+                    "false, or leave source_vocab_size out."
+                )
+
+
+VaswaniConfig.register_for_auto_class()
+
+__all__ = ["VaswaniConfig"]

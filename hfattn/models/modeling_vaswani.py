@@ -1,0 +1,878 @@
+"""The Transformer (Vaswani et al. 2017): encoder-decoder, encoder alone, decoder alone.
+
+Shapes: B batch, T steps of the sequence that asks (target, query), S steps of the one that is asked (source, key), H
+hidden width, h heads, d width of a head, V vocabulary.
+"""
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    CausalLMOutputWithPast,
+    MaskedLMOutput,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+    SequenceClassifierOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import Attention
+from .configuration_vaswani import VaswaniConfig
+
+
+def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """PE(p, 2i) = sin(p / 10000^(2i/H)), PE(p, 2i+1) = cos of the same (section 3.5), for positions of any shape (...).
+
+    It is a function rather than a table: any position has a value, and there is nothing to save or to load.
+
+    Returns:
+        (..., width).
+    """
+    precision = torch.float64 if dtype == torch.float64 else torch.float32  # an angle in half precision is noise
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=precision) / width
+    angles = positions[..., None].to(precision) * 10_000**-exponents  # (..., width / 2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
+
+
+def positions_of(
+    embeddings: torch.Tensor, padding_mask: torch.Tensor | None, past_length: int | torch.Tensor
+) -> torch.Tensor:
+    """Position of each step, (1, T) or (B, T): the number of real steps before it, so that padding takes no place."""
+    num_steps = embeddings.shape[1]
+    if padding_mask is not None and padding_mask.ndim == 2:
+        return (padding_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -num_steps:]
+    return (torch.arange(num_steps, device=embeddings.device) + past_length)[None]
+
+
+def boolean_mask(
+    query: torch.Tensor, padding_mask: torch.Tensor | None, causal: bool = False, cache: Cache | None = None
+) -> torch.Tensor | None:
+    """What may be attended, as ``Attention`` wants it: (B or 1, 1, T or 1, S), True where a key is real and not ahead.
+
+    Args:
+        query: (B, T, ...), of which only the shape counts.
+        padding_mask: (B, S), 0 at padding; or ready, (B, 1, T, S), boolean or to be added to energies.
+        causal: hide the keys ahead of a query.
+        cache: what holds the keys of earlier steps.
+    """
+    if padding_mask is not None and padding_mask.ndim == 4:
+        return padding_mask if padding_mask.dtype == torch.bool else padding_mask == 0
+    mask = None if padding_mask is None else padding_mask.bool()[:, None, None]
+    if not causal:
+        return mask
+    num_steps = query.shape[1]
+    past_length, num_keys = (
+        (0, num_steps) if cache is None else (cache.get_seq_length(), cache.get_mask_sizes(num_steps, 0)[0])
+    )
+    steps = torch.arange(num_steps, device=query.device) + past_length
+    behind = (torch.arange(num_keys, device=query.device) <= steps[:, None])[None, None]
+    if mask is None:
+        return behind
+    return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))  # a static cache has room ahead
+
+
+class Projection(nn.Linear):
+    """A linear layer inside a sub-layer, and the factor by which T-Fixup scales its initial weights.
+
+    Without layer normalisation a stack of N layers keeps its updates bounded if W^V, W^O and the feed-forward network
+    start smaller: by 0.67 N^(-1/4) in the encoder, by (9N)^(-1/4) in the decoder (Huang et al. 2020, section 3.2).
+    """
+
+    def __init__(self, in_features: int, out_features: int, gain: float = 1.0) -> None:
+        super().__init__(in_features, out_features)
+        self.gain = gain
+
+
+def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
+    if config.norm != "none":
+        return 1.0
+    return (9 * config.decoder_layers) ** -0.25 if in_decoder else 0.67 * config.encoder_layers**-0.25
+
+
+_ATTENTION_PARTS = {"score": "scaled_dot", "distribution": "softmax", "score_options": {}, "distribution_options": {}}
+
+
+def attention_parts(config: VaswaniConfig, kind: str) -> dict[str, Any]:
+    """Score and distribution of the "self" or "cross" attention, as ``Attention`` takes them."""
+    return {name: getattr(config, f"{kind}_attention_{name}") for name in _ATTENTION_PARTS}
+
+
+def is_fused(config: VaswaniConfig, kind: str) -> bool:
+    """Whether the configured attention implementation does the work, with the masks it wants."""
+    return config._attn_implementation != "eager" and attention_parts(config, kind) == _ATTENTION_PARTS
+
+
+class VaswaniAttention(nn.Module):
+    """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
+
+    ``scaled_dot`` with ``softmax`` runs on the attention implementation of the configuration ("sdpa",
+    "flex_attention", ...). Every other pair, and all of them under "eager", runs on ``Attention``.
+
+    Args:
+        kind: "self" or "cross".
+        is_causal: a query sees no key ahead of it.
+        gain: T-Fixup's factor on W^V and W^O.
+    """
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+        super().__init__()
+        self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
+        self.head_dim = config.head_width
+        width = config.num_attention_heads * self.head_dim
+        self.q_proj = Projection(config.hidden_size, width)
+        self.k_proj = Projection(config.hidden_size, width)
+        self.v_proj = Projection(config.hidden_size, width, gain)
+        self.out_proj = Projection(width, config.hidden_size, gain)
+        self.attention = Attention(self.head_dim, self.head_dim, **attention_parts(config, kind))
+        self.prepared_widths = [part.shape[-1] for part in self.attention.prepare(torch.empty(1, 1, self.head_dim))]
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        key_value_states: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend from ``hidden_states`` (B, T, H) to themselves, or to ``key_value_states`` (B, S, H).
+
+        Returns:
+            (B, T, H), and the weights (B, h, T, S), or None where the implementation has none or nobody asked.
+        """
+        query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
+        key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        if is_fused(self.config, self.kind):
+            attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
+            scaling = self.head_dim**-0.5
+            context, weights = attend(
+                self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+            )
+        else:
+            eager = self.config._attn_implementation == "eager"
+            need_weights = eager or bool(kwargs.get("output_attentions", self.config.output_attentions))
+            prepared = key.split(self.prepared_widths, dim=-1) if len(self.prepared_widths) > 1 else (key,)
+            context, weights = self.attention(query, prepared, value, attention_mask, need_weights, dropout=dropout)
+            context = context.transpose(1, 2)  # (B, T, h, d)
+        return self.out_proj(context.flatten(-2)), weights
+
+    def _heads(self, projected: torch.Tensor) -> torch.Tensor:
+        return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
+
+    def _keys_and_values(
+        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys, ready for the score, and all values: the cached ones of earlier steps, and those of this step."""
+        cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            cross = self.kind == "cross"
+            if cross and past_key_values.is_updated.get(self.layer_idx):  # the source is what it was
+                layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+                return layer.keys, layer.values
+            cache = past_key_values.cross_attention_cache if cross else past_key_values.self_attention_cache
+            if cross:
+                past_key_values.is_updated[self.layer_idx] = True
+        source = hidden_states if key_value_states is None else key_value_states
+        key, value = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))  # (B, h, S, d)
+        if not is_fused(self.config, self.kind) and any(
+            self.prepared_widths
+        ):  # else the score looks at no key, but a cache counts them
+            key = torch.cat(self.attention.prepare(key), dim=-1)
+        return (key, value) if cache is None else cache.update(key, value, self.layer_idx)
+
+
+class VaswaniFeedForward(nn.Module):
+    """FFN(x) = act(x W_1 + b_1) W_2 + b_2, at each position alike (section 3.3, eq. 2)."""
+
+    def __init__(self, config: VaswaniConfig, gain: float) -> None:
+        super().__init__()
+        self.fc1 = Projection(config.hidden_size, config.intermediate_size, gain)
+        self.fc2 = Projection(config.intermediate_size, config.hidden_size, gain)
+        self.activation = ACT2FN[config.activation]
+        self.dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.dropout(self.activation(self.fc1(hidden_states))))
+
+
+class AddAndNorm(nn.Module):
+    """What stands around a sub-layer f: LN(x + f(x)) (post), x + f(LN(x)) (pre), or x + f(x) (none)."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.is_pre = config.norm == "pre"
+        self.norm = _norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def before(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """What the sub-layer reads."""
+        return self.norm(hidden_states) if self.is_pre else hidden_states
+
+    def after(self, hidden_states: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        """``hidden_states`` with the sub-layer's ``output``."""
+        hidden_states = hidden_states + self.dropout(output)
+        return hidden_states if self.is_pre else self.norm(hidden_states)
+
+
+def _norm(config: VaswaniConfig) -> nn.Module:
+    return nn.Identity() if config.norm == "none" else nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+
+class VaswaniEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then a feed-forward network (section 3.1)."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        gain = _gain(config, in_decoder=False)
+        self.self_attn = VaswaniAttention(config, layer_idx, "self", is_causal=False, gain=gain)
+        self.self_attn_residual = AddAndNorm(config)
+        self.feed_forward = VaswaniFeedForward(config, gain)
+        self.feed_forward_residual = AddAndNorm(config)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(self.self_attn_residual.before(hidden_states), attention_mask, **kwargs)
+        hidden_states = self.self_attn_residual.after(hidden_states, attended)
+
+        output = self.feed_forward(self.feed_forward_residual.before(hidden_states))
+        return self.feed_forward_residual.after(hidden_states, output)
+
+
+class VaswaniDecoderLayer(GradientCheckpointingLayer):
+    """Causal self-attention, cross-attention if there is an encoder, then a feed-forward network (section 3.1)."""
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+        super().__init__()
+        gain = _gain(config, in_decoder=True)
+        self.self_attn = VaswaniAttention(config, layer_idx, "self", is_causal=True, gain=gain)
+        self.self_attn_residual = AddAndNorm(config)
+        if config.is_encoder_decoder:
+            self.cross_attn = VaswaniAttention(config, layer_idx, "cross", is_causal=False, gain=gain)
+            self.cross_attn_residual = AddAndNorm(config)
+        self.feed_forward = VaswaniFeedForward(config, gain)
+        self.feed_forward_residual = AddAndNorm(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(
+            self.self_attn_residual.before(hidden_states), attention_mask, past_key_values=past_key_values, **kwargs
+        )
+        hidden_states = self.self_attn_residual.after(hidden_states, attended)
+
+        if encoder_hidden_states is not None:
+            attended, _ = self.cross_attn(
+                self.cross_attn_residual.before(hidden_states),
+                encoder_attention_mask,
+                key_value_states=encoder_hidden_states,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+            hidden_states = self.cross_attn_residual.after(hidden_states, attended)
+
+        output = self.feed_forward(self.feed_forward_residual.before(hidden_states))
+        return self.feed_forward_residual.after(hidden_states, output)
+
+
+class VaswaniPreTrainedModel(PreTrainedModel):
+    config: VaswaniConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["VaswaniEncoderLayer", "VaswaniDecoderLayer"]
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Glorot for matrices, N(0, 1/H) for embeddings (so that sqrt(H) of them has variance 1), and T-Fixup's factors
+        where there is no normalisation."""
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight, gain=module.gain if isinstance(module, Projection) else 1.0)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            # The embeddings of source and target may be one matrix, so one factor has to serve both.
+            gain = _embedding_gain(self.config)
+            init.normal_(module.weight, std=gain * self.config.hidden_size**-0.5)
+        elif isinstance(module, Attention):
+            module.initialize_()
+        else:
+            super()._init_weights(module)
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """The ties of source and target, and of target and output, are two choices; transformers knows one."""
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resize the target's embedding and the output layer, and the source's embedding where it has the same size."""
+        if not self.config.is_encoder_decoder or self.config.share_embeddings:
+            return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        encoder, decoder = self.get_encoder(), self.get_decoder()
+        for stack in (decoder, encoder) if self.config.source_vocab_size is None else (decoder,):
+            stack.embed_tokens = self._get_resized_embeddings(
+                stack.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+        head = self.get_output_embeddings()
+        if head is not None:
+            size = decoder.embed_tokens.num_embeddings
+            self.set_output_embeddings(self._get_resized_lm_head(head, size, mean_resizing=mean_resizing))
+        return decoder.embed_tokens
+
+    def resize_source_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """Resize the embedding of a source that has a vocabulary of its own.
+
+        Raises:
+            ValueError: source and target share theirs.
+        """
+        if not self.config.is_encoder_decoder or self.config.share_embeddings:
+            raise ValueError("Source and target share one embedding; call resize_token_embeddings.")
+        encoder = self.get_encoder()
+        encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, new_num_tokens)
+        self.config.source_vocab_size = encoder.embed_tokens.num_embeddings
+        return encoder.embed_tokens
+
+
+def _embedding_gain(config: VaswaniConfig) -> float:
+    has_decoder = config.is_encoder_decoder or config.is_decoder
+    return (
+        (9 * (config.decoder_layers if has_decoder else config.encoder_layers)) ** -0.25
+        if config.norm == "none"
+        else 1.0
+    )
+
+
+class VaswaniStack(VaswaniPreTrainedModel):
+    """What encoder and decoder have in common: embeddings and positions below the layers, a norm above them."""
+
+    layers: nn.ModuleList
+
+    def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.hidden_size)
+        if config.positions == "learned":
+            self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
+        dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
+        self.embedding_dropout = nn.Dropout(dropout)
+        # The layers of a pre-norm stack only ever add to its sum, which is normalised once at its end.
+        self.norm = _norm(config) if config.norm == "pre" else nn.Identity()
+        self.gradient_checkpointing = False
+
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Embeddings (B, T, H), without positions.
+
+        Raises:
+            ValueError: both or neither are given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            prefix = "decoder_" if self.config.is_encoder_decoder and self.is_decoder else ""
+            raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.")
+        return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
+
+    def add_positions(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Embeddings (B, T, H) with their positions (1 or B, T), and dropout on the sum (section 5.4)."""
+        if self.config.positions == "sinusoidal":
+            hidden_states = hidden_states + sinusoidal_positions(
+                positions, self.config.hidden_size, hidden_states.dtype
+            )
+        elif self.config.positions == "learned":
+            hidden_states = hidden_states + self.embed_positions(positions)
+        return self.embedding_dropout(hidden_states)
+
+
+class VaswaniEncoder(VaswaniStack):
+    """The left half of figure 1: a source, each position of which sees all others."""
+
+    is_decoder = False
+    _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config, config.vocab_size if config.source_vocab_size is None else config.source_vocab_size)
+        self.layers = nn.ModuleList(VaswaniEncoderLayer(config, index) for index in range(config.encoder_layers))
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Read a source.
+
+        Args:
+            input_ids: (B, S).
+            attention_mask: (B, S), 0 at padding, which takes no position and is seen by nobody.
+            inputs_embeds: (B, S, H), instead of ``input_ids``, neither scaled nor with positions.
+            position_ids: (B, S), instead of counting.
+
+        Returns:
+            ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if asked for.
+        """
+        hidden_states = self.embed(input_ids, inputs_embeds)
+        if position_ids is None:
+            position_ids = positions_of(hidden_states, attention_mask, 0)
+        hidden_states = self.add_positions(hidden_states, position_ids)
+        if is_fused(self.config, "self"):
+            mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+        else:
+            mask = boolean_mask(hidden_states, attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+
+class VaswaniDecoder(VaswaniStack):
+    """The right half of figure 1: a target, each position of which sees what is before it, and the source."""
+
+    is_decoder = True
+    _can_record_outputs = {
+        "hidden_states": VaswaniDecoderLayer,
+        "attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="cross_attn"),
+    }
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config, config.vocab_size)
+        self.layers = nn.ModuleList(VaswaniDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Read a target, or its next steps.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding.
+            encoder_hidden_states: (B, S, H), with ``encoder_attention_mask`` (B, S), 0 at padding.
+            past_key_values: keys and values of earlier steps, and of the source, updated in place.
+            inputs_embeds: (B, T, H), instead of ``input_ids``, neither scaled nor with positions.
+            position_ids: (B, T), instead of counting.
+            use_cache: return the cache; default ``config.use_cache``.
+
+        Returns:
+            ``last_hidden_state`` (B, T, H), ``past_key_values``; ``hidden_states``, ``attentions`` (B, h, T, past + T)
+            and ``cross_attentions`` (B, h, T, S) if asked for.
+        """
+        hidden_states = self.embed(input_ids, inputs_embeds)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache()
+        cache = past_key_values
+        if isinstance(past_key_values, EncoderDecoderCache):
+            cache = past_key_values.self_attention_cache
+        elif past_key_values is not None and self.config.is_encoder_decoder:
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
+
+        if position_ids is None:
+            past_length = 0 if cache is None else cache.get_seq_length()
+            position_ids = positions_of(hidden_states, attention_mask, past_length)
+        hidden_states = self.add_positions(hidden_states, position_ids)
+        if is_fused(self.config, "self"):
+            mask = create_causal_mask(self.config, hidden_states, attention_mask, cache)
+        else:
+            mask = boolean_mask(hidden_states, attention_mask, causal=True, cache=cache)
+        source_mask = None
+        if encoder_hidden_states is not None:
+            if is_fused(self.config, "cross"):
+                source_mask = create_bidirectional_mask(
+                    self.config, hidden_states, encoder_attention_mask, encoder_hidden_states
+                )
+            else:
+                source_mask = boolean_mask(hidden_states, encoder_attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                mask,
+                encoder_hidden_states,  # by position, so that its gradient survives checkpointing
+                source_mask,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
+        )
+
+
+class VaswaniModel(VaswaniPreTrainedModel):
+    """Encoder and decoder without an output layer; the encoder alone, or the decoder alone, as the configuration says.
+
+    ``is_encoder_decoder`` is both; otherwise ``is_decoder`` says which one.
+    """
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        if config.is_encoder_decoder or not config.is_decoder:
+            self.encoder = VaswaniEncoder(config)
+        if config.is_encoder_decoder or config.is_decoder:
+            self.decoder = VaswaniDecoder(config)
+        if config.is_encoder_decoder and config.share_embeddings:
+            self._tied_weights_keys = {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"}
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The embedding of ``input_ids``: the source's, if there is an encoder."""
+        return (self.decoder if self._is_decoder_alone else self.encoder).embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        if not self._is_decoder_alone:
+            self.encoder.embed_tokens = value
+        if self._is_decoder_alone or (self.config.is_encoder_decoder and self.config.share_embeddings):
+            self.decoder.embed_tokens = value
+
+    @property
+    def _is_decoder_alone(self) -> bool:
+        return self.config.is_decoder and not self.config.is_encoder_decoder
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput | BaseModelOutput | BaseModelOutputWithPastAndCrossAttentions:
+        """Read a source and a target, or the one sequence that a single stack has.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: of the source, (B, S); of the target where there is no encoder.
+            decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds: of the target, (B, T).
+            encoder_outputs: what the encoder returned, instead of the source.
+            past_key_values, position_ids, use_cache: as in ``VaswaniDecoder``; ``position_ids`` belong to
+                ``input_ids``.
+        """
+        inputs = {"attention_mask": attention_mask, "inputs_embeds": inputs_embeds, "position_ids": position_ids}
+        if self._is_decoder_alone:
+            return self.decoder(input_ids, past_key_values=past_key_values, use_cache=use_cache, **inputs, **kwargs)
+        if encoder_outputs is None:
+            encoded = self.encoder(input_ids, **inputs, **kwargs)
+        else:
+            encoded = BaseModelOutput(*encoder_outputs) if isinstance(encoder_outputs, tuple) else encoder_outputs
+        if not self.config.is_encoder_decoder:
+            return encoded
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+        )
+
+
+def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
+    """A copy of the configuration that describes one of the stacks, whose vocabulary is then the only one."""
+    config = copy.deepcopy(config)
+    config.is_encoder_decoder, config.is_decoder = False, is_decoder
+    if config.source_vocab_size is not None and not is_decoder:
+        config.vocab_size = config.source_vocab_size
+    config.source_vocab_size = None
+    return config
+
+
+class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, GenerationMixin):
+    """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__(config)
+        self.model = VaswaniModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        if config.tie_word_embeddings:
+            self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+        self.post_init()
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The target as the decoder reads it: the start symbol, then all but the last of ``labels`` (B, T).
+
+        Raises:
+            ValueError: the configuration lacks an id that this takes.
+        """
+        start, padding = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or padding is None:
+            name = "decoder_start_token_id" if start is None else "pad_token_id"
+            raise ValueError(f"{name} is null in the configuration; write the id, or pass decoder_input_ids.")
+        shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
+        return shifted.masked_fill(shifted == -100, padding)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Predict each symbol of the target from those before it and from the source.
+
+        Args:
+            labels: (B, T) ids of the target, -100 where no loss is wanted; not shifted: ``labels[:, t]`` is what
+                ``logits[:, t]`` predict. They make ``decoder_input_ids`` if none are given.
+            others: as in ``VaswaniModel``.
+
+        Returns:
+            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``VaswaniModel`` returns.
+        """
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state)  # (B, T, V)
+        loss = None
+        if labels is not None:
+            # The loss of language models would shift them; those it is given as shifted it takes as they are.
+            loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=labels, **kwargs)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+
+class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
+    """The decoder alone, without cross-attention: a language model (Radford et al. 2018)."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        config = _alone(config, is_decoder=True)
+        super().__init__(config)
+        self.model = VaswaniModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        if config.tie_word_embeddings:
+            self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Predict the next symbol at every step.
+
+        Args:
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache: as in
+                ``VaswaniDecoder``. Padding on the left takes no position.
+            labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one), -100 where no loss is wanted.
+                Pass ``shift_labels`` (B, T) beside it when the target of the last step is known too: it is used
+                unshifted.
+            logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all.
+
+        Returns:
+            ``loss`` in nats per symbol, ``logits`` (B, T, V), ``past_key_values``; ``hidden_states`` and ``attentions``
+            if asked for.
+        """
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        steps = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, steps])  # (B, T, V)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class VaswaniForMaskedLM(VaswaniPreTrainedModel):
+    """The encoder alone, asked for the symbols that were hidden from it (Devlin et al. 2019, section 3.1)."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        config = _alone(config, is_decoder=False)
+        super().__init__(config)
+        self.model = VaswaniModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        if config.tie_word_embeddings:
+            self._tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Predict the symbol at every position.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
+            labels: (B, S) ids of what stood there, -100 where no loss is wanted.
+
+        Returns:
+            ``loss`` in nats per symbol, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if asked for.
+        """
+        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        logits = self.lm_head(outputs.last_hidden_state)  # (B, S, V)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
+    """The encoder alone, and a linear layer on the mean of its positions, or on the first of them."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        config = _alone(config, is_decoder=False)
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = VaswaniModel(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Classify texts.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
+            labels: (B,) classes; (B, labels) zeros and ones for several labels at once; (B,) or (B, labels) numbers for
+                a regression, as ``config.problem_type`` says.
+
+        Returns:
+            ``loss``, ``logits`` (B, labels); ``hidden_states`` and ``attentions`` if asked for.
+        """
+        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(self._pool(outputs.last_hidden_state, attention_mask)))  # (B, labels)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def _pool(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """(B, S, H) -> (B, H)."""
+        if attention_mask is None:
+            return hidden_states.mean(1) if self.config.classifier_pooling == "mean" else hidden_states[:, 0]
+        if self.config.classifier_pooling == "first":
+            first = attention_mask.long().argmax(-1)  # behind padding on the left
+            return hidden_states[torch.arange(len(first), device=first.device), first]
+        weights = attention_mask[..., None].to(hidden_states.dtype)
+        return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+VaswaniModel.register_for_auto_class("AutoModel")
+VaswaniForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+VaswaniForCausalLM.register_for_auto_class("AutoModelForCausalLM")
+VaswaniForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
+VaswaniForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
+
+__all__ = [
+    "VaswaniForCausalLM",
+    "VaswaniForConditionalGeneration",
+    "VaswaniForMaskedLM",
+    "VaswaniForSequenceClassification",
+    "VaswaniModel",
+    "VaswaniPreTrainedModel",
+]
