@@ -8,7 +8,24 @@ from typing import TYPE_CHECKING, Any
 from . import models
 
 if TYPE_CHECKING:
-    from .models import CharRNNConfig, CharRNNForCausalLM, CharRNNModel, CharRNNPreTrainedModel, RecurrentCache
+    from .models import (
+        BahdanauConfig,
+        BahdanauForConditionalGeneration,
+        BahdanauModel,
+        BahdanauPreTrainedModel,
+        CharRNNConfig,
+        CharRNNForCausalLM,
+        CharRNNModel,
+        CharRNNPreTrainedModel,
+        RecurrentCache,
+        VaswaniConfig,
+        VaswaniForCausalLM,
+        VaswaniForConditionalGeneration,
+        VaswaniForMaskedLM,
+        VaswaniForSequenceClassification,
+        VaswaniModel,
+        VaswaniPreTrainedModel,
+    )
 
 __version__ = "0.1.0"
 
@@ -23,4 +40,21 @@ def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))
 
 
-__all__ = ["CharRNNConfig", "CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel", "RecurrentCache"]
+__all__ = [
+    "BahdanauConfig",
+    "BahdanauForConditionalGeneration",
+    "BahdanauModel",
+    "BahdanauPreTrainedModel",
+    "CharRNNConfig",
+    "CharRNNForCausalLM",
+    "CharRNNModel",
+    "CharRNNPreTrainedModel",
+    "RecurrentCache",
+    "VaswaniConfig",
+    "VaswaniForCausalLM",
+    "VaswaniForConditionalGeneration",
+    "VaswaniForMaskedLM",
+    "VaswaniForSequenceClassification",
+    "VaswaniModel",
+    "VaswaniPreTrainedModel",
+]

@@ -34,7 +34,24 @@ def python(code: str, *words: str, **extra: str) -> str:
 
 
 def test_all_is_what_the_package_exposes() -> None:
-    expected = ["CharRNNConfig", "CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel", "RecurrentCache"]
+    expected = [
+        "BahdanauConfig",
+        "BahdanauForConditionalGeneration",
+        "BahdanauModel",
+        "BahdanauPreTrainedModel",
+        "CharRNNConfig",
+        "CharRNNForCausalLM",
+        "CharRNNModel",
+        "CharRNNPreTrainedModel",
+        "RecurrentCache",
+        "VaswaniConfig",
+        "VaswaniForCausalLM",
+        "VaswaniForConditionalGeneration",
+        "VaswaniForMaskedLM",
+        "VaswaniForSequenceClassification",
+        "VaswaniModel",
+        "VaswaniPreTrainedModel",
+    ]
     assert hfattn.__all__ == hfattn.models.__all__ == expected
     for name in hfattn.__all__:
         assert getattr(hfattn, name).__name__ == name

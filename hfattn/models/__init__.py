@@ -5,23 +5,60 @@ A module here imports torch, transformers and its siblings (``from .name import 
 copied, and registers the classes with the Auto classes.
 """
 
+import copyreg
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
 
+from .configuration_bahdanau import BahdanauConfig
 from .configuration_char_rnn import CharRNNConfig
+from .configuration_rnn_encoder import RNNEncoderConfig
+from .configuration_vaswani import VaswaniConfig
 
 if TYPE_CHECKING:
     from .cache_recurrent import RecurrentCache
+    from .modeling_bahdanau import BahdanauForConditionalGeneration, BahdanauModel, BahdanauPreTrainedModel
     from .modeling_char_rnn import CharRNNForCausalLM, CharRNNModel, CharRNNPreTrainedModel
+    from .modeling_rnn_encoder import (
+        RNNEncoderForSequenceClassification,
+        RNNEncoderModel,
+        RNNEncoderPreTrainedModel,
+    )
+    from .modeling_vaswani import (
+        VaswaniForCausalLM,
+        VaswaniForConditionalGeneration,
+        VaswaniForMaskedLM,
+        VaswaniForSequenceClassification,
+        VaswaniModel,
+        VaswaniPreTrainedModel,
+    )
 
 # Modelling code imports most of transformers, which takes seconds; it is loaded when a class is first used.
 _LAZY = {
+    "BahdanauForConditionalGeneration": "modeling_bahdanau",
+    "BahdanauModel": "modeling_bahdanau",
+    "BahdanauPreTrainedModel": "modeling_bahdanau",
     "CharRNNForCausalLM": "modeling_char_rnn",
     "CharRNNModel": "modeling_char_rnn",
     "CharRNNPreTrainedModel": "modeling_char_rnn",
+    "RNNEncoderForSequenceClassification": "modeling_rnn_encoder",
+    "RNNEncoderModel": "modeling_rnn_encoder",
+    "RNNEncoderPreTrainedModel": "modeling_rnn_encoder",
     "RecurrentCache": "cache_recurrent",
+    "VaswaniForCausalLM": "modeling_vaswani",
+    "VaswaniForConditionalGeneration": "modeling_vaswani",
+    "VaswaniForMaskedLM": "modeling_vaswani",
+    "VaswaniForSequenceClassification": "modeling_vaswani",
+    "VaswaniModel": "modeling_vaswani",
+    "VaswaniPreTrainedModel": "modeling_vaswani",
 }
 
 
@@ -49,6 +86,10 @@ class _Deferred(type):
         return real
 
 
+# A mapping of the Auto classes may be pickled with stand-ins in it: the class takes their place then too.
+copyreg.pickle(_Deferred, lambda cls: (__getattr__, (cls.__name__,)))  # type: ignore[arg-type]
+
+
 def _register(config: type, models: dict[Any, str]) -> None:
     AutoConfig.register(config.model_type, config)  # type: ignore[attr-defined]
     for auto_class, name in models.items():
@@ -57,6 +98,38 @@ def _register(config: type, models: dict[Any, str]) -> None:
         auto_class.register(config, stand_in)
 
 
+_register(BahdanauConfig, {AutoModel: "BahdanauModel", AutoModelForSeq2SeqLM: "BahdanauForConditionalGeneration"})
 _register(CharRNNConfig, {AutoModel: "CharRNNModel", AutoModelForCausalLM: "CharRNNForCausalLM"})
+_register(
+    RNNEncoderConfig,
+    {AutoModel: "RNNEncoderModel", AutoModelForSequenceClassification: "RNNEncoderForSequenceClassification"},
+)
+_register(
+    VaswaniConfig,
+    {
+        AutoModel: "VaswaniModel",
+        AutoModelForSeq2SeqLM: "VaswaniForConditionalGeneration",
+        AutoModelForCausalLM: "VaswaniForCausalLM",
+        AutoModelForMaskedLM: "VaswaniForMaskedLM",
+        AutoModelForSequenceClassification: "VaswaniForSequenceClassification",
+    },
+)
 
-__all__ = ["CharRNNConfig", "CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel", "RecurrentCache"]
+__all__ = [
+    "BahdanauConfig",
+    "BahdanauForConditionalGeneration",
+    "BahdanauModel",
+    "BahdanauPreTrainedModel",
+    "CharRNNConfig",
+    "CharRNNForCausalLM",
+    "CharRNNModel",
+    "CharRNNPreTrainedModel",
+    "RecurrentCache",
+    "VaswaniConfig",
+    "VaswaniForCausalLM",
+    "VaswaniForConditionalGeneration",
+    "VaswaniForMaskedLM",
+    "VaswaniForSequenceClassification",
+    "VaswaniModel",
+    "VaswaniPreTrainedModel",
+]

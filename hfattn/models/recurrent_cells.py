@@ -169,7 +169,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         hx: Any = None
         if state is not None:
             hx = tuple(tensor[None].contiguous() for tensor in state)
-            hx = hx if isinstance(self.rnn, nn.LSTM) else hx[0]
+            hx = hx if len(hx) == 2 else hx[0]
         outputs, new = self.rnn(inputs, hx)
         return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
 

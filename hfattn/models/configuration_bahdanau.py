@@ -1,0 +1,304 @@
+"""Configuration of the recurrent encoder-decoders: Sutskever 2014, Bahdanau 2015, Luong 2015, and what lies between."""
+
+from dataclasses import field
+from typing import Any, ClassVar
+
+import torch
+from huggingface_hub.dataclasses import strict
+
+from .configuration_char_rnn import CELL_NAMES
+from .strict_config import StrictConfig
+
+
+def _auto_map() -> dict[str, str]:
+    return {
+        "AutoConfig": "configuration_bahdanau.BahdanauConfig",
+        "AutoModel": "modeling_bahdanau.BahdanauModel",
+        "AutoModelForSeq2SeqLM": "modeling_bahdanau.BahdanauForConditionalGeneration",
+    }
+
+
+# Luong et al. 2015, section 4.1: four layers of 1,000 cells, source reversed, input feeding, dropout 0.2.
+_LUONG_2015 = {
+    "vocab_size": 50_000,
+    "source_vocab_size": 50_000,
+    "share_embeddings": False,
+    "embedding_size": 1000,
+    "encoder_hidden_size": 1000,
+    "hidden_size": 1000,
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "cell": "lstm",
+    "encoder_direction": "backward",
+    "initial_state": "final",
+    "attention_position": "after",
+    "input_feeding": True,
+    "output_layer": "attentional",
+    "dropout": 0.2,
+}
+
+
+@strict
+class BahdanauConfig(StrictConfig):
+    """A recurrent encoder, a recurrent decoder, and attention between them or none.
+
+    Three papers, and what lies between them, are settings of one architecture: **Sutskever et al. 2014**, where the
+    last state of the encoder is all that the decoder sees (``attention_score=None``); **Bahdanau et al. 2015**, where
+    the decoder looks at the source before each step, with its previous state as the query
+    (``attention_position="before"``); **Luong et al. 2015**, where it looks after the step, with the new state
+    (``attention_position="after"``). ``BahdanauConfig.preset(name)`` has the settings of the papers:
+    ``bahdanau2015``, ``luong2015_dot``, ``luong2015_general``, ``luong2015_concat``, ``luong2015_local_p``,
+    ``sutskever2014``, and ``documents`` (a bidirectional LSTM with Luong's attention at a size for a laptop).
+
+    Args:
+        vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
+        source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
+        share_embeddings: one embedding matrix for source and target; needs one vocabulary.
+        tie_word_embeddings: share the target's embedding with the output layer (Press & Wolf 2017); needs
+            ``output_size == embedding_size``.
+        embedding_size: width of the embeddings (D).
+        encoder_hidden_size: width of one direction of an encoder layer; the annotations h_j are as wide, or twice as
+            wide where the encoder reads both ways.
+        hidden_size: width of the decoder's state (H).
+        encoder_layers, decoder_layers: number of recurrent layers, one above the other.
+        cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (the GRU of Bahdanau 2015).
+        encoder_direction: "forward", "backward" (the reversed source of Sutskever 2014) or "bidirectional".
+        initial_state: "projection" for s_0 = tanh(W_s h←_1) (Bahdanau 2015, A.2.2), of the last layer's backward
+            state or of its only one; "final" for the states in which the encoder's layers ended, both directions
+            concatenated, as the states from which the decoder's start.
+        attention_score: a name of ``hfattn.attention.SCORES``, or None for no attention.
+        attention_score_options: options of that score, such as ``{"hidden_size": 500}`` for "additive".
+        attention_distribution: a name of ``hfattn.attention.DISTRIBUTIONS``.
+        attention_distribution_options: options of that distribution, such as ``{"alpha": 1.3}`` for "entmax".
+        attention_position: "before" the cell, with the query s_{i-1}, or "after" it, with s_i.
+        attention_window: "global", "local_m" or "local_p" (Luong 2015, section 3.2).
+        attention_window_size: half-width D of a local window, in source positions.
+        input_feeding: the decoder reads its last attentional vector beside the embedding (Luong 2015, section 3.3).
+        output_layer: what the output layer reads: "maxout" of s_i, the embedding of y_{i-1} and c_i, two pieces
+            (Bahdanau 2015, A.2.2); "attentional" for tanh(W_c [c_i; s_i]) (Luong 2015, eq. 5); "state" for s_i itself.
+        output_size: width of that vector; None is ``hidden_size``.
+        dropout: probability of dropping an activation between two layers, never in time (Zaremba et al. 2014).
+        embedding_dropout: the same on the embeddings.
+        output_dropout: the same on the vector that the output layer reads.
+        scheduled_sampling: probability with which the decoder is trained on its own last prediction, drawn from its
+            distribution, where it would read the reference (Bengio et al. 2015, with a constant rate; training may
+            change it as it goes on).
+        sampled_softmax: in training, the number of symbols over which the softmax is taken: those of the batch's
+            targets, and others drawn at random (Jean et al. 2015); None is the whole vocabulary.
+        initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
+        use_cache: return the decoder's state as ``past_key_values``.
+
+    Raises:
+        ValueError: a field that does not exist or is out of range; the message says what to write.
+    """
+
+    model_type = "bahdanau"
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    _presets: ClassVar[dict[str, dict[str, Any]]] = {
+        # Section 4.2 and appendix A.2.3: 30,000 words, m = 620, n = n' = 1000, l = 500; a GRU each way.
+        "bahdanau2015": {
+            "vocab_size": 30_000,
+            "source_vocab_size": 30_000,
+            "share_embeddings": False,
+            "embedding_size": 620,
+            "encoder_hidden_size": 1000,
+            "hidden_size": 1000,
+            "cell": "gru_reset_before",
+            "encoder_direction": "bidirectional",
+            "initial_state": "projection",
+            "attention_score": "additive",
+            "attention_position": "before",
+            "output_layer": "maxout",
+            "output_size": 500,
+        },
+        "luong2015_dot": {**_LUONG_2015, "attention_score": "dot"},
+        "luong2015_general": {**_LUONG_2015, "attention_score": "general"},
+        "luong2015_concat": {**_LUONG_2015, "attention_score": "additive"},
+        "luong2015_local_p": {
+            **_LUONG_2015,
+            "attention_score": "general",
+            "attention_window": "local_p",
+            "attention_window_size": 10,
+        },
+        # Section 3.4: four layers of 1,000 cells, embeddings of 1,000, 160,000 words into 80,000, source reversed.
+        "sutskever2014": {
+            "vocab_size": 80_000,
+            "source_vocab_size": 160_000,
+            "share_embeddings": False,
+            "embedding_size": 1000,
+            "encoder_hidden_size": 1000,
+            "hidden_size": 1000,
+            "encoder_layers": 4,
+            "decoder_layers": 4,
+            "cell": "lstm",
+            "encoder_direction": "backward",
+            "initial_state": "final",
+            "attention_score": None,
+            "output_layer": "state",
+        },
+        "documents": {
+            "vocab_size": 1000,
+            "source_vocab_size": 1000,
+            "share_embeddings": False,
+            "embedding_size": 128,
+            "encoder_hidden_size": 256,
+            "hidden_size": 512,
+            "cell": "lstm",
+            "encoder_direction": "bidirectional",
+            "initial_state": "final",
+            "attention_score": "dot",
+            "attention_position": "after",
+            "output_layer": "attentional",
+        },
+    }
+
+    vocab_size: int = 65
+    source_vocab_size: int | None = None
+    share_embeddings: bool = True
+    tie_word_embeddings: bool = False
+    embedding_size: int = 128
+    encoder_hidden_size: int = 128
+    hidden_size: int = 128
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    cell: str = "gru"
+    encoder_direction: str = "bidirectional"
+    initial_state: str = "projection"
+    attention_score: str | None = "additive"
+    attention_score_options: dict[str, Any] = field(default_factory=dict)
+    attention_distribution: str = "softmax"
+    attention_distribution_options: dict[str, Any] = field(default_factory=dict)
+    attention_position: str = "before"
+    attention_window: str = "global"
+    attention_window_size: int = 10
+    input_feeding: bool = False
+    output_layer: str = "maxout"
+    output_size: int | None = None
+    dropout: float | int = 0.0
+    embedding_dropout: float | int = 0.0
+    output_dropout: float | int = 0.0
+    scheduled_sampling: float | int = 0.0
+    sampled_softmax: int | None = None
+    initializer_range: float | int = 0.05
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    @property
+    def annotation_size(self) -> int:
+        """Width of an annotation h_j."""
+        return self.encoder_hidden_size * (2 if self.encoder_direction == "bidirectional" else 1)
+
+    @property
+    def output_width(self) -> int:
+        """Width of the vector that the output layer reads."""
+        return self.hidden_size if self.output_size is None else self.output_size
+
+    def validate_fields(self) -> None:
+        """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        self._check_positive("vocab_size", "embedding_size", "encoder_hidden_size", "hidden_size", "encoder_layers")
+        self._check_positive("decoder_layers", "attention_window_size")
+        self._check_probability("dropout", "embedding_dropout", "output_dropout")
+        self._check_choice("cell", CELL_NAMES)
+        self._check_choice("encoder_direction", ("forward", "backward", "bidirectional"))
+        self._check_choice("initial_state", ("projection", "final"))
+        self._check_choice("attention_position", ("before", "after"))
+        self._check_choice("attention_window", ("global", "local_m", "local_p"))
+        self._check_choice("output_layer", ("maxout", "attentional", "state"))
+        if not 0 < self.initializer_range < float("inf"):
+            raise ValueError(f"initializer_range is {self.initializer_range}; write a number above 0, such as 0.05.")
+        if not 0 <= self.scheduled_sampling <= 1:
+            raise ValueError(f"scheduled_sampling is {self.scheduled_sampling}; write a probability from 0 to 1.")
+        self._check_vocabulary()
+        self._check_states()
+        self._check_attention()
+
+    def _check_vocabulary(self) -> None:
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id}; write an id from 0 to {self.vocab_size - 1}, or null."
+            )
+        if self.source_vocab_size is not None:
+            self._check_positive("source_vocab_size")
+            if self.share_embeddings:
+                raise ValueError(
+                    "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
+                    "false, or leave source_vocab_size out."
+                )
+        if self.sampled_softmax is not None and not 2 <= self.sampled_softmax <= self.vocab_size:
+            raise ValueError(
+                f"sampled_softmax is {self.sampled_softmax}; write a number of symbols from 2 to vocab_size "
+                f"({self.vocab_size}), or null."
+            )
+        if self.tie_word_embeddings and self.embedding_size != self.output_width:
+            raise ValueError(
+                f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} "
+                f"and the output layer reads {self.output_width}; write output_size: {self.embedding_size} "
+                '(hidden_size where output_layer is "state") or tie_word_embeddings: false.'
+            )
+
+    def _check_states(self) -> None:
+        if self.dropout > 0 and self.encoder_layers == 1 and self.decoder_layers == 1:
+            raise ValueError(
+                "dropout acts between recurrent layers and there is one on each side; write encoder_layers or "
+                "decoder_layers: 2 or more, or use embedding_dropout or output_dropout."
+            )
+        if self.initial_state != "final":
+            return
+        if self.encoder_layers != self.decoder_layers:
+            raise ValueError(
+                f"initial_state 'final' hands each layer's state over, but encoder_layers is {self.encoder_layers} and "
+                f"decoder_layers is {self.decoder_layers}; make them equal, or write initial_state: projection."
+            )
+        if self.annotation_size != self.hidden_size:
+            raise ValueError(
+                f"initial_state 'final' hands states of width {self.annotation_size} to a decoder of hidden_size "
+                f"{self.hidden_size}; write hidden_size: {self.annotation_size}, or initial_state: projection."
+            )
+
+    def _check_attention(self) -> None:
+        if self.attention_score is None:
+            unusable = {
+                "attention_window": self.attention_window != "global",
+                "input_feeding": self.input_feeding,
+                "output_layer": self.output_layer == "attentional",
+            }
+            for name, set_ in unusable.items():
+                if set_:
+                    raise ValueError(
+                        f"{name} {getattr(self, name)!r} needs attention, but attention_score is null; name a score, "
+                        f"such as 'additive', or change {name}."
+                    )
+        else:
+            # Making the attention, without memory for it, checks names, options and widths; its module is imported
+            # here because a configuration that is only registered has no use for it.
+            from .attention import Attention
+
+            with torch.device("meta"):
+                Attention(
+                    self.hidden_size,
+                    self.annotation_size,
+                    score=self.attention_score,
+                    distribution=self.attention_distribution,
+                    score_options=self.attention_score_options,
+                    distribution_options=self.attention_distribution_options,
+                )
+        if self.input_feeding and (self.attention_position, self.output_layer) != ("after", "attentional"):
+            raise ValueError(
+                "input_feeding feeds the attentional vector of the step before; write attention_position: after and "
+                "output_layer: attentional."
+            )
+        if self.output_layer == "state" and self.output_width != self.hidden_size:
+            raise ValueError(
+                f"output_layer 'state' reads the state, which is {self.hidden_size} wide; leave output_size out."
+            )
+
+
+BahdanauConfig.register_for_auto_class()
+
+__all__ = ["BahdanauConfig"]

@@ -1,0 +1,636 @@
+"""Recurrent encoder-decoders, with attention or without (Sutskever 2014, Bahdanau 2015, Luong 2015).
+
+Shapes: B batch, S source steps, T target steps, D embedding width, H width of the decoder's state, C width of an
+annotation, O width of the vector that the output layer reads, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    ModelOutput,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.utils import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
+
+from .attention import Attention
+from .attention_patterns import LocalMonotonic, LocalPredictive
+from .attention_scores import Parametric
+from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
+from .configuration_bahdanau import BahdanauConfig
+from .recurrent_cells import (
+    CELLS,
+    DirectedLayer,
+    RecurrentLayer,
+    initialize_recurrent_,
+    recurrent_step,
+    where_moved,
+)
+
+
+@dataclass
+class BahdanauEncoderOutput(ModelOutput):
+    """What the encoder knows of a source.
+
+    Args:
+        last_hidden_state: the annotations h_j, (B, S, C).
+        final_state: the states in which the layers ended, (B, layers, 1 or 2, C): h, and c in an LSTM; the forward
+            direction's after the last step beside the backward direction's after the first.
+        hidden_states: the embeddings (B, S, D) and the output of each layer (B, S, C), if asked for.
+    """
+
+    last_hidden_state: torch.Tensor
+    final_state: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+
+
+def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tensor | None, prefix: str) -> torch.Tensor:
+    if (ids is None) == (embeds is None):
+        raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.")
+    return embedding(ids) if embeds is None else embeds
+
+
+def _real_steps(mask: torch.Tensor | None, inputs: torch.Tensor, name: str) -> torch.Tensor | None:
+    """The mask of the steps of ``inputs`` (B, T, ...) as booleans (B, T), or None where every step is real."""
+    if mask is None:
+        return None
+    batch_size, num_steps = inputs.shape[:2]
+    if mask.ndim != 2 or mask.shape[0] != batch_size or mask.shape[1] < num_steps:
+        raise ValueError(
+            f"{name} has the shape {tuple(mask.shape)}; pass a number for each step of each text, "
+            f"{(batch_size, num_steps)}."
+        )
+    mask = mask[:, -num_steps:].bool()  # what came before is in the state
+    if num_steps > 1 and bool(mask.all()):
+        return None  # asked once for all layers; a single step is not worth the question
+    return mask
+
+
+class BahdanauPreTrainedModel(PreTrainedModel):
+    config: BahdanauConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["DirectedLayer", "BahdanauDecoder"]
+    # A state cannot be taken back to an earlier position, which assisted decoding would have to do: with this flag
+    # generate() refuses it.
+    _is_stateful = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, tuple(CELLS.values())):
+            initialize_recurrent_(module)
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+        elif isinstance(module, Parametric):
+            module.initialize_()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """The ties of source and target, and of target and output, are two choices; transformers knows one."""
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+
+class BahdanauEncoder(BahdanauPreTrainedModel):
+    """Embeddings and recurrent layers: source words to annotations h_j = [h→_j; h←_j] (Bahdanau 2015, section 3.2)."""
+
+    _can_record_outputs = {"hidden_states": DirectedLayer}
+
+    def __init__(self, config: BahdanauConfig) -> None:
+        super().__init__(config)
+        vocab_size = config.vocab_size if config.source_vocab_size is None else config.source_vocab_size
+        self.embed_tokens = nn.Embedding(vocab_size, config.embedding_size, config.pad_token_id)
+        widths = [config.embedding_size] + [config.annotation_size] * config.encoder_layers
+        self.layers = nn.ModuleList(
+            DirectedLayer(config.cell, width, config.encoder_hidden_size, config.encoder_direction)
+            for width in widths[: config.encoder_layers]
+        )
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.dropout = nn.Dropout(config.dropout)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BahdanauEncoderOutput:
+        """Read a batch of sources.
+
+        Args:
+            input_ids: (B, S).
+            attention_mask: (B, S), 0 at padding, which is invisible wherever it stands.
+            inputs_embeds: (B, S, D), instead of ``input_ids``.
+
+        Raises:
+            ValueError: both or neither of ``input_ids`` and ``inputs_embeds``, or a mask of another shape.
+        """
+        hidden_states = _embed(self.embed_tokens, input_ids, inputs_embeds, "")
+        mask = _real_steps(attention_mask, hidden_states, "attention_mask")
+        hidden_states = self.embedding_dropout(hidden_states)
+        final_states = []
+        for layer_idx, layer in enumerate(self.layers):
+            if layer_idx > 0:
+                hidden_states = self.dropout(hidden_states)
+            hidden_states, state = layer(hidden_states, mask)  # (B, S, C)
+            final_states.append(torch.stack(state, dim=1))
+        return BahdanauEncoderOutput(last_hidden_state=hidden_states, final_state=torch.stack(final_states, dim=1))
+
+
+class Source(NamedTuple):
+    """What a decoder step reads: annotations (B, S, C), what the score made of them once, and the mask (B, S)."""
+
+    annotations: torch.Tensor
+    prepared: tuple[torch.Tensor, ...]
+    mask: torch.Tensor | None
+
+
+class BahdanauDecoder(BahdanauPreTrainedModel):
+    """The decoder, from target words to the vectors that the output layer reads.
+
+    What does not depend on the previous step is outside the loop over time: the embeddings' share of the gates, the
+    projected keys, the output layer. A decoder that attends after its cells and is not fed its own output (Luong 2015
+    without input feeding, Sutskever 2014) has no loop at all: its layers run fused over the whole target, and all its
+    queries attend at once.
+    """
+
+    def __init__(self, config: BahdanauConfig) -> None:
+        super().__init__(config)
+        self.attends = config.attention_score is not None
+        self.attends_before = self.attends and config.attention_position == "before"
+        self.input_feeding = config.input_feeding
+        context_size = config.annotation_size if self.attends else 0
+        # What the first layer reads beside the embedding: c_i, or the attentional vector of the step before.
+        read_size = context_size if self.attends_before else config.output_width if config.input_feeding else 0
+        self.num_cache_layers = config.decoder_layers + (1 if config.input_feeding else 0)
+
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size, config.pad_token_id)
+        widths = [config.embedding_size + read_size] + [config.hidden_size] * config.decoder_layers
+        self.layers = nn.ModuleList(
+            RecurrentLayer(config.cell, width, config.hidden_size) for width in widths[: config.decoder_layers]
+        )
+        self.state_shape = (config.decoder_layers, 2 if config.cell == "lstm" else 1, config.hidden_size)
+        self.initial_state: nn.Linear | None = None
+        if config.initial_state == "projection":
+            self.initial_state = nn.Linear(config.encoder_hidden_size, math.prod(self.state_shape))
+        if config.attention_score is not None:
+            self.attention = Attention(
+                config.hidden_size,
+                config.annotation_size,
+                score=config.attention_score,
+                distribution=config.attention_distribution,
+                score_options=config.attention_score_options,
+                distribution_options=config.attention_distribution_options,
+            )
+        self.window: LocalMonotonic | LocalPredictive | None = None
+        if config.attention_window == "local_m":
+            self.window = LocalMonotonic(config.attention_window_size)
+        elif config.attention_window == "local_p":
+            self.window = LocalPredictive(config.hidden_size, config.attention_window_size)
+        if config.output_layer == "maxout":
+            width = config.hidden_size + config.embedding_size + context_size
+            self.maxout = nn.Linear(width, 2 * config.output_width)
+        elif config.output_layer == "attentional":
+            self.attentional = nn.Linear(context_size + config.hidden_size, config.output_width, bias=False)
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.dropout = nn.Dropout(config.dropout)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BahdanauEncoderOutput | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Run the decoder over a batch of targets.
+
+        Args:
+            input_ids: (B, T), the target shifted by one: y_0, ..., y_{T-1}.
+            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which leaves the state as it is.
+            encoder_outputs: what the encoder returned.
+            encoder_attention_mask: (B, S), 0 at the source's padding.
+            past_key_values: the state to start from, updated in place; None starts from the encoder's.
+            inputs_embeds: (B, T, D), instead of ``input_ids``.
+
+        Returns:
+            ``last_hidden_state`` (B, T, O), ``past_key_values``, ``hidden_states`` (the embeddings (B, T, D) and the
+            output of each layer (B, T, H)) and ``cross_attentions`` (one (B, 1, T, S)) if asked for.
+        """
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if encoder_outputs is None:
+            raise ValueError("The decoder reads a source: pass encoder_outputs, as the encoder returns them.")
+        embedded = self.embedding_dropout(_embed(self.embed_tokens, input_ids, inputs_embeds, "decoder_"))  # (B, T, D)
+        mask = _real_steps(attention_mask, embedded, "decoder_attention_mask")
+        cache = RecurrentCache(self.num_cache_layers) if past_key_values is None else past_key_values
+        if cache.get_state(0) is None:
+            self._start(cache, encoder_outputs)
+        annotations = encoder_outputs.last_hidden_state
+        source_mask = _real_steps(encoder_attention_mask, annotations, "attention_mask")
+        if source_mask is None and self.window is not None:
+            source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
+        source = Source(annotations, cache.source, source_mask)
+
+        run = self._run_unrolled if self.attends_before or self.input_feeding else self._run_fused
+        output, weights, layer_outputs = run(embedded, mask, source, cache, output_attentions)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=output,
+            past_key_values=cache if use_cache else None,
+            hidden_states=(embedded, *layer_outputs) if output_hidden_states else None,
+            cross_attentions=(weights[:, None],) if output_attentions and weights is not None else None,
+        )
+
+    def _start(self, cache: RecurrentCache, encoder_outputs: BahdanauEncoderOutput) -> None:
+        """s_0 from the encoder's last states, and the keys' projection, once per source."""
+        states = encoder_outputs.final_state  # (B, encoder layers, parts, C)
+        if states is None:
+            raise ValueError(
+                "encoder_outputs lacks final_state, the encoder's last states; pass what it returned whole."
+            )
+        if self.initial_state is not None:
+            last = states[:, -1, 0, -self.initial_state.in_features :]  # h←_1 where the encoder reads both ways
+            states = torch.tanh(self.initial_state(last)).unflatten(-1, self.state_shape)
+        for layer_idx in range(len(self.layers)):
+            cache.update_state(states[:, layer_idx].unbind(dim=1), layer_idx, num_steps=0)
+        if self.input_feeding:
+            cache.update_state((states.new_zeros(len(states), self.attentional.out_features),), -1, num_steps=0)
+        if self.attends:
+            cache.source = self.attention.prepare(encoder_outputs.last_hidden_state)
+
+    def _attend(
+        self, query: torch.Tensor, source: Source, start: int, need_weights: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Contexts (B, T, C) and weights (B, T, S) of queries (B, T, H), the first of them at target position start."""
+        mask, multiplier = (None if source.mask is None else source.mask[:, None]), None
+        if self.window is not None:
+            window, multiplier = self.window(query, source.mask, start)
+            mask = mask & window
+        return self.attention(query, source.prepared, source.annotations, mask, need_weights, multiplier)
+
+    def _output(self, state: torch.Tensor, embedded: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
+        """The vector (..., O) that the output layer reads, from s_i, the embedding of y_{i-1}, and c_i."""
+        contexts = [] if context is None else [context]
+        if self.config.output_layer == "maxout":
+            pieces = self.maxout(torch.cat([state, embedded, *contexts], dim=-1))
+            return pieces.unflatten(-1, (-1, 2)).amax(-1)
+        if self.config.output_layer == "attentional":
+            return torch.tanh(self.attentional(torch.cat([*contexts, state], dim=-1)))
+        return state
+
+    def _run_fused(
+        self,
+        embedded: torch.Tensor,
+        mask: torch.Tensor | None,
+        source: Source,
+        cache: RecurrentCache,
+        need_weights: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
+        """All the steps at once: nothing that a step reads depends on an attention before it."""
+        start, num_steps = cache.get_seq_length(), embedded.shape[1]
+        hidden_states, layer_outputs = embedded, []
+        for layer_idx, layer in enumerate(self.layers):
+            if layer_idx > 0:
+                hidden_states = self.dropout(hidden_states)
+            hidden_states, state = layer(hidden_states, cache.get_state(layer_idx), mask)  # (B, T, H)
+            cache.update_state(state, layer_idx, num_steps)
+            layer_outputs.append(hidden_states)
+        context = weights = None
+        if self.attends:
+            context, weights = self._attend(hidden_states, source, start, need_weights)
+        return self._output(hidden_states, embedded, context), weights, layer_outputs
+
+    def _run_unrolled(
+        self,
+        embedded: torch.Tensor,
+        mask: torch.Tensor | None,
+        source: Source,
+        cache: RecurrentCache,
+        need_weights: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
+        """Step by step, because a step reads an attention that depends on the step before."""
+        start, (_, num_steps, embedding_size) = cache.get_seq_length(), embedded.shape
+        cells: list[Any] = [layer.rnn for layer in self.layers]
+        if not all(isinstance(cell, tuple(CELLS.values())) for cell in cells):
+            raise TypeError(
+                "The cells of this decoder run step by step from their weights, past whatever wraps them; to adapt the "
+                "model, target the linear layers or the encoder's recurrent weights, or train the cells themselves."
+            )
+        # The first cell's gates are sums over the embedding and over what it reads beside it; only the second waits.
+        input_weight = cells[0].weight_ih_l0
+        read_weight = input_weight[:, embedding_size:]
+        projected = nn.functional.linear(embedded, input_weight[:, :embedding_size], cells[0].bias_ih_l0).unbind(1)
+        states: list[Any] = [cache.get_state(layer_idx) for layer_idx in range(len(self.layers) + self.input_feeding)]
+        fed: Any = states.pop()[0] if self.input_feeding else None  # (B, O)
+
+        layer_outputs: list[list[torch.Tensor]] = [[] for _ in cells]
+        contexts: list[torch.Tensor] = []
+        all_weights: list[Any] = []
+        outputs: list[torch.Tensor] = []
+        for t in range(num_steps):
+            if self.attends_before:
+                context, weights = self._attend(states[-1][0][:, None], source, start + t, need_weights)
+            read = context[:, 0] if self.attends_before else fed  # (B, C) or (B, O)
+            gates = projected[t] + nn.functional.linear(read, read_weight)
+            for layer_idx, cell in enumerate(cells):
+                if layer_idx > 0:
+                    below = self.dropout(states[layer_idx - 1][0])
+                    gates = nn.functional.linear(below, cell.weight_ih_l0, cell.bias_ih_l0)
+                state = recurrent_step(cell, gates, states[layer_idx])
+                if mask is not None:
+                    state = where_moved(mask[:, t : t + 1], state, states[layer_idx])
+                states[layer_idx] = state
+                layer_outputs[layer_idx].append(state[0])
+            if self.input_feeding:
+                top = states[-1][0][:, None]
+                context, weights = self._attend(top, source, start + t, need_weights)
+                outputs.append(self._output(top, embedded[:, t : t + 1], context))
+                new = (outputs[-1][:, 0],)
+                (fed,) = new if mask is None else where_moved(mask[:, t : t + 1], new, (fed,))
+            contexts.append(context)
+            all_weights.append(weights)
+
+        if self.input_feeding:
+            states.append((fed,))
+        for layer_idx, state in enumerate(states):
+            cache.update_state(state, layer_idx, num_steps)
+        stacked = [torch.stack(steps, dim=1) for steps in layer_outputs]  # (B, T, H) each
+        if self.input_feeding:
+            output = torch.cat(outputs, dim=1)
+        else:
+            output = self._output(stacked[-1], embedded, torch.cat(contexts, dim=1))
+        return output, torch.cat(all_weights, dim=1) if need_weights else None, stacked
+
+
+class BahdanauModel(BahdanauPreTrainedModel):
+    """Encoder and decoder, without the output layer."""
+
+    def __init__(self, config: BahdanauConfig) -> None:
+        super().__init__(config)
+        if config.share_embeddings:
+            self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+        self.encoder = BahdanauEncoder(config)
+        self.decoder = BahdanauDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.share_embeddings:
+            self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """Read the sources, unless ``encoder_outputs`` has them read, and run the decoder over the targets.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: as in ``BahdanauEncoder``.
+            decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds, past_key_values: as in
+                ``BahdanauDecoder``.
+
+        Returns:
+            ``last_hidden_state`` (B, T, O), ``cross_attentions`` (one (B, 1, T, S), if asked for and if the model
+            attends), hidden states of both sides, ``past_key_values``.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_hidden_states=output_hidden_states,
+                return_dict=True,
+            )
+        elif not isinstance(encoder_outputs, ModelOutput):
+            encoder_outputs = BahdanauEncoderOutput(*encoder_outputs)
+        elif not isinstance(encoder_outputs, BahdanauEncoderOutput):
+            encoder_outputs = BahdanauEncoderOutput(encoder_outputs[0])
+        outputs = self.decoder(
+            decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.hidden_states,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+        )
+
+
+class BahdanauForConditionalGeneration(BahdanauPreTrainedModel, RecurrentGenerationMixin):
+    """Translation: p(y_i | y_1, ..., y_{i-1}, x) from the decoder's output, through one linear layer and a softmax."""
+
+    def __init__(self, config: BahdanauConfig) -> None:
+        super().__init__(config)
+        self._tied_weights_keys = {}
+        if config.share_embeddings:
+            self._tied_weights_keys["model.decoder.embed_tokens.weight"] = "model.encoder.embed_tokens.weight"
+        if config.tie_word_embeddings:
+            source = "encoder" if config.share_embeddings else "decoder"
+            self._tied_weights_keys["lm_head.weight"] = f"model.{source}.embed_tokens.weight"
+        self.model = BahdanauModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.lm_head = nn.Linear(config.output_width, config.vocab_size)
+        self.num_cache_layers = self.model.decoder.num_cache_layers
+        self.post_init()
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The labels (B, T) shifted right by one, after the start symbol, with padding where they are -100.
+
+        Raises:
+            ValueError: the configuration lacks ``decoder_start_token_id`` or ``pad_token_id``.
+        """
+        start, padding = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or padding is None:
+            raise ValueError(
+                "Labels need decoder_start_token_id and pad_token_id in the configuration; give both an id."
+            )
+        shifted = labels.roll(1, dims=-1)
+        shifted[:, 0] = start
+        return shifted.masked_fill(shifted == -100, padding)
+
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if self.config.source_vocab_size is not None:
+            raise ValueError(
+                "resize_token_embeddings resizes one vocabulary, but source_vocab_size gives the source its own; "
+                "resize model.encoder.embed_tokens, or model.decoder.embed_tokens and lm_head, and the configuration."
+            )
+        resized = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        if not self.config.share_embeddings:
+            decoder = self.model.decoder
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
+        return resized
+
+    @torch.no_grad()
+    def _mix_predictions(
+        self, ids: torch.Tensor, encoder_outputs: Any, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Decoder inputs (B, T) of which each is, with the probability of the configuration, drawn from what the model
+        predicts after those before it (Bengio et al. 2015, section 2.4).
+
+        Drawing passes no gradient, so the step by step run that draws needs no graph, and the run that trains on what
+        was drawn is the usual one.
+        """
+        cache = RecurrentCache(self.num_cache_layers)
+        mixed = [ids[:, :1]]
+        for t in range(1, ids.shape[1]):
+            outputs = self.model.decoder(
+                mixed[-1],
+                encoder_outputs=encoder_outputs,
+                encoder_attention_mask=attention_mask,
+                past_key_values=cache,
+                use_cache=True,
+                return_dict=True,
+            )
+            probabilities = self.lm_head(outputs.last_hidden_state[:, 0]).float().softmax(-1)
+            drawn = torch.multinomial(probabilities, num_samples=1)
+            replaced = torch.rand(drawn.shape, device=drawn.device) < self.config.scheduled_sampling
+            mixed.append(torch.where(replaced, drawn, ids[:, t : t + 1]))
+        return torch.cat(mixed, dim=1)
+
+    def _sampled_loss(
+        self, output: torch.Tensor, labels: torch.Tensor, num_symbols: int, **kwargs: Any
+    ) -> torch.Tensor:
+        """The loss with the softmax taken over the batch's targets and others drawn without preference, for which the
+        proposal's correction cancels (Jean et al. 2015, section 3.2)."""
+        symbols = torch.rand(self.config.vocab_size, device=labels.device)
+        targets = labels[labels != -100].unique()
+        symbols[targets] = 2  # above all the others, so that the largest hold every target
+        candidates = symbols.topk(max(num_symbols, len(targets))).indices
+        place = torch.full_like(symbols, -100, dtype=torch.long)
+        place[candidates] = torch.arange(len(candidates), device=labels.device)
+        labels = torch.where(labels == -100, labels, place[labels.clamp(min=0)])
+        logits = nn.functional.linear(output, self.lm_head.weight[candidates], self.lm_head.bias[candidates])
+        vocab_size = len(candidates)
+        return self.loss_function(logits=logits, labels=labels, vocab_size=vocab_size, shift_labels=labels, **kwargs)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: Any = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Predict each symbol of the target from the source and the symbols before it.
+
+        Args:
+            labels: (B, T) ids of the target, the end symbol included, -100 where no loss is wanted; without decoder
+                inputs, they are shifted to make them.
+            other arguments: as in ``BahdanauModel``.
+
+        Returns:
+            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``BahdanauModel`` returns. With
+            ``sampled_softmax``, training returns the loss without logits.
+        """
+        if labels is not None:
+            use_cache = False if past_key_values is None else use_cache
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            if self.training and self.config.scheduled_sampling > 0 and decoder_input_ids is not None:
+                if encoder_outputs is None:
+                    encoder_outputs = self.model.encoder(
+                        input_ids,
+                        attention_mask=attention_mask,
+                        inputs_embeds=inputs_embeds,
+                        output_hidden_states=output_hidden_states,
+                        return_dict=True,
+                    )
+                decoder_input_ids = self._mix_predictions(decoder_input_ids, encoder_outputs, attention_mask)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        output = self.output_dropout(outputs.last_hidden_state)
+        logits = loss = None
+        if labels is not None and self.training and self.config.sampled_softmax is not None:
+            loss = self._sampled_loss(output, labels, self.config.sampled_softmax, **kwargs)
+        else:
+            logits = self.lm_head(output)  # (B, T, V)
+        if labels is not None and loss is None:
+            vocab_size = self.config.vocab_size
+            loss = self.loss_function(
+                logits=logits, labels=labels, vocab_size=vocab_size, shift_labels=labels, **kwargs
+            )
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+        )
+
+
+BahdanauModel.register_for_auto_class("AutoModel")
+BahdanauForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+__all__ = ["BahdanauForConditionalGeneration", "BahdanauModel", "BahdanauPreTrainedModel"]
