@@ -262,4 +262,4 @@ def attend(
     return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
 
 
-__all__ = ["Attention", "attend", "checked_mask", "make_distribution", "make_score"]
+__all__ = ["Attention", "attend"]

@@ -185,7 +185,7 @@ def hard_sample(
     log_p = _fill(widen(energies), mask).log_softmax(-1)
     order = log_p.detach()
     if not greedy:
-        # Of independent clocks that ring at the rates p, the one of position i rings first with probability p_i. No clock
+        # Of independent clocks that ring at the rates p, the one of position i rings first with probability p_i. None
         # rings at time zero, where even a masked position would win.
         clocks = torch.empty_like(order).exponential_(generator=generator)
         order = order - clocks.clamp_(min=torch.finfo(clocks.dtype).tiny).log()

@@ -100,8 +100,8 @@ class MultiHeadAttention(nn.Module):
         num_heads: number of heads.
         head_dim: width of one head; default hidden_size / num_heads.
         key_size, value_size: widths of keys and values; default hidden_size.
-        score, distribution, score_options, distribution_options: as in ``Attention``; each head has its own projections,
-            and all share the parameters of the score.
+        score, distribution, score_options, distribution_options: as in ``Attention``; the heads share the parameters
+            of the score, and each has its own projections.
         bias: give the four projections biases.
 
     Raises:
