@@ -554,14 +554,15 @@ def test_a_parameter_that_the_checkpoint_lacks_is_initialised(tmp_path: Path, va
         assert parameter.abs().max() <= max(1.0, 4 * other.abs().max()), name
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gradient_checkpointing_changes_no_gradient(variant: str) -> None:
+def test_gradient_checkpointing_changes_no_gradient(variant: str, reentrant: bool) -> None:
     model, source, labels = make(variant).train(), texts([5, 3, 7]), targets()
     gradients = []
     for checkpointing in (False, True):
         copied = copy.deepcopy(model)
         if checkpointing:
-            copied.gradient_checkpointing_enable({"use_reentrant": False})
+            copied.gradient_checkpointing_enable({"use_reentrant": reentrant})
         copied(**source, labels=labels).loss.backward()
         gradients.append({name: p.grad for name, p in copied.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()

@@ -63,7 +63,7 @@ def literal_step(
 def test_cell_equals_its_formula(cell: str) -> None:
     layer, inputs, state = make(cell)
     with torch.no_grad():
-        outputs, final = layer(inputs, state)
+        outputs, *final = layer(inputs, None, *state)
         for b in range(B):
             row = tuple(tensor[b] for tensor in state)
             for t in range(T):
@@ -81,10 +81,10 @@ def test_reset_variants_differ_and_agree_where_they_must() -> None:
         for name, parameter in before.rnn.named_parameters():
             getattr(after.rnn, name).copy_(parameter)
         after.rnn.bias_hh_l0.zero_()
-        assert (before(inputs, state)[0] - after(inputs, state)[0]).abs().max() > 1e-3
+        assert (before(inputs, None, *state)[0] - after(inputs, None, *state)[0]).abs().max() > 1e-3
         for rnn in (before.rnn, after.rnn):
             rnn.bias_ih_l0[:H] = 50
-        torch.testing.assert_close(before(inputs, state)[0], after(inputs, state)[0], atol=1e-12, rtol=0)
+        torch.testing.assert_close(before(inputs, None, *state)[0], after(inputs, None, *state)[0], atol=1e-12, rtol=0)
 
 
 def test_lstm_with_open_forget_and_closed_input_gate_keeps_c() -> None:
@@ -95,7 +95,7 @@ def test_lstm_with_open_forget_and_closed_input_gate_keeps_c() -> None:
                 parameter[: 2 * H] = 0
         layer.rnn.bias_ih_l0[:H], layer.rnn.bias_hh_l0[:H] = -1000, 0  # i = 0
         layer.rnn.bias_ih_l0[H : 2 * H], layer.rnn.bias_hh_l0[H : 2 * H] = 1000, 0  # f = 1
-        _, (_, c) = layer(inputs, state)
+        _, _, c = layer(inputs, None, *state)
     assert torch.equal(c, state[1])
 
 
@@ -107,7 +107,7 @@ def test_gru_with_z_of_one_copies_h(cell: str) -> None:
             if name.startswith("weight"):
                 parameter[H : 2 * H] = 0
         layer.rnn.bias_ih_l0[H : 2 * H] = 1000
-        outputs, (h,) = layer(inputs, state)
+        outputs, h = layer(inputs, None, *state)
     torch.testing.assert_close(h, state[0], atol=1e-14, rtol=0)
     torch.testing.assert_close(outputs, state[0][:, None].expand_as(outputs), atol=1e-14, rtol=0)
 
@@ -126,7 +126,7 @@ def test_gradient_of_a_sigmoid_network_vanishes_at_least_as_fast_as_its_bound() 
     start = torch.randn(1, H, dtype=torch.float64)
     for steps in range(1, T + 1):
         jacobian = torch.autograd.functional.jacobian(
-            lambda h, steps=steps: layer(inputs[:1, :steps], (h,))[1][0][0], start
+            lambda h, steps=steps: layer(inputs[:1, :steps], None, h)[1][0], start
         )
         assert torch.linalg.matrix_norm(jacobian[:, 0], 2).item() <= (norm / 4) ** steps * (1 + 1e-12)
 
@@ -145,10 +145,10 @@ def test_padding_is_invisible(cell: str, side: str) -> None:
         mask[0, 2:4] = False
     mask[1] = False  # a row that is nothing but padding
     inputs.requires_grad_()
-    outputs, final = layer(inputs, state, mask)
+    outputs, *final = layer(inputs, mask, *state)
     (gradient,) = torch.autograd.grad(outputs[0][mask[0]].pow(2).sum(), inputs)
     alone = inputs.detach()[:1, mask[0]].requires_grad_()
-    expected, expected_final = layer(alone, tuple(tensor[:1] for tensor in state))
+    expected, *expected_final = layer(alone, None, *(tensor[:1] for tensor in state))
     (expected_gradient,) = torch.autograd.grad(expected.pow(2).sum(), alone)
 
     torch.testing.assert_close(outputs[:1, mask[0]], expected)
@@ -158,7 +158,7 @@ def test_padding_is_invisible(cell: str, side: str) -> None:
     for tensor, row, old in zip(final, expected_final, state, strict=True):
         torch.testing.assert_close(tensor[:1], row)
         assert torch.equal(tensor[1], old[1])
-    full, _ = layer(inputs[2:], tuple(tensor[2:] for tensor in state))
+    full, *_ = layer(inputs[2:], None, *(tensor[2:] for tensor in state))
     torch.testing.assert_close(outputs[2:], full)
     # The output at a padding step is the state that it left alone.
     assert torch.equal(outputs[1], state[0][1].expand(T, H))
@@ -168,8 +168,8 @@ def test_padding_is_invisible(cell: str, side: str) -> None:
 def test_one_masked_step_equals_the_general_case(cell: str) -> None:
     layer, inputs, state = make(cell)
     mask = torch.tensor([[True], [False], [True]])
-    _, new = layer(inputs[:, :1], state, mask)
-    _, stepped = layer(inputs[:, :1], state)
+    _, *new = layer(inputs[:, :1], mask, *state)
+    _, *stepped = layer(inputs[:, :1], None, *state)
     for tensor, after, before in zip(new, stepped, state, strict=True):
         torch.testing.assert_close(tensor, torch.where(mask, after, before))
 

@@ -315,8 +315,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:
                 hidden_states = self.dropout(hidden_states)
-            hidden_states, state = layer(hidden_states, cache.get_state(layer_idx), mask)  # (B, T, H)
-            cache.update_state(state, layer_idx, num_steps)
+            hidden_states, *state = layer(hidden_states, mask, *(cache.get_state(layer_idx) or ()))  # (B, T, H)
+            cache.update_state(tuple(state), layer_idx, num_steps)
             layer_outputs.append(hidden_states)
         context = weights = None
         if self.attends:
@@ -431,6 +431,8 @@ class BahdanauModel(BahdanauPreTrainedModel):
             ``last_hidden_state`` (B, T, O), ``cross_attentions`` (one (B, 1, T, S), if asked for and if the model
             attends), hidden states of both sides, ``past_key_values``.
         """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids,

@@ -100,10 +100,10 @@ class CharRNNModel(CharRNNPreTrainedModel):
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:
                 hidden_states = self.dropout(hidden_states)
-            state = None if past_key_values is None else past_key_values.get_state(layer_idx)
-            hidden_states, state = layer(hidden_states, state, mask)  # (B, T, H)
+            state = () if past_key_values is None else past_key_values.get_state(layer_idx) or ()
+            hidden_states, *new = layer(hidden_states, mask, *state)  # (B, T, H)
             if past_key_values is not None:
-                past_key_values.update_state(state, layer_idx, num_steps)
+                past_key_values.update_state(tuple(new), layer_idx, num_steps)
 
         return BaseModelOutputWithPast(
             last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None

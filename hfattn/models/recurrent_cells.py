@@ -135,7 +135,8 @@ class RecurrentLayer(GradientCheckpointingLayer):
     """One recurrent layer over a batch in which any step of any row may be padding.
 
     A padding step is invisible: it leaves the state as it was, and its output is that state. The layer is a pure
-    function of its inputs and its state, so that gradient checkpointing can replay it.
+    function of its inputs and its state, so that gradient checkpointing can replay it; tensors come and go one by one,
+    never in tuples, because reentrant checkpointing passes no gradient through those.
     """
 
     def __init__(self, cell: str, input_size: int, hidden_size: int) -> None:
@@ -143,38 +144,39 @@ class RecurrentLayer(GradientCheckpointingLayer):
         self.rnn = CELLS[cell](input_size, hidden_size, batch_first=True)
 
     def forward(
-        self, inputs: torch.Tensor, state: State | None = None, mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, State]:
+        self, inputs: torch.Tensor, mask: torch.Tensor | None = None, *state: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Run the cell over time.
 
         Args:
             inputs: (B, T, D).
-            state: tensors (B, H) to start from; None is the zero state.
             mask: boolean (B, T), True where a step is real; None if all are.
+            state: tensors (B, H) to start from, h, and c for the LSTM; without them, the zero state.
 
         Returns:
-            Outputs (B, T, H) and the state after the last step, a tuple of tensors (B, H).
+            Outputs (B, T, H), and the tensors (B, H) of the state after the last step.
         """
         if mask is None:
-            return self._run(inputs, state)
+            outputs, new = self._run(inputs, state)
+            return outputs, *new
         if inputs.shape[1] == 1:
             # The step of generate(): selecting by the mask asks the device nothing, so the host never waits for it.
             _, new = self._run(inputs, state)
-            new = where_moved(mask, new, _zeros_if_none(state, new))
-            return new[0][:, None], new
+            new = where_moved(mask, new, _or_zeros(state, new))
+            return new[0][:, None], *new
         return self._run_masked(inputs, state, mask)
 
-    def _run(self, inputs: torch.Tensor | PackedSequence, state: State | None) -> tuple[Any, State]:
+    def _run(self, inputs: torch.Tensor | PackedSequence, state: State) -> tuple[Any, State]:
         """Between states as tuples of (B, H) and as torch's modules have them: (1, B, H), a tuple for the LSTM only."""
         hx: Any = None
-        if state is not None:
+        if state:
             hx = tuple(tensor[None].contiguous() for tensor in state)
             hx = hx if len(hx) == 2 else hx[0]
         outputs, new = self.rnn(inputs, hx)
         return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
 
     @torch.compiler.disable  # packing reads the lengths on the host, which no graph can hold
-    def _run_masked(self, inputs: torch.Tensor, state: State | None, mask: torch.Tensor) -> tuple[torch.Tensor, State]:
+    def _run_masked(self, inputs: torch.Tensor, state: State, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen = mask.cumsum(1)  # (B, T): real steps up to and including t
         lengths = seen[:, -1]
         # A stable sort moves the real steps of each row to the front, in their order, wherever the padding stood.
@@ -184,11 +186,11 @@ class RecurrentLayer(GradientCheckpointingLayer):
         packed = pack_padded_sequence(compact, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, new = self._run(packed, state)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True)  # (B, max length, H)
-        old = _zeros_if_none(state, new)
+        old = _or_zeros(state, new)
         new = where_moved(lengths[:, None] > 0, new, old)
         history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
         outputs = history.gather(1, seen[..., None].expand(-1, -1, history.shape[-1]))
-        return outputs, new
+        return outputs, *new
 
 
 class DirectedLayer(nn.Module):
@@ -216,20 +218,20 @@ class DirectedLayer(nn.Module):
         outputs: list[torch.Tensor] = []
         states: list[State] = []
         if self.forward_rnn is not None:
-            output, state = self.forward_rnn(inputs, None, mask)
+            output, *state = self.forward_rnn(inputs, mask)
             outputs.append(output)
-            states.append(state)
+            states.append(tuple(state))
         if self.backward_rnn is not None:
-            output, state = self.backward_rnn(inputs.flip(1), None, None if mask is None else mask.flip(1))
+            output, *state = self.backward_rnn(inputs.flip(1), None if mask is None else mask.flip(1))
             outputs.append(output.flip(1))
-            states.append(state)
+            states.append(tuple(state))
         if len(outputs) == 1:
             return outputs[0], states[0]
         return torch.cat(outputs, dim=-1), tuple(torch.cat(tensors, dim=-1) for tensors in zip(*states, strict=True))
 
 
-def _zeros_if_none(state: State | None, like: State) -> State:
-    return tuple(torch.zeros_like(tensor) for tensor in like) if state is None else state
+def _or_zeros(state: State, like: State) -> State:
+    return state or tuple(torch.zeros_like(tensor) for tensor in like)
 
 
 def where_moved(moved: torch.Tensor, new: State, old: State) -> State:
