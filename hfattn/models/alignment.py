@@ -154,31 +154,37 @@ def alignment(
         )
 
     if "sequences" in outputs and kind != "encoder":
-        texts = None if input_ids is None else len(input_ids)
         if eos_token_id is None and tokenizer is not None:
             eos_token_id = tokenizer.eos_token_id
-        eos = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
-        path = _Path.of(outputs, weights, index, hypothesis, texts, eos)
+        num_texts = None if input_ids is None else len(input_ids)
+        path = GenerationPath.of(outputs, len(weights), index, hypothesis, num_texts, eos_token_id)
+        read = path.sequence[:-1]  # the last id was written only
+        start = path.prompt_length - weights[0][0].shape[-2]  # a cache may have held the ids before it
+        if start < 0:
+            raise ValueError("These sequences lack their prompt, as after inputs_embeds; pass input_ids to generate().")
         if kind == "cross":
             keys = weights[0][0].shape[-1]
             source = _Text.row("input_ids", input_ids, index, keys, attention_mask, tokenizer)
-            target = _Text.of(path.written)
+            target = _Text.of(path.sequence[start + 1 :])
         else:
-            keys = len(path.read)
+            keys = len(read)
             if any(layer.shape[-1] < keys for layer in weights[len(path.beams) - 1]):
                 raise ValueError("A sliding window kept weights on some of the tokens only; set use_cache=False.")
-            source = _Text.of(path.read)
+            source = _Text.of(read)
             if kind == "self":
                 mask = None if attention_mask is None else attention_mask[index : index + 1]
-                prompt = path.read[None, : path.prompt_length]
+                prompt = read[None, : path.prompt_length]
                 real = _Text.row("input_ids", prompt, 0, path.prompt_length, mask, tokenizer).real
                 source = source._replace(real=torch.cat([real, source.real[path.prompt_length :]]))
-            target = source.since(path.start)
+            target = _Text(source.ids[start:], source.real[start:])
         rows = path.rows(weights, keys)
     else:
         if hypothesis != 0:
             raise ValueError(f"hypothesis is {hypothesis}; write 0, because there is one attention for each text here.")
         _checked("index", index, len(weights[0]))
+        if any(layer.shape != weights[0].shape for layer in weights):
+            shapes = ", ".join(str(tuple(layer.shape)) for layer in weights)
+            raise ValueError(f"The layers attend in different shapes ({shapes}), which one record cannot hold.")
         rows = torch.stack([layer[index] for layer in weights])  # (layers, heads, T, S)
         steps, keys = rows.shape[-2:]
         if kind == "decoder":
@@ -188,6 +194,10 @@ def alignment(
         target = source
         if kind == "cross":
             target = _Text.row("labels", labels, index, steps, decoder_attention_mask, tokenizer)
+        elif steps == 1 < keys:
+            # Attention pooling: what attends is no token, but the one vector that stands for the text.
+            pooled = rows[..., source.real].detach().cpu()
+            return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
     rows = rows[:, :, target.real][..., source.real].detach().cpu()
     return AttentionRecord(source.names(tokenizer), target.names(tokenizer), rows, kind)
 
@@ -242,52 +252,53 @@ class _Text(NamedTuple):
             real = text != tokenizer.pad_token_id
         return cls(text, real & (text != _IGNORED))
 
-    def since(self, start: int) -> "_Text":
-        return _Text(self.ids[start:], self.real[start:])
-
     def names(self, tokenizer: PreTrainedTokenizerBase | None) -> tuple[str, ...]:
         return token_names(self.ids[self.real].tolist(), tokenizer)
 
 
-class _Path(NamedTuple):
-    """How one returned sequence came about.
+class GenerationPath(NamedTuple):
+    """How one of the sequences that ``generate`` returned came about.
 
     Args:
         sequence: its ids, from the prompt (or the symbol that starts a target) to its end.
         prompt_length: how many of them were given.
-        start: position of the first one that a step has weights for: above 0 where a cache held those before.
-        beams: the row of the batch that each written token was chosen in, one per step.
+        beams: for each id that was written, the row of the batch that it was written in.
     """
 
     sequence: torch.Tensor
     prompt_length: int
-    start: int
     beams: list[int]
 
     @classmethod
     def of(
         cls,
         outputs: ModelOutput,
-        steps: tuple[tuple[torch.Tensor, ...], ...],
+        num_steps: int,
         index: int,
         hypothesis: int,
-        texts: int | None,
-        eos: Sequence[int] | None,
-    ) -> "_Path":
-        """The path of one of the ``sequences`` that ``generate`` returned for ``texts`` texts."""
+        num_texts: int | None,
+        eos_token_id: int | Sequence[int] | None,
+    ) -> "GenerationPath":
+        """The path of a sequence that ``generate`` returned after ``num_steps`` steps for ``num_texts`` texts.
+
+        Raises:
+            ValueError: there is no such sequence, or it cannot be known where it ends.
+        """
         sequences, beam_indices = outputs["sequences"], outputs.get("beam_indices")
-        texts = len(sequences) if texts is None else texts
-        if texts == 0 or len(sequences) % texts:
-            raise ValueError(f"input_ids has {texts} rows for {len(sequences)} sequences; pass the batch that went in.")
-        count = len(sequences) // texts
-        row = _checked("index", index, texts) * count + _checked("hypothesis", hypothesis, count)
-        num_written = len(steps) if beam_indices is None else beam_indices.shape[1]
-        prompt_length = sequences.shape[1] - num_written
+        num_texts = len(sequences) if num_texts is None else num_texts
+        if num_texts == 0 or len(sequences) % num_texts:
+            raise ValueError(
+                f"input_ids has {num_texts} rows for {len(sequences)} sequences; pass the batch that went in."
+            )
+        count = len(sequences) // num_texts
+        row = _checked("index", index, num_texts) * count + _checked("hypothesis", hypothesis, count)
+        prompt_length = sequences.shape[1] - (num_steps if beam_indices is None else beam_indices.shape[1])
         written = sequences[row, prompt_length:].tolist()
         if beam_indices is not None:
             beams = [beam for beam in beam_indices[row].tolist() if beam >= 0]
-        elif eos is not None:
-            beams = [row] * next((step for step, token in enumerate(written, 1) if token in eos), len(written))
+        elif eos_token_id is not None:
+            ends = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
+            beams = [row] * next((step for step, token in enumerate(written, 1) if token in ends), len(written))
         elif len(sequences) == 1:
             beams = [row] * len(written)
         else:
@@ -295,26 +306,17 @@ class _Path(NamedTuple):
                 "The outputs do not say where a sequence of a batch ends; pass tokenizer, or eos_token_id (an empty "
                 "list for a model that does not end its sequences)."
             )
-        start = prompt_length - steps[0][0].shape[-2]
-        if start < 0:
-            raise ValueError("These sequences lack their prompt, as after inputs_embeds; pass input_ids to generate().")
-        return cls(sequences[row, : prompt_length + len(beams)].cpu(), prompt_length, start, beams)
+        return cls(sequences[row, : prompt_length + len(beams)].cpu(), prompt_length, beams)
 
-    @property
-    def read(self) -> torch.Tensor:
-        """The ids that the model read: the last one was written only."""
-        return self.sequence[:-1]
+    def rows(self, steps: Sequence[Sequence[torch.Tensor]], num_keys: int) -> torch.Tensor:
+        """The attention weights (layers, heads, T, S) of the ids that were read, on ``num_keys`` keys.
 
-    @property
-    def written(self) -> torch.Tensor:
-        """For each id that has weights, the id after it."""
-        return self.sequence[self.start + 1 :]
-
-    def rows(self, steps: tuple[tuple[torch.Tensor, ...], ...], num_keys: int) -> torch.Tensor:
-        """The weights (layers, heads, T, S) of all the ids that were read since ``start``, on ``num_keys`` keys."""
+        Args:
+            steps: a tuple of layers' weights for each step of the generation, as ``generate`` returns them.
+        """
         return torch.stack([self._rows_of_layer(layer, num_keys) for layer in zip(*steps, strict=True)])
 
-    def _rows_of_layer(self, steps: tuple[torch.Tensor, ...], num_keys: int) -> torch.Tensor:
+    def _rows_of_layer(self, steps: Sequence[torch.Tensor], num_keys: int) -> torch.Tensor:
         # Without a cache each step holds the rows of those before it again: the last one is new.
         taken = zip(steps, self.beams, strict=False)  # the search may go on after this sequence ended
         rows = [step[beam] if t == 0 else step[beam][:, -1:] for t, (step, beam) in enumerate(taken)]
@@ -335,4 +337,4 @@ def token_names(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase | None) -
     return tuple(tokenizer.convert_ids_to_tokens(list(ids)))
 
 
-__all__ = ["AttentionRecord", "alignment", "token_names"]
+__all__ = ["AttentionRecord", "GenerationPath", "alignment", "token_names"]

@@ -26,6 +26,7 @@ from .attention_patterns import LocalMonotonic, LocalPredictive
 from .attention_scores import Parametric
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_bahdanau import BahdanauConfig
+from .pipeline_attn_translation import TranslationMixin
 from .recurrent_cells import (
     CELLS,
     DirectedLayer,
@@ -467,7 +468,7 @@ class BahdanauModel(BahdanauPreTrainedModel):
         )
 
 
-class BahdanauForConditionalGeneration(BahdanauPreTrainedModel, RecurrentGenerationMixin):
+class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel, RecurrentGenerationMixin):
     """Translation: p(y_i | y_1, ..., y_{i-1}, x) from the decoder's output, through one linear layer and a softmax."""
 
     def __init__(self, config: BahdanauConfig) -> None:

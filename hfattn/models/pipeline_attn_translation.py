@@ -1,0 +1,123 @@
+"""The pipeline task "attn-translation": a translation, its probability, and what each of its tokens was read from."""
+
+import os
+from typing import Any
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, Pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from .alignment import GenerationPath, alignment
+
+TASK = "attn-translation"
+_MAX_NEW_TOKENS = 256  # where nobody says; transformers' own limit of 20 tokens would cut sentences short
+
+
+class AttnTranslationPipeline(Pipeline):
+    """Translate, and show where each target token was read.
+
+    ``pipeline("attn-translation", model=folder, trust_remote_code=True)("I like football")`` returns a dict:
+
+    - ``translation_text``: the translation;
+    - ``score``: its log-probability log p(y | x), the natural logarithm, summed over its tokens, the end symbol
+      included, as the model gives it: whatever the way it was searched or drawn;
+    - ``alignment``: an ``AttentionRecord`` of the cross-attention, or None for a model that has none.
+
+    A list of texts returns a list. With ``num_return_sequences`` above 1, each text has a list of translations, the
+    best first. ``batch_size`` translates several texts at once; every other argument is one of ``generate()``.
+    """
+
+    _load_tokenizer = True
+
+    def _sanitize_parameters(self, **generate_kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        return {}, generate_kwargs, {}
+
+    def preprocess(self, input_: str, **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
+        """Ids and mask (1, S).
+
+        Raises:
+            ValueError: the text is empty, or not a text.
+        """
+        if not isinstance(input_, str) or not input_:
+            raise ValueError(f"There is nothing to translate in {input_!r}; give a text of at least one character.")
+        encoded = self.tokenizer(input_, return_tensors="pt")
+        return {name: encoded[name] for name in ("input_ids", "attention_mask")}
+
+    def _forward(self, input_tensors: dict[str, torch.Tensor], **generate_kwargs: Any) -> dict[str, Any]:
+        model = self.model
+        given = {**model.generation_config.to_diff_dict(), **generate_kwargs}
+        if not given.keys() & {"max_length", "max_new_tokens", "generation_config"}:
+            positions = model.config.to_dict().get("max_position_embeddings", _MAX_NEW_TOKENS)
+            generate_kwargs = {**generate_kwargs, "max_new_tokens": min(_MAX_NEW_TOKENS, positions)}
+        implementation = model.config._attn_implementation
+        model.set_attn_implementation("eager")  # no other one returns weights
+        try:
+            outputs = model.generate(
+                **input_tensors,
+                **generate_kwargs,
+                return_dict_in_generate=True,
+                output_attentions=True,
+                output_logits=True,
+            )
+        finally:
+            model.set_attn_implementation(implementation)
+
+        config = generate_kwargs.get("generation_config", model.generation_config)
+        ends = generate_kwargs.get("eos_token_id", config.eos_token_id)
+        ends = [] if ends is None else ends
+        num_texts = len(input_tensors["input_ids"])
+        count = len(outputs.sequences) // num_texts
+        return {
+            "translations": [
+                [self._translation(outputs, index, hypothesis, input_tensors, ends) for hypothesis in range(count)]
+                for index in range(num_texts)
+            ]
+        }
+
+    def _translation(
+        self, outputs: Any, index: int, hypothesis: int, inputs: dict[str, torch.Tensor], ends: int | list[int]
+    ) -> dict[str, Any]:
+        num_texts = len(inputs["input_ids"])
+        path = GenerationPath.of(outputs, len(outputs.logits), index, hypothesis, num_texts, ends)
+        written = path.sequence[path.prompt_length :].tolist()
+        score = 0.0
+        for logits, beam, token in zip(outputs.logits, path.beams, written, strict=False):
+            score += logits[beam].float().log_softmax(-1)[token].item()
+        record = None
+        if outputs.cross_attentions and outputs.cross_attentions[0]:
+            record = alignment(
+                outputs,
+                index,
+                hypothesis=hypothesis,
+                tokenizer=self.tokenizer,
+                eos_token_id=ends,
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+            )
+        text = self.tokenizer.decode(path.sequence, skip_special_tokens=True)
+        return {"translation_text": text, "score": score, "alignment": record}
+
+    def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
+        translations = model_outputs["translations"]
+        if isinstance(translations[0], list):  # not yet taken out of its batch, which is of one text
+            (translations,) = translations
+        return translations[0] if len(translations) == 1 else translations
+
+
+class TranslationMixin:
+    """A model that brings its pipeline along: what it saves, ``pipeline("attn-translation", ...)`` runs anywhere."""
+
+    config: Any
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, with the name of the pipeline; its module is copied because the model imports it."""
+        implementation = f"{__name__.rpartition('.')[2]}.{AttnTranslationPipeline.__name__}"
+        entry = {"impl": implementation, "pt": [AutoModelForSeq2SeqLM.__name__], "type": "text"}
+        self.config.custom_pipelines = {TASK: entry}
+        return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
+
+
+if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # as it is where a copy of this module was loaded before
+    PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+
+__all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin"]
