@@ -379,7 +379,7 @@ def test_distributions_are_copied_and_pickled(name: str, options: dict) -> None:
 
 
 def test_messages() -> None:
-    with pytest.raises(ValueError, match="alpha is 0.5; write 1 .softmax., 2 .sparsemax. or another number above 1"):
+    with pytest.raises(ValueError, match=r"alpha is 0.5; write 1 \(softmax\), 2 \(sparsemax\) or another"):
         Entmax(alpha=0.5)
     with pytest.raises(
         ValueError, match="'gumbel' is not an estimator; write one of 'straight_through', 'score_function'"

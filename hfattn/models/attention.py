@@ -193,7 +193,7 @@ def _fused(
 ) -> torch.Tensor:
     """Context of softmax(left · right), which never holds a (T, S) matrix."""
     batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2], value.shape[:-2])
-    dtype = torch.promote_types(torch.result_type(left, right), value.dtype)
+    dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), value.dtype)
     width = left.shape[-1]
     if width != value.shape[-1]:
         # The kernels want one width for all three; zeros change no product, and a multiple of 8 keeps rows aligned.

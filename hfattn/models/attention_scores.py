@@ -367,7 +367,7 @@ def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -
 
     Memory, forward and backward: O(T S + (T + S) H), never T S H. Not differentiable twice.
     """
-    dtype = torch.result_type(query, key)
+    dtype = torch.promote_types(query.dtype, key.dtype)
     v = v.to(dtype)
     if query.shape[-2] == 1:  # a step of a decoder: there is nothing to cut, and to keep the tanh is twice as fast
         return (torch.tanh(query + key) @ v)[..., None, :]
