@@ -17,7 +17,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from hfattn import BahdanauConfig, BahdanauForConditionalGeneration
+from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+)
 from hfattn.explain import alignment
 
 V, PAD, BOS, EOS = 12, 0, 1, 2
@@ -46,6 +51,12 @@ def make(name: str, seed: int = 0) -> Any:
         model = T5ForConditionalGeneration(T5Config(vocab_size=V, decoder_start_token_id=PAD, **sizes, **IDS))
     elif name == "gpt2":
         model = GPT2LMHeadModel(GPT2Config(vocab_size=V, n_embd=16, n_layer=2, n_head=2, n_positions=64, **IDS))
+    elif name == "vaswani":
+        config = VaswaniConfig.preset(
+            "small", vocab_size=V, hidden_size=16, intermediate_size=16, num_attention_heads=2,
+            decoder_start_token_id=BOS, **IDS,
+        )  # fmt: skip
+        model = VaswaniForConditionalGeneration(config)
     elif name == "bahdanau":
         model = BahdanauForConditionalGeneration(
             BahdanauConfig(vocab_size=V, hidden_size=8, encoder_hidden_size=4, embedding_size=8)
@@ -61,7 +72,7 @@ def make(name: str, seed: int = 0) -> Any:
     model = model.double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim > 1:
+            if parameter.ndim > 1 and parameter.requires_grad:  # tables of positions stay
                 parameter.normal_(std=0.5)
     return model
 
@@ -90,7 +101,7 @@ MODES: dict[str, dict[str, Any]] = {
     "beam": {"do_sample": False, "num_beams": 4, "num_return_sequences": 2},
     "beam uncached": {"do_sample": False, "num_beams": 4, "num_return_sequences": 3, "use_cache": False},
 }
-SEQ2SEQ = ["marian", "bart", "t5", "bahdanau", "luong2015_dot", "luong2015_local_p"]
+SEQ2SEQ = ["marian", "bart", "t5", "vaswani", "bahdanau", "luong2015_dot", "luong2015_local_p"]
 
 
 def generated(name: str, inputs: dict[str, torch.Tensor], mode: str) -> tuple[Any, Any]:

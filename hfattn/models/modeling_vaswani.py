@@ -32,6 +32,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
 from .configuration_vaswani import VaswaniConfig
+from .pipeline_attn_translation import TranslationMixin
 
 
 def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -628,7 +629,7 @@ def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
     return config
 
 
-class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, GenerationMixin):
+class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, GenerationMixin):
     """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
