@@ -227,8 +227,8 @@ class GenerationTests:
     def test_after_the_first_a_step_reads_one_symbol(self, make: Make, options: dict[str, object]) -> None:
         model, inputs = make(eos_token_id=None), self.batch()
         read: list[int] = []
-        decoder = model.get_decoder() if model.config.is_encoder_decoder else model.base_model
-        decoder.embed_tokens.register_forward_hook(lambda module, args, output: read.append(args[0].shape[1]))
+        embedding = (model.get_decoder() if model.config.is_encoder_decoder else model).get_input_embeddings()
+        embedding.register_forward_hook(lambda module, args, output: read.append(args[0].shape[1]))
         model.generate(**inputs, max_new_tokens=8, **options)
         assert read == [prompt(model, inputs).shape[1]] + [1] * 7
 

@@ -87,7 +87,7 @@ class _Deferred(type):
 
 
 # A mapping of the Auto classes may be pickled with stand-ins in it: the class takes their place then too.
-copyreg.pickle(_Deferred, lambda cls: (__getattr__, (cls.__name__,)))  # type: ignore[arg-type]
+copyreg.pickle(_Deferred, lambda cls: (__getattr__, (cls.__name__,)))
 
 
 def _register(config: type, models: dict[Any, str]) -> None:

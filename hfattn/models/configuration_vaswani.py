@@ -12,6 +12,13 @@ NORM_NAMES = ("post", "pre", "none")
 POSITION_NAMES = ("sinusoidal", "learned", "none")
 POOLING_NAMES = ("mean", "first")
 
+STANDARD_ATTENTION = {
+    "score": "scaled_dot",
+    "distribution": "softmax",
+    "score_options": {},
+    "distribution_options": {},
+}
+
 
 def _auto_map() -> dict[str, str]:
     return {
@@ -156,6 +163,10 @@ class VaswaniConfig(StrictConfig):
         """Width of a head."""
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
+    def attention_parts(self, kind: str) -> dict[str, Any]:
+        """Score and distribution of the "self" or "cross" attention, as ``Attention`` takes them."""
+        return {part: getattr(self, f"{kind}_attention_{part}") for part in STANDARD_ATTENTION}
+
     @property
     def num_hidden_layers(self) -> int:
         """Number of layers of the stack that the model is, or of its encoder where there are two."""
@@ -183,6 +194,8 @@ class VaswaniConfig(StrictConfig):
             raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; write a number above 0, such as 1e-5.")
         self._check_widths()
         self._check_vocabulary()
+        self._check_attention("self")
+        self._check_attention("cross")
 
     def _check_widths(self) -> None:
         if self.head_dim is not None:
@@ -210,6 +223,18 @@ class VaswaniConfig(StrictConfig):
                     "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
                     "false, or leave source_vocab_size out."
                 )
+
+    def _check_attention(self, kind: str) -> None:
+        parts = self.attention_parts(kind)
+        if parts == STANDARD_ATTENTION:
+            return
+        # Imported here, because it takes seconds that the usual configuration need not wait for.
+        import torch
+
+        from .attention import Attention
+
+        with torch.device("meta"):
+            Attention(self.head_width, self.head_width, **parts)  # knows its names and options, and says so
 
 
 VaswaniConfig.register_for_auto_class()

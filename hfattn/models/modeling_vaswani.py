@@ -31,7 +31,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
-from .configuration_vaswani import VaswaniConfig
+from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
 from .pipeline_attn_translation import TranslationMixin
 
 
@@ -104,17 +104,9 @@ def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
     return (9 * config.decoder_layers) ** -0.25 if in_decoder else 0.67 * config.encoder_layers**-0.25
 
 
-_ATTENTION_PARTS = {"score": "scaled_dot", "distribution": "softmax", "score_options": {}, "distribution_options": {}}
-
-
-def attention_parts(config: VaswaniConfig, kind: str) -> dict[str, Any]:
-    """Score and distribution of the "self" or "cross" attention, as ``Attention`` takes them."""
-    return {name: getattr(config, f"{kind}_attention_{name}") for name in _ATTENTION_PARTS}
-
-
 def is_fused(config: VaswaniConfig, kind: str) -> bool:
     """Whether the configured attention implementation does the work, with the masks it wants."""
-    return config._attn_implementation != "eager" and attention_parts(config, kind) == _ATTENTION_PARTS
+    return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
 class VaswaniAttention(nn.Module):
@@ -138,7 +130,7 @@ class VaswaniAttention(nn.Module):
         self.k_proj = Projection(config.hidden_size, width)
         self.v_proj = Projection(config.hidden_size, width, gain)
         self.out_proj = Projection(width, config.hidden_size, gain)
-        self.attention = Attention(self.head_dim, self.head_dim, **attention_parts(config, kind))
+        self.attention = Attention(self.head_dim, self.head_dim, **config.attention_parts(kind))
         self.prepared_widths = [part.shape[-1] for part in self.attention.prepare(torch.empty(1, 1, self.head_dim))]
 
     def forward(
@@ -397,12 +389,24 @@ class VaswaniStack(VaswaniPreTrainedModel):
         return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
 
     def add_positions(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Embeddings (B, T, H) with their positions (1 or B, T), and dropout on the sum (section 5.4)."""
+        """Embeddings (B, T, H) with their positions (1 or B, T), and dropout on the sum (section 5.4).
+
+        Raises:
+            ValueError: a position has no learned embedding (on an accelerator, which would have to be waited for, the
+                device itself complains).
+        """
         if self.config.positions == "sinusoidal":
             hidden_states = hidden_states + sinusoidal_positions(
                 positions, self.config.hidden_size, hidden_states.dtype
             )
         elif self.config.positions == "learned":
+            number = self.embed_positions.num_embeddings
+            checkable = positions.device.type == "cpu" and not torch.compiler.is_compiling()
+            if checkable and (last := int(positions.max())) >= number:
+                raise ValueError(
+                    f"The text reaches position {last} and there are {number} learned positions; cut it, or make the "
+                    f"model with max_position_embeddings={last + 1} or with sinusoidal positions."
+                )
             hidden_states = hidden_states + self.embed_positions(positions)
         return self.embedding_dropout(hidden_states)
 

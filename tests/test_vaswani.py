@@ -1,0 +1,1241 @@
+"""The Transformer: equal to other implementations with the same weights, and a model of transformers in every use."""
+
+import copy
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import run
+from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen, texts
+from huggingface_hub.errors import StrictDataclassError
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianConfig,
+    MarianMTModel,
+)
+
+from hfattn import (
+    VaswaniConfig,
+    VaswaniForCausalLM,
+    VaswaniForConditionalGeneration,
+    VaswaniForMaskedLM,
+    VaswaniForSequenceClassification,
+    VaswaniModel,
+)
+from hfattn.models.attention import Attention
+from hfattn.models.attention_distributions import DISTRIBUTIONS
+from hfattn.models.attention_scores import SCORES
+from hfattn.models.modeling_vaswani import VaswaniAttention, sinusoidal_positions
+
+V, H, F, HEADS = 13, 16, 24, 4
+SIZES = {
+    "vocab_size": V, "hidden_size": H, "intermediate_size": F, "num_attention_heads": HEADS, "encoder_layers": 2,
+    "decoder_layers": 3,
+}  # fmt: skip
+HEADED = (
+    VaswaniForConditionalGeneration, VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniForSequenceClassification,
+)  # fmt: skip
+
+
+def make(kind: Any = VaswaniForConditionalGeneration, **fields: Any) -> Any:
+    torch.manual_seed(0)
+    attention, dtype = fields.pop("attn_implementation", "sdpa"), fields.pop("dtype", torch.float64)
+    config = VaswaniConfig(**{**SIZES, **fields})
+    return kind._from_config(config, attn_implementation=attention).to(dtype).eval()
+
+
+def ids(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randint(3, V, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def batch(kind: Any, rows: int = 2, length: int = 7) -> dict[str, torch.Tensor]:
+    """Inputs of a model class; the target is shorter than the source."""
+    inputs = {"input_ids": ids(rows, length)}
+    if kind is VaswaniForConditionalGeneration:
+        inputs["decoder_input_ids"] = ids(rows, length - 2, seed=2)
+    return inputs
+
+
+# Configuration
+
+
+def test_defaults_are_the_base_model_of_the_paper() -> None:
+    config = VaswaniConfig()
+    assert (config.encoder_layers, config.decoder_layers, config.num_attention_heads) == (6, 6, 8)
+    assert (config.hidden_size, config.intermediate_size, config.head_width, config.dropout) == (512, 2048, 64, 0.1)
+    assert (config.norm, config.positions, config.activation) == ("post", "sinusoidal", "relu")
+    assert config.share_embeddings
+    assert config.tie_word_embeddings
+    assert config.scale_embedding
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"d_model": 64}, "'d_model' is not a field of VaswaniConfig"),
+        ({"hiden_size": 64}, "did you mean 'hidden_size'?"),
+        ({"hidden_size": "big"}, "expected int, got str"),
+        ({"decoder_layers": 0}, "decoder_layers is 0; write a whole number of at least 1"),
+        (
+            {"num_attention_heads": 7},
+            "512 does not divide into 7 heads; write another num_attention_heads, or the width",
+        ),
+        ({"head_dim": 0}, "head_dim is 0; write a whole number of at least 1"),
+        ({"norm": "LayerNorm"}, "write one of 'post', 'pre', 'none'"),
+        ({"positions": "rotary"}, "write one of 'sinusoidal', 'learned', 'none'"),
+        ({"activation": "ReLU"}, "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
+        ({"classifier_pooling": "max"}, "write one of 'mean', 'first'"),
+        ({"attention_dropout": 1.0}, "write a probability from 0 to below 1"),
+        ({"embedding_dropout": -0.1}, "write a probability from 0 to below 1"),
+        ({"hidden_size": 15, "num_attention_heads": 3}, "write an even hidden_size, or positions: learned"),
+        ({"layer_norm_eps": 0.0}, "write a number above 0, such as 1e-5"),
+        ({"pad_token_id": 32_000}, "pad_token_id is 32000; write an id from 0 to 31999, or null"),
+        ({"decoder_start_token_id": -1}, "write an id from 0 to 31999, or null"),
+        ({"source_vocab_size": 100}, "write share_embeddings: false, or leave source_vocab_size out"),
+        ({"self_attention_score": "scaled"}, "'scaled' is not a score; did you mean 'scaled_dot'?"),
+        ({"cross_attention_distribution": "softmin"}, "did you mean 'softmax'?"),
+        ({"self_attention_score_options": {"scale": 2}}, "'scale' is not an option of the score 'scaled_dot'"),
+    ],
+)
+def test_a_wrong_field_is_refused_with_what_to_write_instead(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, StrictDataclassError)) as error:
+        VaswaniConfig(**fields)
+    assert message in str(error.value)
+
+
+def test_presets_have_the_published_numbers_of_parameters() -> None:
+    def count(name: str, **fields: Any) -> int:
+        with torch.device("meta"):
+            model = VaswaniForConditionalGeneration(VaswaniConfig.preset(name, **fields))
+        return model.num_parameters()
+
+    assert count("documents") == 19_960_216
+    # Table 3 says 65 and 213 million, in round numbers, for a vocabulary of about 37,000.
+    assert count("base2017") == 63_082_496
+    assert count("big2017") == 214_245_376
+    d, ff, n = 128, 128, 2
+    attention, feed_forward, norm = 4 * (d * d + d), 2 * d * ff + d + ff, 2 * d
+    layers = n * (attention + feed_forward + 2 * norm) + n * (2 * attention + feed_forward + 3 * norm)
+    assert count("small") == layers + 8000 * d
+    with pytest.raises(ValueError, match="did you mean 'base2017'"):
+        VaswaniConfig.preset("base")
+
+
+def test_the_layers_of_a_single_stack_are_the_hidden_layers_that_transformers_asks_for() -> None:
+    for kind, number in zip(HEADED, (2, 3, 2, 2), strict=True):
+        config = make(kind).config
+        assert config.num_hidden_layers == number
+        config.num_hidden_layers = 5
+        assert config.num_hidden_layers == 5
+    assert VaswaniConfig(**SIZES).get_text_config(decoder=True).num_hidden_layers == 3
+
+
+# The same numbers as other implementations
+
+
+def rename(state: dict[str, torch.Tensor], names: dict[str, str]) -> dict[str, torch.Tensor]:
+    """A state dict with parts of its names replaced, the longest first."""
+    renamed = {}
+    for name, tensor in state.items():
+        for old in sorted(names, key=len, reverse=True):
+            name = name.replace(old, names[old])
+        renamed[name] = tensor
+    return renamed
+
+
+def inverse(names: dict[str, str]) -> dict[str, str]:
+    return {new: old for old, new in names.items()}
+
+
+class TestTorchTransformer:
+    """torch.nn.Transformer, post and pre; its last norm, which the paper does not have, is left out under post."""
+
+    NAMES = {
+        ".self_attn_residual.norm.": ".norm1.",
+        ".cross_attn_residual.norm.": ".norm2.",
+        ".feed_forward.fc1.": ".linear1.",
+        ".feed_forward.fc2.": ".linear2.",
+        ".cross_attn.": ".multihead_attn.",
+    }
+
+    def theirs(self, norm: str, dtype: torch.dtype) -> nn.Transformer:
+        torch.manual_seed(1)
+        pre = norm == "pre"
+        shape: dict[str, Any] = {
+            "d_model": H,
+            "nhead": HEADS,
+            "dim_feedforward": F,
+            "norm_first": pre,
+            "batch_first": True,
+        }
+        last = (lambda: nn.LayerNorm(H)) if pre else (lambda: None)
+        encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**shape), 2, last(), enable_nested_tensor=False)
+        decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 3, last())
+        transformer = nn.Transformer(H, HEADS, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
+        for parameter in transformer.parameters():  # the norms and the biases too
+            nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.3)
+        return transformer.to(dtype).eval()
+
+    def to_theirs(self, model: VaswaniModel) -> dict[str, torch.Tensor]:
+        state = {name: tensor for name, tensor in model.state_dict().items() if "embed" not in name}
+        packed = {}
+        for name, tensor in state.items():
+            if ".q_proj." in name:  # torch keeps the three as one
+                parts = [state[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
+                packed[name.replace(".q_proj.", ".in_proj_")] = torch.cat(parts)
+            elif ".k_proj." not in name and ".v_proj." not in name:
+                packed[name] = tensor
+        last = {"encoder": ".norm2.", "decoder": ".norm3."}
+        return {
+            name.replace(".feed_forward_residual.norm.", last[name[:7]]): tensor
+            for name, tensor in rename(packed, self.NAMES).items()
+        }
+
+    def to_ours(self, transformer: nn.Transformer) -> dict[str, torch.Tensor]:
+        state = {}
+        for name, tensor in transformer.state_dict().items():
+            last = "norm2" if name.startswith("encoder") else "norm3"
+            name = name.replace(f".{last}.", ".feed_forward_residual.norm.")
+            if "in_proj_" in name:
+                for part, third in zip("qkv", tensor.chunk(3), strict=True):
+                    state[name.replace("in_proj_", f"{part}_proj.")] = third
+            else:
+                state[name] = tensor
+        return rename(state, inverse(self.NAMES))
+
+    @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+    @pytest.mark.parametrize("norm", ["post", "pre"])
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+    @pytest.mark.parametrize("back", [False, True])
+    def test_same_states(
+        self, norm: str, dtype: torch.dtype, tolerance: float, attn_implementation: str, back: bool
+    ) -> None:
+        ours = make(
+            VaswaniModel, dtype=dtype, norm=norm, positions="none", scale_embedding=False,
+            attn_implementation=attn_implementation,
+        )  # fmt: skip
+        theirs = self.theirs(norm, dtype)
+        if back:
+            theirs.load_state_dict(self.to_theirs(ours))
+        else:
+            missing, unexpected = ours.load_state_dict(self.to_ours(theirs), strict=False)
+            assert not unexpected
+            assert all("embed_tokens" in name for name in missing)
+        source, target = torch.randn(3, 7, H, dtype=dtype), torch.randn(3, 5, H, dtype=dtype)
+        mask, target_mask = torch.ones(3, 7), torch.ones(3, 5)
+        mask[0, 4:] = 0
+        target_mask[1, 3:] = 0
+        with torch.no_grad():
+            expected = theirs(
+                source,
+                target,
+                tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=dtype),
+                tgt_is_causal=True,
+                src_key_padding_mask=mask == 0,
+                memory_key_padding_mask=mask == 0,
+                tgt_key_padding_mask=torch.zeros(3, 5, dtype=dtype).masked_fill(target_mask == 0, -torch.inf),
+            )
+            outputs = ours(
+                inputs_embeds=source, attention_mask=mask, decoder_inputs_embeds=target,
+                decoder_attention_mask=target_mask,
+            )  # fmt: skip
+        real = target_mask.bool()
+        assert expected.abs().max() > 1
+        torch.testing.assert_close(outputs.last_hidden_state[real], expected[real], atol=tolerance, rtol=tolerance)
+
+
+class TestMarian:
+    """transformers' Marian: post-norm, sinusoidal, one embedding, sqrt(H).
+
+    Its positions have the sines in the first half and the cosines in the second, ours side by side as in the paper: the
+    same function of the position after a permutation of the features. The features of everything that touches the
+    residual stream are permuted with it, which changes no logit.
+    """
+
+    NAMES = {
+        "self_attn_residual.norm": "self_attn_layer_norm",
+        "cross_attn_residual.norm": "encoder_attn_layer_norm",
+        "feed_forward_residual.norm": "final_layer_norm",
+        "feed_forward.fc": "fc",
+        ".cross_attn.": ".encoder_attn.",
+    }
+    READS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "fc1.weight", "embed_tokens.weight", "lm_head.weight")
+    WRITES = ("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias", "norm.weight", "norm.bias")
+
+    def config(self) -> MarianConfig:
+        return MarianConfig(
+            vocab_size=V, d_model=H, encoder_layers=2, decoder_layers=3, encoder_ffn_dim=F, decoder_ffn_dim=F,
+            encoder_attention_heads=HEADS, decoder_attention_heads=HEADS, activation_function="relu",
+            scale_embedding=True, max_position_embeddings=64, pad_token_id=0, eos_token_id=2, forced_eos_token_id=None,
+            decoder_start_token_id=1, share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
+        )  # fmt: skip
+
+    def permute(self, state: dict[str, torch.Tensor], order: torch.Tensor) -> dict[str, torch.Tensor]:
+        permuted = {}
+        for name, tensor in state.items():
+            if name.endswith(self.READS):
+                tensor = tensor[:, order]
+            elif name.endswith(self.WRITES):
+                tensor = tensor[order]
+            permuted[name] = tensor
+        return permuted
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-6)])
+    @pytest.mark.parametrize("back", [False, True])
+    def test_same_logits_and_translations(self, dtype: torch.dtype, tolerance: float, back: bool) -> None:
+        """In float64 the tolerance is that of Marian's table, which is made in float32."""
+        torch.manual_seed(2)
+        theirs = MarianMTModel(self.config()).to(dtype).eval()
+        ours = make(dtype=dtype)
+        interleave = torch.arange(H).view(2, H // 2).T.flatten()  # sines and cosines, from halves to pairs
+        if back:
+            state = rename(self.permute(ours.state_dict(), interleave.argsort()), self.NAMES)
+            state["model.shared.weight"] = state["lm_head.weight"]
+        else:
+            with torch.no_grad():
+                for name, parameter in theirs.named_parameters():
+                    if "embed_positions" not in name:
+                        parameter.normal_(mean=float("layer_norm.weight" in name), std=0.3)
+            own = {name: tensor for name, tensor in theirs.state_dict().items() if name != "model.shared.weight"}
+            own = {name: tensor for name, tensor in own.items() if "embed_positions" not in name}
+            state = rename(own, inverse(self.NAMES))
+            assert not state.pop("final_logits_bias").any()
+            state = self.permute(state, interleave)
+        target = theirs if back else ours
+        missing, unexpected = target.load_state_dict(state, strict=False)
+        assert not unexpected
+        assert all("embed_positions" in name or name == "final_logits_bias" for name in missing)
+        inputs: dict[str, torch.Tensor] = {
+            **batch(VaswaniForConditionalGeneration, 3),
+            "attention_mask": torch.ones(3, 7),
+        }
+        inputs["attention_mask"][1, 4:] = 0
+        with torch.no_grad():
+            expected = theirs(**inputs).logits
+            torch.testing.assert_close(ours(**inputs).logits, expected, atol=tolerance, rtol=tolerance)
+        assert expected.std() > 0.1
+        del inputs["decoder_input_ids"]
+        for num_beams in (1, 3):
+            options = {"max_new_tokens": 12, "num_beams": num_beams, "do_sample": False, "bad_words_ids": [[0]]}
+            assert torch.equal(ours.generate(**inputs, **options), theirs.generate(**inputs, **options))
+
+
+class TestGPT2:
+    """transformers' GPT-2: decoder alone, pre-norm, learned positions, tanh approximation of GELU."""
+
+    NAMES = {
+        "model.decoder.embed_tokens": "transformer.wte",
+        "model.decoder.embed_positions": "transformer.wpe",
+        "model.decoder.norm": "transformer.ln_f",
+        "model.decoder.layers": "transformer.h",
+        "self_attn_residual.norm": "ln_1",
+        "feed_forward_residual.norm": "ln_2",
+        "self_attn.out_proj": "attn.c_proj",
+        "feed_forward.fc1": "mlp.c_fc",
+        "feed_forward.fc2": "mlp.c_proj",
+    }
+
+    def pair(self, dtype: torch.dtype) -> tuple[VaswaniForCausalLM, GPT2LMHeadModel]:
+        ours = make(
+            VaswaniForCausalLM, dtype=dtype, norm="pre", positions="learned", max_position_embeddings=32,
+            scale_embedding=False, activation="gelu_new",
+        )  # fmt: skip
+        config = GPT2Config(
+            vocab_size=V, n_embd=H, n_head=HEADS, n_layer=3, n_inner=F, n_positions=32, bos_token_id=1, eos_token_id=2
+        )
+        torch.manual_seed(3)
+        theirs = GPT2LMHeadModel(config).to(dtype).eval()
+        return ours, theirs
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+    @pytest.mark.parametrize("back", [False, True])
+    def test_same_logits_and_texts(self, dtype: torch.dtype, tolerance: float, back: bool) -> None:
+        ours, theirs = self.pair(dtype)
+        if back:
+            state = ours.state_dict()
+            for name in [name for name in state if ".q_proj." in name]:
+                parts = [state.pop(name.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj")]
+                state[name.replace("self_attn.q_proj", "attn.c_attn")] = torch.cat(parts)
+            state = rename(state, self.NAMES)
+            linear = [name for name in state if ".attn.c_" in name or ".mlp.c_" in name]
+            state = {name: tensor.T if name in linear else tensor for name, tensor in state.items()}
+            theirs.load_state_dict(state)
+        else:
+            with torch.no_grad():
+                for name, parameter in theirs.named_parameters():
+                    parameter.normal_(mean=float(".ln_" in name and "weight" in name), std=0.3)
+            state = {}
+            for name, tensor in rename(theirs.state_dict(), inverse(self.NAMES)).items():
+                if ".c_attn." in name:
+                    for part, third in zip("qkv", tensor.chunk(3, dim=-1), strict=True):
+                        state[name.replace("attn.c_attn", f"self_attn.{part}_proj")] = (
+                            third.mT if third.ndim == 2 else third
+                        )
+                else:
+                    state[name] = tensor.T if ("out_proj" in name or ".fc" in name) and tensor.ndim == 2 else tensor
+            ours.load_state_dict(state)
+        text, mask = ids(3, 6), torch.ones(3, 6, dtype=torch.long)
+        with torch.no_grad():
+            expected = theirs(text)
+            outputs = ours(text, labels=text)
+        torch.testing.assert_close(outputs.logits, expected.logits, atol=tolerance, rtol=tolerance)
+        assert expected.logits.std() > 0.05
+        torch.testing.assert_close(outputs.loss, theirs(text, labels=text).loss, atol=1e-5, rtol=0)
+        mask[1, :3] = 0  # on the left: generate() tells GPT-2 which positions remain, ours counts them itself
+        for num_beams in (1, 3):
+            options = {"max_new_tokens": 8, "num_beams": num_beams, "do_sample": False, "pad_token_id": 0}
+            assert torch.equal(
+                ours.generate(text, attention_mask=mask, **options),
+                theirs.generate(text, attention_mask=mask, **options),
+            )
+
+
+# Multi-head attention, by the letter
+
+
+def test_attention_is_the_formula_of_the_paper() -> None:
+    """Concat(head_1, ..., head_h) W^O, head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(d_k)) V W_i^V (section 3.2)."""
+    for head_dim in (None, 5):
+        model = make(attn_implementation="eager", head_dim=head_dim)
+        attention = model.model.decoder.layers[0].cross_attn
+        query, source = torch.randn(2, 3, H, dtype=torch.float64), torch.randn(2, 4, H, dtype=torch.float64)
+        output, weights = attention(query, key_value_states=source)
+        d = head_dim or H // HEADS
+        assert attention.out_proj.weight.shape == (H, HEADS * d)
+        for b in range(2):
+            heads = []
+            for i in range(HEADS):
+                rows = slice(i * d, (i + 1) * d)
+                q, k, v = (
+                    states[b] @ projection.weight[rows].T + projection.bias[rows]
+                    for states, projection in (
+                        (query, attention.q_proj),
+                        (source, attention.k_proj),
+                        (source, attention.v_proj),
+                    )
+                )
+                alpha = (q @ k.T / math.sqrt(d)).softmax(-1)
+                torch.testing.assert_close(weights[b, i], alpha)
+                heads.append(alpha @ v)
+            expected = torch.cat(heads, -1) @ attention.out_proj.weight.T + attention.out_proj.bias
+            torch.testing.assert_close(output[b], expected)
+
+
+@pytest.mark.parametrize("kind", HEADED)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_eager_sdpa_and_flex_agree(kind: Any, side: str) -> None:
+    """Flex attention without its compiler, which takes minutes and computes the same."""
+    inputs = batch(kind)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    hidden = slice(4, None) if side == "right" else slice(None, 3)
+    inputs["attention_mask"][0, hidden] = 0
+    real = inputs["attention_mask"].bool()
+    outputs = {}
+    for implementation in ("eager", "sdpa", "flex_attention"):
+        model = make(kind, dtype=torch.float32, attn_implementation=implementation)
+        assert model.config._attn_implementation == implementation
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            outputs[implementation] = model(**inputs).logits
+    for logits in outputs.values():
+        if kind in (VaswaniForCausalLM, VaswaniForMaskedLM):  # what stands at padding is nobody's business
+            torch.testing.assert_close(logits[real], outputs["eager"][real], atol=1e-5, rtol=0)
+        else:
+            torch.testing.assert_close(logits, outputs["eager"], atol=1e-5, rtol=0)
+
+
+def test_the_attention_implementation_may_be_changed_on_a_made_model() -> None:
+    model = make()
+    inputs = batch(type(model))
+    expected = model(**inputs)
+    assert not expected.cross_attentions
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    shapes = [weights.shape for weights in outputs.cross_attentions]
+    assert shapes == [(2, HEADS, 5, 7)] * 3
+    assert [weights.shape for weights in outputs.decoder_attentions] == [(2, HEADS, 5, 5)] * 3
+    assert [weights.shape for weights in outputs.encoder_attentions] == [(2, HEADS, 7, 7)] * 2
+    assert (len(outputs.encoder_hidden_states), len(outputs.decoder_hidden_states)) == (3, 4)
+    for weights in outputs.cross_attentions:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, HEADS, 5, dtype=torch.float64))
+
+
+# Any score, any distribution
+
+
+def options_of(score: str) -> dict[str, Any]:
+    if score == "location":
+        return {"max_length": 16}
+    return {"p": 3.0} if score == "minkowski" else {}
+
+
+def with_attention(score: str, distribution: str, **fields: Any) -> Any:
+    attention = {
+        f"{kind}_attention_{name}": value
+        for kind in ("self", "cross")
+        for name, value in {
+            "score": score, "score_options": options_of(score), "distribution": distribution,
+        }.items()
+    }  # fmt: skip
+    return make(**attention, **{"encoder_layers": 1, "decoder_layers": 1, **fields})
+
+
+PAIRS = [(score, "softmax") for score in SCORES] + [("scaled_dot", name) for name in DISTRIBUTIONS]
+PAIRS += [("additive", "entmax"), ("general", "sparsemax"), ("boxcar", "normalize"), ("location", "compositional")]
+
+
+@pytest.mark.parametrize(("score", "distribution"), sorted(set(PAIRS)))
+def test_every_score_and_distribution(score: str, distribution: str) -> None:
+    """Cached equals uncached, padding is invisible, and so is the future; gradients are finite."""
+    model = with_attention(score, distribution)
+    source, target = ids(2, 6), ids(2, 5, seed=2)
+    mask = torch.ones_like(source)
+    mask[0, 4:] = 0
+    whole = model(source, attention_mask=mask, decoder_input_ids=target, use_cache=False).logits
+    assert whole.isfinite().all()
+    first = model(source, attention_mask=mask, decoder_input_ids=target[:, :2], use_cache=True)
+    rest = [first.logits]
+    for step in range(2, 5):
+        rest.append(
+            model(
+                attention_mask=mask, encoder_outputs=(first.encoder_last_hidden_state,),
+                decoder_input_ids=target[:, step : step + 1], past_key_values=first.past_key_values,
+            ).logits
+        )  # fmt: skip
+    torch.testing.assert_close(torch.cat(rest, 1), whole)
+    alone = model(source[:1, :4], decoder_input_ids=target[:1]).logits
+    torch.testing.assert_close(whole[:1], alone)
+    changed = target.clone()
+    changed[:, 3:] = ids(2, 2, seed=9)
+    again = model(source, attention_mask=mask, decoder_input_ids=changed).logits
+    torch.testing.assert_close(again[:, :3], whole[:, :3])
+    model.train()
+    model(source, attention_mask=mask, labels=target).loss.backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert sum(gradient.abs().sum() for gradient in gradients) > 0
+
+
+def test_weights_of_another_score_come_under_every_implementation_when_asked_for() -> None:
+    inputs = batch(VaswaniForConditionalGeneration)
+    runs = {}
+    for implementation in ("eager", "sdpa"):
+        model = with_attention("general", "softmax", attn_implementation=implementation)
+        assert implementation == "eager" or model(**inputs).cross_attentions is None
+        runs[implementation] = model(**inputs, output_attentions=True)
+    torch.testing.assert_close(runs["sdpa"].cross_attentions[0], runs["eager"].cross_attentions[0])
+    torch.testing.assert_close(runs["sdpa"].logits, runs["eager"].logits)
+    assert runs["sdpa"].cross_attentions[0].shape == (2, HEADS, 5, 7)
+
+
+def test_self_and_cross_attention_are_chosen_apart() -> None:
+    model = make(self_attention_score="additive", cross_attention_distribution="sparsemax")
+    weights = model(**batch(type(model)), output_attentions=True)
+    assert (weights.cross_attentions[0] == 0).any()
+    names = {name.rpartition(".")[2] for name, _ in model.named_parameters() if ".attention." in name}
+    assert names == {"W_q", "W_k", "v"}
+    assert not [name for name, _ in model.named_parameters() if "cross_attn.attention" in name]
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_keys_are_computed_once(score: str, attn_implementation: str) -> None:
+    """Those of the source once, those of the target one at a time; with what a score derives from them."""
+    model = with_attention(score, "softmax", attn_implementation=attn_implementation)
+    layer = model.model.decoder.layers[0]
+    seen: dict[str, list[int]] = {}
+
+    def count(name: str) -> Callable:
+        return lambda module, args, output: seen.setdefault(name, []).append(args[0].shape[-2])
+
+    layer.cross_attn.k_proj.register_forward_hook(count("cross"))
+    layer.self_attn.k_proj.register_forward_hook(count("self"))
+    prepared: list[int] = []
+    prepare = layer.cross_attn.attention.score.prepare
+
+    def counted(key: torch.Tensor) -> torch.Tensor:
+        prepared.append(key.shape[-2])
+        return prepare(key)
+
+    layer.cross_attn.attention.score.prepare = counted
+    model.generate(ids(2, 7), max_new_tokens=6, do_sample=False, eos_token_id=None, num_beams=2)
+    assert seen == {"cross": [7], "self": [1] * 6}
+    assert prepared == ([] if score == "scaled_dot" and attn_implementation == "sdpa" else [7])
+
+
+# Positions
+
+
+def test_sinusoidal_positions_are_the_formula() -> None:
+    width = 12
+    table = sinusoidal_positions(torch.arange(40), width, torch.float64)
+    for p in range(40):
+        for i in range(width // 2):
+            angle = p / 10_000 ** (2 * i / width)
+            assert table[p, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert table[p, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-12)
+
+
+def test_a_shift_of_sinusoidal_positions_is_a_rotation() -> None:
+    """T(a) PE(p) = PE(p + a), T(a) orthogonal, T(a + b) = T(a) T(b); ‖PE‖² = H / 2; PE_p · PE_q depends on p - q."""
+    width = 16
+    positions = torch.arange(-50, 3000)  # a function of any position
+    table = sinusoidal_positions(positions, width, torch.float64)
+
+    def rotation(shift: int) -> torch.Tensor:
+        blocks = []
+        for i in range(width // 2):
+            angle = torch.tensor(shift / 10_000 ** (2 * i / width), dtype=torch.float64)
+            blocks.append(torch.tensor([[angle.cos(), angle.sin()], [-angle.sin(), angle.cos()]], dtype=torch.float64))
+        return torch.block_diag(*blocks)
+
+    for shift in (1, 7, 1000):
+        turned = table[:-shift] @ rotation(shift).T
+        torch.testing.assert_close(turned, table[shift:], atol=1e-10, rtol=0)
+    torch.testing.assert_close(rotation(7).T @ rotation(7), torch.eye(width, dtype=torch.float64))
+    torch.testing.assert_close(rotation(7) @ rotation(11), rotation(18))
+    torch.testing.assert_close(table.square().sum(-1), torch.full((len(table),), width / 2, dtype=torch.float64))
+    gram = table[:60] @ table[:60].T
+    for offset in range(60):
+        diagonal = gram.diagonal(offset)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-10, rtol=0)
+
+
+def test_sinusoidal_positions_go_on_where_learned_ones_end(tmp_path: Path) -> None:
+    text = ids(1, 40)
+    model = make(VaswaniForCausalLM, max_position_embeddings=8)
+    long = model(text).logits
+    assert long.isfinite().all()
+    assert not [name for name in model.state_dict() if "position" in name]
+    model.save_pretrained(tmp_path)
+    loaded = VaswaniForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)  # by way of the meta device
+    torch.testing.assert_close(loaded(text).logits, long)
+    learned = make(VaswaniForCausalLM, positions="learned", max_position_embeddings=8)
+    with pytest.raises(ValueError, match="reaches position 39 and there are 8 learned positions"):
+        learned(text)
+    assert learned(text[:, :8]).logits.isfinite().all()
+    mask = torch.ones_like(text)
+    mask[:, :32] = 0  # padding takes no position
+    assert learned(text, attention_mask=mask).logits[:, 32:].isfinite().all()
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none"])
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_order_counts_only_with_positions(positions: str, attn_implementation: str) -> None:
+    model = make(VaswaniForMaskedLM, positions=positions, attn_implementation=attn_implementation)
+    text, order = ids(1, 7), torch.tensor([3, 1, 6, 0, 2, 5, 4])
+    same = torch.allclose(model(text[:, order]).logits, model(text).logits[:, order])
+    assert same == (positions == "none")
+
+
+# Masks
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("norm", ["post", "pre", "none"])
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_padding_is_invisible_and_takes_no_position(positions: str, norm: str, attn_implementation: str) -> None:
+    fields = {"positions": positions, "norm": norm, "attn_implementation": attn_implementation}
+    model = make(VaswaniForCausalLM, **fields)
+    text = ids(2, 9)
+    mask = torch.ones_like(text)
+    mask[0, :5] = 0
+    padded = model(text, attention_mask=mask)
+    torch.testing.assert_close(padded.logits[0, 5:], model(text[:1, 5:]).logits[0])
+    torch.testing.assert_close(padded.logits[1:], model(text[1:]).logits)
+    step = model(
+        text[:, :1], attention_mask=nn.functional.pad(mask, (0, 1), value=1), past_key_values=padded.past_key_values
+    )
+    alone = model(torch.cat([text[:1, 5:], text[:1, :1]], 1)).logits[:, -1:]
+    torch.testing.assert_close(step.logits[:1], alone)
+
+    model = make(**fields)
+    target, target_mask = ids(2, 5, seed=2), torch.ones(2, 5, dtype=torch.long)
+    target_mask[0, :2] = 0
+    for side in (slice(None, 4), slice(5, None)):
+        mask = torch.ones_like(text)
+        mask[0, side] = 0
+        outputs = model(text, mask, target, target_mask).logits
+        alone = model(text[:1, mask[0].bool()], decoder_input_ids=target[:1, 2:]).logits
+        torch.testing.assert_close(outputs[:1, 2:], alone)
+        replaced = torch.where(mask.bool(), text, ids(2, 9, seed=8))
+        assert torch.equal(model(replaced, mask, target, target_mask).logits, outputs)
+
+
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_the_future_is_invisible(attn_implementation: str) -> None:
+    model = make(VaswaniForCausalLM, attn_implementation=attn_implementation)
+    text = ids(1, 8)
+    whole = model(text).logits
+    for t in range(8):
+        changed = text.clone()
+        changed[0, t] = (text[0, t] + 1) % V
+        difference = (model(changed).logits - whole).abs().amax(-1)[0]
+        assert not difference[:t].any()
+        assert difference[t] > 0
+
+
+@pytest.mark.parametrize("kind", HEADED)
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_that_is_all_padding_makes_no_nan(kind: Any, attn_implementation: str, dtype: torch.dtype) -> None:
+    model = make(kind, attn_implementation=attn_implementation, dtype=dtype).train()
+    inputs = batch(kind)
+    mask = torch.ones_like(inputs["input_ids"])
+    mask[0] = 0
+    outputs = model(**inputs, attention_mask=mask, labels=labels_of(kind, inputs))
+    assert outputs.logits.isfinite().all()
+    outputs.loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+
+
+def test_a_mask_may_come_ready_with_four_dimensions() -> None:
+    text = ids(2, 6)
+    causal = torch.ones(6, 6, dtype=torch.bool).tril()
+    window = causal & torch.ones(6, 6, dtype=torch.bool).triu(-2)
+    ready = window.expand(2, 1, 6, 6)
+    added = torch.zeros(2, 1, 6, 6, dtype=torch.float64).masked_fill(~ready, torch.finfo(torch.float64).min)
+    runs = []
+    for implementation in ("sdpa", "eager"):
+        model = make(VaswaniForCausalLM, attn_implementation=implementation)
+        runs += [model(text, attention_mask=ready).logits, model(text, attention_mask=added).logits]
+    for logits in runs[1:]:
+        torch.testing.assert_close(logits, runs[0])
+    assert not torch.allclose(runs[0], make(VaswaniForCausalLM)(text).logits)
+
+
+# T-Fixup
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_t_fixup_scales_each_parameter_as_the_paper_says(tied: bool) -> None:
+    n_e, n_d, width = 4, 3, 256
+    fields: dict[str, Any] = {
+        "hidden_size": width,
+        "intermediate_size": 512,
+        "encoder_layers": n_e,
+        "decoder_layers": n_d,
+    }
+    fields |= {"share_embeddings": tied, "tie_word_embeddings": tied, "vocab_size": 500, "positions": "learned"}
+    model = make(norm="none", dtype=torch.float32, **fields)
+    assert not [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert not [name for name, _ in model.named_parameters() if "norm" in name]
+    decoder, encoder = (9 * n_d) ** -0.25, 0.67 * n_e**-0.25
+    seen = set()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+            continue
+        if "embed" in name:
+            expected = decoder * width**-0.5
+        else:
+            glorot = math.sqrt(2 / sum(parameter.shape))
+            factor = decoder if "decoder" in name else encoder
+            scaled = any(part in name for part in ("v_proj", "out_proj", "fc1", "fc2"))
+            expected = glorot * (factor if scaled else 1.0)
+            assert scaled or "q_proj" in name or "k_proj" in name or "lm_head" in name
+            # Glorot's uniform distribution ends at √3 of its deviation, so the factor shows exactly at its edge.
+            assert parameter.abs().max().item() == pytest.approx(math.sqrt(3) * expected, rel=1e-3)
+        assert parameter.std().item() == pytest.approx(expected, rel=0.03)
+        seen.add(name.rsplit(".", 2)[-2])
+    assert seen >= {"q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "embed_tokens", "embed_positions"}
+    assert ("lm_head" in seen) != tied
+
+
+def test_a_single_stack_has_its_own_number_of_layers_in_the_factors() -> None:
+    fields = {"hidden_size": 128, "norm": "none", "encoder_layers": 4, "decoder_layers": 9, "vocab_size": 500}
+    for kind, layers in ((VaswaniForCausalLM, 9), (VaswaniForMaskedLM, 4)):
+        weight = make(kind, dtype=torch.float32, **fields).get_input_embeddings().weight
+        assert weight.std().item() == pytest.approx((9 * layers) ** -0.25 * 128**-0.5, rel=0.03)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_t_fixup_is_not_applied_again_by_from_pretrained(tmp_path: Path, tied: bool) -> None:
+    model = make(norm="none", tie_word_embeddings=tied, share_embeddings=tied)
+    model.save_pretrained(tmp_path)
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64)
+    for name, parameter in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], parameter)
+    # What the checkpoint lacks gets its factor, here in the layer that is new.
+    deeper = VaswaniForConditionalGeneration.from_pretrained(tmp_path, decoder_layers=4, dtype=torch.float64)
+    fresh = deeper.model.decoder.layers[3].feed_forward.fc1.weight
+    assert fresh.abs().max().item() == pytest.approx((9 * 4) ** -0.25 * math.sqrt(6 / (H + F)), rel=0.05)
+    assert torch.equal(
+        deeper.model.decoder.layers[2].feed_forward.fc1.weight, model.model.decoder.layers[2].feed_forward.fc1.weight
+    )
+
+
+def test_embeddings_start_with_variance_one_after_their_scale() -> None:
+    model = make(VaswaniForMaskedLM, hidden_size=256, vocab_size=500, dtype=torch.float32)
+    assert (model.get_input_embeddings().weight * math.sqrt(256)).std().item() == pytest.approx(1, rel=0.03)
+
+
+# Embeddings
+
+
+TYINGS = [(True, True), (True, False), (False, True), (False, False)]
+
+
+@pytest.mark.parametrize(("shared", "tied"), TYINGS)
+def test_three_matrices_or_two_or_one(tmp_path: Path, shared: bool, tied: bool) -> None:
+    model = make(share_embeddings=shared, tie_word_embeddings=tied, lm_head_bias=True)
+
+    def matrices(model: VaswaniForConditionalGeneration) -> tuple[torch.Tensor, ...]:
+        return model.model.encoder.embed_tokens.weight, model.model.decoder.embed_tokens.weight, model.lm_head.weight
+
+    def check(model: VaswaniForConditionalGeneration) -> None:
+        source, target, output = matrices(model)
+        assert (source is target) == shared
+        assert (target is output) == tied
+
+    check(model)
+    model.save_pretrained(tmp_path)
+    loaded, info = VaswaniForConditionalGeneration.from_pretrained(
+        tmp_path, dtype=torch.float64, output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    check(loaded)
+    inputs = batch(type(model))
+    before = model(**inputs).logits.detach()
+    torch.testing.assert_close(loaded(**inputs).logits, before)
+
+    model.resize_token_embeddings(V + 3)
+    check(model)
+    assert [len(matrix) for matrix in matrices(model)] == [V + 3] * 3
+    assert model.config.vocab_size == model.lm_head.out_features == len(model.lm_head.bias) == V + 3
+    torch.testing.assert_close(model(**inputs).logits[..., :V], before)
+    model(**inputs, labels=torch.full_like(inputs["decoder_input_ids"], V + 2)).loss.backward()
+    model.resize_token_embeddings(V)
+    torch.testing.assert_close(model(**inputs).logits, before)
+
+
+def test_vocabularies_of_their_own(tmp_path: Path) -> None:
+    model = make(source_vocab_size=20, share_embeddings=False)
+    inputs = {"input_ids": ids(2, 4) + 7, "decoder_input_ids": ids(2, 3)}
+    before = model(**inputs).logits
+    assert before.shape == (2, 3, V)
+    model.resize_token_embeddings(V + 2)
+    assert model.model.encoder.embed_tokens.num_embeddings == 20
+    model.resize_source_token_embeddings(25)
+    assert model.model.encoder.embed_tokens.num_embeddings == 25
+    torch.testing.assert_close(model(**inputs).logits[..., :V], before)
+    model.save_pretrained(tmp_path)
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64)
+    assert (loaded.config.vocab_size, loaded.config.source_vocab_size) == (V + 2, 25)
+    torch.testing.assert_close(loaded(**inputs).logits[..., :V], before)
+    assert make(VaswaniForMaskedLM, source_vocab_size=20, share_embeddings=False)(ids(2, 4)).logits.shape[-1] == 20
+    with pytest.raises(ValueError, match="call resize_token_embeddings"):
+        make().resize_source_token_embeddings(25)
+
+
+@pytest.mark.parametrize("kind", HEADED)
+def test_inputs_embeds(kind: Any) -> None:
+    model, inputs = make(kind), batch(kind)
+    expected = model(**inputs).logits
+    embeds = {
+        name.replace("input_ids", "inputs_embeds"): (
+            model.get_decoder().embed_tokens if name.startswith("decoder") else model.get_input_embeddings()
+        )(tensor)
+        for name, tensor in inputs.items()
+    }
+    torch.testing.assert_close(model(**embeds).logits, expected)
+    with pytest.raises(ValueError, match="Pass either input_ids or inputs_embeds, and not both"):
+        model(**inputs, **embeds)
+    if "decoder_input_ids" in inputs:
+        with pytest.raises(ValueError, match="Pass either decoder_input_ids or decoder_inputs_embeds"):
+            model(input_ids=inputs["input_ids"])
+
+
+# Losses and heads
+
+
+def labels_of(kind: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    if kind is VaswaniForSequenceClassification:
+        return torch.arange(len(inputs["input_ids"])) % 2
+    return inputs.get("decoder_input_ids", inputs["input_ids"]).clone()
+
+
+@pytest.mark.parametrize("kind", HEADED[:3])
+def test_the_loss_is_the_mean_of_literal_cross_entropies(kind: Any) -> None:
+    model, inputs = make(kind), batch(kind)
+    labels = labels_of(kind, inputs)
+    labels[0, 3] = -100
+    if kind is VaswaniForConditionalGeneration:
+        del inputs["decoder_input_ids"]
+        shifted = model.prepare_decoder_input_ids_from_labels(labels)
+        assert shifted[0].tolist() == [1, *labels[0, :3].tolist(), 0]
+    outputs = model(**inputs, labels=labels)
+    log_probabilities = outputs.logits.log_softmax(-1)
+    ahead = int(kind is VaswaniForCausalLM)  # only a language model predicts the next of its inputs
+    pairs = [(b, t) for b in range(2) for t in range(ahead, labels.shape[1]) if labels[b, t] != -100]
+    total = -sum(log_probabilities[b, t - ahead, labels[b, t]] for b, t in pairs)
+    torch.testing.assert_close(outputs.loss.double(), total / len(pairs), atol=1e-6, rtol=0)
+    # What Trainer divides by under gradient accumulation.
+    accumulated = model(**inputs, labels=labels, num_items_in_batch=100).loss
+    torch.testing.assert_close(accumulated.double(), total / 100, atol=1e-6, rtol=0)
+
+
+def test_the_start_symbol_is_asked_for_where_it_lacks() -> None:
+    model = make(decoder_start_token_id=None)
+    with pytest.raises(ValueError, match="decoder_start_token_id is null in the configuration; write the id"):
+        model(ids(2, 4), labels=ids(2, 3))
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_classifier_reads_the_mean_or_the_first_of_what_is_not_padding(side: str) -> None:
+    text = ids(2, 6)
+    mask = torch.ones_like(text)
+    mask[0, slice(4, None) if side == "right" else slice(None, 2)] = 0
+    for pooling in ("mean", "first"):
+        model = make(VaswaniForSequenceClassification, classifier_pooling=pooling, num_labels=3)
+        logits = model(text, attention_mask=mask).logits
+        states = model.model(text, attention_mask=mask).last_hidden_state
+        for row in range(2):
+            real = states[row, mask[row].bool()]
+            expected = model.classifier(real.mean(0) if pooling == "mean" else real[0])
+            torch.testing.assert_close(logits[row], expected)
+        torch.testing.assert_close(model(text[:1, mask[0].bool()]).logits[0], logits[0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem", "num_labels"),
+    [
+        (torch.tensor([2, 0]), "single_label_classification", 3),
+        (torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), "multi_label_classification", 3),
+        (torch.tensor([0.5, -1.0]), "regression", 1),
+    ],
+)
+def test_a_classifier_knows_the_kinds_of_problem(labels: torch.Tensor, problem: str, num_labels: int) -> None:
+    model = make(VaswaniForSequenceClassification, num_labels=num_labels, dtype=torch.float32)
+    outputs = model(ids(2, 5), labels=labels)
+    assert model.config.problem_type == problem
+    logits = outputs.logits.detach()
+    expected = {
+        "single_label_classification": lambda: -logits.log_softmax(-1)[[0, 1], labels.tolist()].mean(),
+        "multi_label_classification": lambda: (
+            -(labels * logits.sigmoid().log() + (1 - labels) * (1 - logits.sigmoid()).log()).mean()
+        ),
+        "regression": lambda: (logits[:, 0] - labels).square().mean(),
+    }[problem]()
+    torch.testing.assert_close(outputs.loss, expected)
+
+
+def test_an_encoder_trained_alone_is_the_encoder_of_a_translator(tmp_path: Path) -> None:
+    masked = make(VaswaniForMaskedLM)
+    masked.save_pretrained(tmp_path)
+    classifier = VaswaniForSequenceClassification.from_pretrained(tmp_path, dtype=torch.float64)
+    translator = VaswaniForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64, is_encoder_decoder=True)
+    text = ids(2, 5)
+    expected = masked.model(text).last_hidden_state
+    torch.testing.assert_close(classifier.model(text).last_hidden_state, expected)
+    torch.testing.assert_close(translator.get_encoder()(text).last_hidden_state, expected)
+
+
+# Dropout
+
+
+def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
+    none = {"dropout": 0.0, "embedding_dropout": 0.0}
+    text = ids(1, 40)
+
+    def runs_differ(**fields: Any) -> bool:
+        model = make(VaswaniForMaskedLM, **{**none, **fields})
+        assert torch.equal(model(text).logits, model(text).logits)
+        model.train()
+        return not torch.equal(model(text).logits, model(text).logits)
+
+    assert not runs_differ()
+    for place in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
+        assert runs_differ(**{place: 0.5})
+        assert runs_differ(**{place: 0.5}, attn_implementation="eager")
+    assert runs_differ(attention_dropout=0.5, self_attention_score="additive")
+    model = make(VaswaniForMaskedLM, embedding_dropout=0.5, dropout=0.0).train()
+    first = model(text, output_hidden_states=True).hidden_states[0]
+    assert 0.4 < (first == 0).double().mean() < 0.6
+    assert make(VaswaniForMaskedLM, dropout=0.3).model.encoder.embedding_dropout.p == 0.3
+
+
+def test_training_is_deterministic_under_a_seed() -> None:
+    def train() -> torch.Tensor:
+        model = make(dropout=0.3, attention_dropout=0.1).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(4)
+        for _ in range(3):
+            loss = model(ids(2, 5), labels=ids(2, 4)).loss
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    assert torch.equal(train(), train())
+
+
+# As a citizen of transformers
+
+
+@pytest.mark.parametrize("kind", HEADED)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_changes_no_gradient(kind: Any, reentrant: bool) -> None:
+    inputs = batch(kind)
+
+    def gradients(checkpointing: bool) -> list[torch.Tensor | None]:
+        model = make(kind, dropout=0.2).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        torch.manual_seed(3)
+        model(**inputs, labels=labels_of(kind, inputs)).loss.backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    for expected, gradient in zip(gradients(False), gradients(True), strict=True):
+        torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", ["post", "none"])
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_half_precision(dtype: torch.dtype, norm: str, attn_implementation: str) -> None:
+    fields = {"norm": norm, "attn_implementation": attn_implementation}
+    model = make(dtype=torch.float32, **fields)
+    inputs = batch(type(model))
+    expected = model(**inputs).logits
+    half = make(dtype=dtype, **fields)
+    logits = half(**inputs).logits
+    assert logits.dtype == dtype
+    torch.testing.assert_close(logits.float(), expected, atol=0.05, rtol=0.05)
+    options = {"max_new_tokens": 5, "do_sample": False}
+    generated = half.generate(inputs["input_ids"], **options)
+    assert torch.equal(generated, half.generate(inputs["input_ids"], **options, use_cache=False))
+    half(**inputs, labels=inputs["decoder_input_ids"]).loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in half.parameters())
+    if dtype == torch.bfloat16:
+        with torch.autocast("cpu", dtype):
+            outputs = model(**inputs, labels=inputs["decoder_input_ids"])
+        torch.testing.assert_close(outputs.logits.float(), expected, atol=0.05, rtol=0.05)
+        outputs.loss.backward()
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+COMPILED = [
+    pytest.param(VaswaniForConditionalGeneration, {}, id="translator"),
+    pytest.param(VaswaniForCausalLM, {"attn_implementation": "eager", "norm": "pre"}, id="language model"),
+    pytest.param(VaswaniForMaskedLM, {"positions": "learned", "self_attention_score": "general"}, id="masked"),
+    pytest.param(VaswaniForSequenceClassification, {"norm": "none"}, id="classifier"),
+]
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize(("kind", "fields"), COMPILED)
+def test_torch_compile_without_a_graph_break(kind: Any, fields: dict[str, Any]) -> None:
+    model, inputs = make(kind, encoder_layers=1, decoder_layers=1, **fields), batch(kind)
+    labels = labels_of(kind, inputs)
+    mask = torch.ones_like(inputs["input_ids"])
+    mask[0, :2] = 0
+    expected = model(**inputs, attention_mask=mask, labels=labels, use_cache=False)
+    expected.loss.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    outputs = compiled(**inputs, attention_mask=mask, labels=labels, use_cache=False)
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    outputs.loss.backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+    torch.testing.assert_close(compiled(**inputs, use_cache=False).logits, model(**inputs).logits)
+
+
+@pytest.mark.parametrize("kind", HEADED)
+def test_lora(tmp_path: Path, kind: Any) -> None:
+    tasks = dict(zip(HEADED, ("SEQ_2_SEQ_LM", "CAUSAL_LM", "FEATURE_EXTRACTION", "SEQ_CLS"), strict=True))
+    model, inputs = make(kind, dropout=0.0), batch(kind)
+    labels = labels_of(kind, inputs)
+    before = model(**inputs).logits.detach()
+    base = copy.deepcopy(model)
+    adapted = get_peft_model(
+        model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "fc1"], task_type=tasks[kind])
+    )
+    torch.testing.assert_close(adapted(**inputs).logits, before)  # B starts at zero
+    trainable = {name: parameter for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    assert all("lora" in name or "classifier" in name for name in trainable)
+    optimizer = torch.optim.Adam(trainable.values(), lr=0.02)
+    losses = []
+    for _ in range(15):
+        loss = adapted(**inputs, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in trainable.values())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    adapted.eval()
+    after = adapted(**inputs).logits.detach()
+    adapted.save_pretrained(tmp_path)
+    reloaded = PeftModel.from_pretrained(base, tmp_path).eval()
+    torch.testing.assert_close(reloaded(**inputs).logits, after, atol=1e-6, rtol=0)
+    merged = reloaded.merge_and_unload()
+    torch.testing.assert_close(merged(**inputs).logits, after, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "auto"),
+    zip(
+        HEADED,
+        (AutoModelForSeq2SeqLM, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification),
+        strict=True,
+    ),
+)
+def test_auto_classes_know_the_model(tmp_path: Path, kind: Any, auto: Any) -> None:
+    model, inputs = make(kind, norm="pre"), batch(kind)
+    model.save_pretrained(tmp_path)
+    loaded = auto.from_pretrained(tmp_path, dtype=torch.float64, device_map="auto")
+    assert type(loaded) is kind
+    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits)
+    base = AutoModel.from_pretrained(tmp_path, dtype=torch.float64)
+    assert isinstance(base, VaswaniModel)
+    torch.testing.assert_close(base(**inputs).last_hidden_state, model.model(**inputs).last_hidden_state)
+
+
+CLEAN = """
+import sys, torch
+sys.modules["hfattn"] = None  # as if it were not installed
+from transformers import (
+    AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
+folder = sys.argv[1]
+inputs = torch.load(folder + "/inputs.pt")
+logits = {}
+for name, auto in {
+    "VaswaniForConditionalGeneration": AutoModelForSeq2SeqLM, "VaswaniForCausalLM": AutoModelForCausalLM,
+    "VaswaniForMaskedLM": AutoModelForMaskedLM, "VaswaniForSequenceClassification": AutoModelForSequenceClassification,
+}.items():
+    model = auto.from_pretrained(folder + "/" + name, trust_remote_code=True)
+    assert type(model).__name__ == name and "transformers_modules" in type(model).__module__
+    logits[name] = model(**inputs[name]).logits
+    base = AutoModel.from_pretrained(folder + "/" + name, trust_remote_code=True)
+    torch.testing.assert_close(base(**inputs[name])[0], model.model(**inputs[name])[0])
+    if name in ("VaswaniForConditionalGeneration", "VaswaniForCausalLM"):
+        logits[name + " generates"] = model.generate(inputs[name]["input_ids"], max_new_tokens=5, num_beams=2)
+    model.save_pretrained(folder + "/again/" + name)
+torch.save(logits, folder + "/logits.pt")
+"""
+
+
+def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path) -> None:
+    """Each head, with attention of both kinds; and what that process saves again loads again."""
+    models = {
+        kind.__name__: make(kind, dtype=torch.float32, self_attention_score="additive", norm="pre") for kind in HEADED
+    }
+    inputs = {kind.__name__: batch(kind) for kind in HEADED}
+    for name, model in models.items():
+        model.save_pretrained(tmp_path / name)
+    torch.save(inputs, tmp_path / "inputs.pt")
+    done = run([sys.executable, "-c", CLEAN, tmp_path], cwd=tmp_path, HF_MODULES_CACHE=str(tmp_path / "modules"))
+    assert done.returncode == 0, done.stderr
+    saved = torch.load(tmp_path / "logits.pt")
+    for kind in HEADED:
+        name = kind.__name__
+        torch.testing.assert_close(saved[name], models[name](**inputs[name]).logits)
+        again = kind.from_pretrained(tmp_path / "again" / name)
+        torch.testing.assert_close(again(**inputs[name]).logits, models[name](**inputs[name]).logits)
+    for name in ("VaswaniForConditionalGeneration", "VaswaniForCausalLM"):
+        generated = models[name].generate(inputs[name]["input_ids"], max_new_tokens=5, num_beams=2)
+        assert torch.equal(saved[f"{name} generates"], generated)
+
+
+def test_a_saved_folder_holds_what_the_model_imports(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    files = {path.name for path in tmp_path.glob("*.py")}
+    assert files >= {
+        "configuration_vaswani.py", "modeling_vaswani.py", "strict_config.py", "attention.py", "attention_scores.py",
+        "attention_distributions.py",
+    }  # fmt: skip
+
+
+# generate()
+
+
+ATTENTIONS = [
+    pytest.param({}, id="post"),
+    pytest.param(
+        {"norm": "pre", "positions": "learned", "attn_implementation": "eager", "tie_word_embeddings": False}, id="pre"
+    ),
+    pytest.param(
+        {
+            "norm": "none",
+            "self_attention_score": "additive",
+            "cross_attention_distribution": "compositional",
+            "tie_word_embeddings": False,
+            "share_embeddings": False,
+        },
+        id="none",
+    ),
+]
+
+
+class TestSeq2SeqGeneration(Seq2SeqGenerationTests):
+    @pytest.fixture(params=ATTENTIONS)
+    def make(self, request: pytest.FixtureRequest) -> Callable[..., Any]:
+        return lambda **fields: sharpen(make(**{**request.param, "vocab_size": 12, **fields}), 3)
+
+    @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+    def test_static_cache(self, attn_implementation: str) -> None:
+        model, inputs = sharpen(make(vocab_size=12, attn_implementation=attn_implementation), 3), texts([2, 5, 3])
+        for num_beams in (1, 3):
+            options = {"max_new_tokens": 8, "num_beams": num_beams, "do_sample": False, "disable_compile": True}
+            expected = model.generate(**inputs, **options)
+            assert torch.equal(model.generate(**inputs, **options, cache_implementation="static"), expected)
+
+
+class TestCausalGeneration(GenerationTests):
+    @pytest.fixture(params=ATTENTIONS)
+    def make(self, request: pytest.FixtureRequest) -> Callable[..., Any]:
+        return lambda **fields: sharpen(make(VaswaniForCausalLM, **{**request.param, "vocab_size": 12, **fields}), 3)
+
+    @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+    def test_static_cache(self, attn_implementation: str) -> None:
+        fields = {"vocab_size": 12, "attn_implementation": attn_implementation}
+        model, inputs = sharpen(make(VaswaniForCausalLM, **fields), 3), texts([2, 5, 3])
+        for num_beams in (1, 3):
+            options = {"max_new_tokens": 8, "num_beams": num_beams, "do_sample": False, "disable_compile": True}
+            expected = model.generate(**inputs, **options)
+            assert torch.equal(model.generate(**inputs, **options, cache_implementation="static"), expected)
+
+    def test_generation_continues_from_a_returned_cache(self, make: Callable[..., Any]) -> None:
+        model, text = make(eos_token_id=None), ids(3, 5) % 12
+        options = {"do_sample": False, "pad_token_id": 0}
+        whole = model.generate(text, max_new_tokens=12, **options)
+        first = model.generate(text, max_new_tokens=5, return_dict_in_generate=True, **options)
+        second = model.generate(first.sequences, past_key_values=first.past_key_values, max_new_tokens=7, **options)
+        assert torch.equal(second, whole)
+
+    def test_assisted_generation_equals_greedy(self, make: Callable[..., Any]) -> None:
+        model, text = make(eos_token_id=None), ids(1, 5) % 12
+        assistant = make(eos_token_id=None, decoder_layers=1)
+        options = {"max_new_tokens": 10, "do_sample": False}
+        assert torch.equal(model.generate(text, assistant_model=assistant, **options), model.generate(text, **options))
+
+
+def test_attention_module_is_the_one_of_the_package() -> None:
+    model = make(self_attention_score="gaussian", self_attention_score_options={"s": 2.0})
+    layer = model.model.encoder.layers[0].self_attn
+    assert isinstance(layer, VaswaniAttention)
+    assert isinstance(layer.attention, Attention)
+    assert layer.attention.score.s == 2.0
