@@ -97,6 +97,19 @@ def _steps_below(lengths: torch.Tensor) -> torch.Tensor:
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
+class FrozenEmbedding(nn.Embedding):
+    """An embedding that is not trained.
+
+    ``from_pretrained`` puts new parameters in the place of those that a model was built with, and every one of them
+    would be trained: here each is frozen as it is put.
+    """
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if param is not None:
+            param.requires_grad_(False)
+        super().register_parameter(name, param)
+
+
 class RNNEncoderLayer(nn.Module):
     """One recurrent layer over the words, of whole texts or of each sentence by itself."""
 
@@ -140,8 +153,8 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         super().__init__(config)
         # Padding that is read like a word has an embedding like a word: it is neither zero nor held there.
         padding_idx = config.pad_token_id if config.mask_padding else None
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx)
-        self.embed_tokens.weight.requires_grad_(not config.freeze_embeddings)
+        embedding = FrozenEmbedding if config.freeze_embeddings else nn.Embedding
+        self.embed_tokens = embedding(config.vocab_size, config.embedding_size, padding_idx)
         width = config.annotation_size
         widths = [config.embedding_size] + [width] * (config.num_hidden_layers - 1)
         self.layers = nn.ModuleList(

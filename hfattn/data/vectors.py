@@ -1,0 +1,159 @@
+"""Embeddings from a file of word vectors that somebody else trained."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a vocabulary a file of vectors knows.
+
+    Attributes:
+        found: number of tokens with a vector.
+        missing: tokens without one, in the order of their ids; special tokens are not counted.
+    """
+
+    found: int
+    missing: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """Found tokens among all that are counted, from 0 to 1."""
+        return self.found / max(self.found + len(self.missing), 1)
+
+
+def load_embeddings(
+    model: Any, tokenizer: PreTrainedTokenizerBase, vectors: str | Path, words: str | Path | None = None
+) -> Coverage:
+    """Fill a model's input embeddings from a file of word vectors, whether they are trained further or frozen.
+
+    The row of a token that the file does not hold is zero, and so is the row of padding. The file is read as a stream,
+    or mapped: only the vectors of the vocabulary are in memory. A word that the file holds twice has its first vector.
+
+    Args:
+        model: with ``get_input_embeddings()``, (V, D).
+        tokenizer: the words of the file are compared with its tokens, letter by letter.
+        vectors: a text file in UTF-8, each line a word and D numbers, all apart by one space, as GloVe is published; or
+            a ``.npy`` file (number of words, D).
+        words: for a ``.npy`` file, a text file in UTF-8 with the word of each row on a line of its own.
+
+    Raises:
+        UserError: a file is out of shape, or of another width than the embeddings, or the vocabulary has more tokens
+            than the model; the embeddings are then as they were.
+    """
+    embedding = model.get_input_embeddings()
+    vocab_size, width = embedding.weight.shape
+    vocabulary = tokenizer.get_vocab()
+    highest = max(vocabulary.values(), default=-1)
+    if highest >= vocab_size:
+        raise UserError(
+            f"The tokenizer has the id {highest} and the model {vocab_size} embeddings; make the model with vocab_size "
+            f"{highest + 1}, or call resize_token_embeddings."
+        )
+    vectors = Path(vectors)
+    if vectors.suffix == ".npy":
+        if words is None:
+            raise UserError(f"{vectors.name} holds vectors without their words; pass the file of the words too.")
+        pairs = _npy_vectors(vectors, Path(words), vocabulary, width)
+    else:
+        if words is not None:
+            raise UserError(f"{vectors.name} is read as text with a word on each line; leave the file of words out.")
+        pairs = _text_vectors(vectors, vocabulary, width)
+
+    rows = np.zeros((vocab_size, width), np.float32)
+    paddings = {embedding.padding_idx, tokenizer.pad_token_id}
+    found = set()
+    for word, vector in pairs:
+        if word not in found and vocabulary[word] not in paddings:
+            rows[vocabulary[word]] = vector
+            found.add(word)
+    with torch.no_grad():
+        embedding.weight.copy_(torch.from_numpy(rows))
+    known = found | set(tokenizer.all_special_tokens)
+    missing = tuple(token for token in sorted(vocabulary, key=vocabulary.__getitem__) if token not in known)
+    return Coverage(len(found), missing)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines. A line ends at a newline alone: vectors of the web have words with other separators in them."""
+    number = 0
+    with path.open(encoding="utf-8", newline="\n") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                yield number, line.rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise UserError(
+                f"{path.name} is not UTF-8 after line {number}; convert it first, for example with iconv -t UTF-8."
+            ) from None
+
+
+def _text_vectors(path: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Pairs of word and vector for the words of the vocabulary; the shape of every line is checked."""
+    number = 0
+    for number, line in _lines(path):
+        line = line.rstrip(" ")
+        if number == 1 and line.count(" ") != width:
+            raise UserError(
+                f"{path.name} begins with a word and {line.count(' ')} numbers, and the embeddings are {width} wide; "
+                "give vectors of that width, or a model with their embedding_size."
+            )
+        word, *numbers = line.rsplit(" ", width)
+        # A few published words hold a space; a number there is one number too many.
+        if len(numbers) != width or _is_number(word.rpartition(" ")[2] if " " in word else ""):
+            raise _malformed(path, number, width)
+        if word in vocabulary:
+            if not all(map(_is_number, numbers)):
+                raise _malformed(path, number, width)
+            yield word, np.array(numbers, np.float32)
+    if number == 0:
+        raise UserError(f"{path.name} is empty; give a file with a word and its {width} numbers on each line.")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _malformed(path: Path, number: int, width: int) -> UserError:
+    return UserError(f"Line {number} of {path.name} is not a word and {width} numbers; mend or remove it.")
+
+
+def _npy_vectors(path: Path, words: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
+    """The same from an array, which is mapped, so that only the rows of the vocabulary are read from the disk."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        raise UserError(f"{path.name} is no array of numbers that numpy can map ({error}).") from error
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
+        raise UserError(
+            f"{path.name} holds {array.dtype} of the shape {array.shape}; give floating-point vectors, one in a row."
+        )
+    if array.shape[1] != width:
+        raise UserError(
+            f"{path.name} holds vectors of width {array.shape[1]}, and the embeddings are {width} wide; give vectors "
+            f"of that width, or a model with embedding_size {array.shape[1]}."
+        )
+    number = 0
+    for number, word in _lines(words):
+        if word in vocabulary and number <= len(array):
+            if not np.isfinite(array[number - 1]).all():
+                raise UserError(f"Row {number - 1} of {path.name} holds something that is no finite number.")
+            yield word, array[number - 1]
+    if number != len(array):
+        raise UserError(
+            f"{path.name} has {len(array)} rows and {words.name} has {number} words; give a word for each row."
+        )
+
+
+__all__ = ["Coverage", "load_embeddings"]

@@ -1,0 +1,662 @@
+"""The recurrent encoder and classifier: against torch's own layers, literal loops, and texts without their padding."""
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from commands import ROOT, environment
+from huggingface_hub.errors import StrictDataclassError
+from peft import LoraConfig, PeftModel, get_peft_model
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedTokenizerFast,
+    pipeline,
+    set_seed,
+)
+
+from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification, RNNEncoderModel
+from hfattn.models.configuration_rnn_encoder import POOLINGS
+from hfattn.models.modeling_rnn_encoder import find_sentences
+from hfattn.models.recurrent_cells import CELLS
+
+V, D, H = 13, 6, 4
+STOPS = [3, 4]
+
+
+def make(pooling: str = "last", seed: int = 0, **fields: object) -> RNNEncoderForSequenceClassification:
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": V, "embedding_size": D, "hidden_size": H, "direction": "bidirectional", "pooling": pooling}
+    if pooling == "hierarchical":
+        sizes["sentence_end_token_ids"] = STOPS
+    return RNNEncoderForSequenceClassification(RNNEncoderConfig(**{**sizes, **fields})).double().eval()
+
+
+def ids(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randint(1, V, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_holes() -> tuple[torch.Tensor, torch.Tensor]:
+    """Texts with padding at the right, at the left, in the middle, everywhere but one step, and nowhere."""
+    mask = torch.tensor(
+        [
+            [1, 1, 1, 1, 0, 0, 0, 0, 0],
+            [0, 0, 0, 1, 1, 1, 1, 1, 1],
+            [1, 1, 0, 0, 1, 1, 0, 1, 1],
+            [0, 0, 0, 0, 0, 1, 0, 0, 0],
+            [1, 1, 1, 1, 1, 1, 1, 1, 1],
+        ]
+    )
+    return ids(*mask.shape), mask
+
+
+# Configuration
+
+
+def parameters(model: nn.Module) -> tuple[int, int]:
+    return sum(p.numel() for p in model.parameters()), sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def test_preset_gru128() -> None:
+    """E3: 1,000 x 128 embeddings; a GRU of 3 (128 x 128 + 128 x 128) weights; one output."""
+    model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("documents_gru128"))
+    total = 1000 * 128 + 3 * 128 * (128 + 128 + 2) + 128 + 1
+    assert parameters(model) == (total, total)
+    assert model.config.mask_padding
+    assert not RNNEncoderConfig.preset("documents_gru128", mask_padding=False).mask_padding
+
+
+def test_preset_bilstm32_has_the_documents_parameters_and_torchs_second_bias() -> None:
+    """E4: 2,034,113 parameters, 34,113 trained. Keras gives each gate one bias vector, torch gives it two, which are
+    added: 4 x 32 numbers more in each direction, and no function more."""
+    model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("documents_bilstm32"))
+    second_biases = 2 * 4 * 32
+    assert parameters(model) == (2_034_113 + second_biases, 34_113 + second_biases)
+    named = [name for name, _ in model.named_parameters() if name.endswith("bias_hh_l0")]
+    assert sum(model.get_parameter(name).numel() for name in named) == second_biases
+    assert model.get_input_embeddings().weight.numel() == 2_000_000
+
+
+def test_preset_yang2016() -> None:
+    """Section 3.3: words of 200, 50 units each way, queries of 100 over annotations of 100."""
+    model = RNNEncoderForSequenceClassification(
+        RNNEncoderConfig.preset("yang2016", vocab_size=50, num_labels=5, sentence_end_token_ids=[1])
+    )
+    words = 2 * 3 * 50 * (200 + 50 + 2) + 100 * 100 + 100 + 100
+    sentences = 2 * 3 * 50 * (100 + 50 + 2) + 100 * 100 + 100 + 100
+    assert parameters(model)[0] == 50 * 200 + words + sentences + 5 * 101
+    assert model(ids(2, 9)).logits.shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"poling": "mean"}, "'poling' is not a field of RNNEncoderConfig; did you mean 'pooling'?"),
+        ({"pooling": "sum"}, "write one of 'last', 'mean', 'max', 'attention', 'hierarchical'"),
+        ({"direction": "both"}, "write one of 'forward', 'backward', 'bidirectional'"),
+        ({"cell": "GRU"}, "write one of 'elman', 'lstm', 'gru', 'gru_reset_before'"),
+        ({"hidden_size": 0}, "hidden_size is 0; write a whole number of at least 1"),
+        ({"attention_hidden_size": 0}, "attention_hidden_size is 0; write a whole number of at least 1"),
+        ({"classifier_dropout": 1.0}, "classifier_dropout is 1.0; write a probability from 0 to below 1"),
+        ({"dropout": 0.1}, "write num_hidden_layers: 2 or more, or use embedding_dropout or classifier_dropout"),
+        ({"initializer_range": float("nan")}, "write a number above 0"),
+        ({"pad_token_id": 1000}, "write an id from 0 to 999, or null"),
+        ({"sentence_end_token_ids": [4]}, "write pooling: hierarchical, or leave sentence_end_token_ids out"),
+        ({"pooling": "hierarchical", "sentence_end_token_ids": [4, 1000]}, "holds 1000; write ids from 0 to 999"),
+    ],
+)
+def test_a_wrong_field_is_refused_with_what_to_write_instead(fields: dict[str, object], message: str) -> None:
+    with pytest.raises((ValueError, StrictDataclassError)) as error:
+        RNNEncoderConfig(**fields)
+    assert message in str(error.value)
+
+
+def test_a_wrong_score_is_refused_when_the_model_is_made() -> None:
+    with pytest.raises(ValueError, match="did you mean 'cosine'"):
+        make("attention", attention_score="cosin")
+    with pytest.raises(ValueError, match="is not a preset of RNNEncoderConfig; "):
+        RNNEncoderConfig.preset("gru")
+
+
+# Layers and pooling, against torch's own layers and literal loops
+
+
+@pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_layers_equal_torchs_own_with_the_same_weights(cell: str, direction: str) -> None:
+    """Outputs of both layers, the state that "last" pools, and every gradient."""
+    model = make(cell=cell, direction=direction, num_hidden_layers=2)
+    ways = 2 if direction == "bidirectional" else 1
+    peer = CELLS[cell](D, H, num_layers=2, bidirectional=ways == 2, batch_first=True).double()
+    names = {}
+    for name, _ in peer.named_parameters():
+        kind, layer = name.removesuffix("_reverse").rsplit("_l", 1)
+        way = "backward" if name.endswith("_reverse") else "forward"
+        names[name] = f"model.layers.{layer}.recurrent.{way}_rnn.rnn.{kind}_l0"
+    peer.load_state_dict({name: model.get_parameter(own) for name, own in names.items()})
+
+    text = ids(3, 9)
+    expected, state = peer(model.get_input_embeddings()(text))
+    final = (state[0] if cell == "lstm" else state)[-ways:].transpose(0, 1).flatten(1)
+    outputs = model.model(text)
+    torch.testing.assert_close(outputs.last_hidden_state, expected)
+    torch.testing.assert_close(outputs.pooler_output, final)
+    torch.testing.assert_close(model(text).logits, model.classifier(final))
+    (final.square().sum() + expected.sum()).backward()
+    (outputs.pooler_output.square().sum() + outputs.last_hidden_state.sum()).backward()
+    for name, own in names.items():
+        torch.testing.assert_close(model.get_parameter(own).grad, peer.get_parameter(name).grad)
+
+
+def test_last_of_a_backward_reader_is_its_state_after_the_first_word() -> None:
+    model = make(direction="backward")
+    outputs = model.model(ids(2, 5))
+    assert torch.equal(outputs.pooler_output, outputs.last_hidden_state[:, 0])
+
+
+def literal_attention(pooling: nn.Module, annotations: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Yang et al. 2016, eq. 5-7, one step at a time."""
+    exponentials = [torch.exp(torch.dot(torch.tanh(pooling.W @ h + pooling.b), pooling.u)) for h in annotations]
+    weights = [exponential / sum(exponentials) for exponential in exponentials]
+    vector = torch.zeros_like(annotations[0])
+    for weight, h in zip(weights, annotations, strict=True):
+        vector = vector + weight * h
+    return vector, weights
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "attention"])
+def test_pooling_equals_a_literal_loop_over_the_words(pooling: str) -> None:
+    model = make(pooling, num_hidden_layers=2, attention_hidden_size=5).model
+    text, mask = with_holes()
+    outputs = model(text, attention_mask=mask, output_attentions=True)
+    for row in range(len(text)):
+        words = [outputs.last_hidden_state[row, t] for t in range(9) if mask[row, t]]
+        if pooling == "mean":
+            expected = sum(words) / len(words)
+        elif pooling == "max":
+            expected = words[0]
+            for word in words[1:]:
+                expected = torch.where(word > expected, word, expected)
+        else:
+            expected, weights = literal_attention(model.word_attention, words)
+            (seen,) = outputs.attentions
+            assert seen.shape == (5, 1, 1, 9)
+            torch.testing.assert_close(seen[row, 0, 0, mask[row].bool()], torch.stack(weights))
+            assert not seen[row, 0, 0, ~mask[row].bool()].any()
+        torch.testing.assert_close(outputs.pooler_output[row], expected)
+    if pooling != "attention":
+        assert outputs.attentions is None
+
+
+def literal_sentences(words: list[int]) -> list[list[int]]:
+    """Places of the words of each sentence."""
+    sentences: list[list[int]] = []
+    for place, word in enumerate(words):
+        if not sentences or (words[place - 1] in STOPS and word not in STOPS):
+            sentences.append([])
+        sentences[-1].append(place)
+    return sentences
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_hierarchical_pooling_equals_a_literal_double_loop(cell: str) -> None:
+    """Each sentence read alone, its words pooled; the sentences read in order, and pooled (Yang et al. 2016)."""
+    model = make("hierarchical", cell=cell, num_hidden_layers=2).model
+    _, mask = with_holes()
+    text = torch.tensor(
+        [
+            [5, 3, 6, 7, 9, 9, 9, 9, 9],  # two sentences, the second without an end
+            [3, 3, 3, 3, 4, 8, 7, 6, 3],  # begins with two ends, which are a part of the first sentence
+            [5, 3, 9, 9, 4, 6, 3, 7, 8],  # two ends with padding between them, and padding inside a sentence
+            [9, 9, 9, 9, 9, 4, 9, 9, 9],  # nothing but an end
+            [5, 6, 7, 8, 5, 6, 7, 8, 9],  # one sentence
+        ]
+    )
+    outputs = model(text, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+    word_weights, sentence_weights = outputs.attentions
+    assert word_weights.shape == (5, 1, 1, 9)
+    assert sentence_weights.shape == (5, 1, 1, 2)
+    for row in range(5):
+        places = mask[row].nonzero()[:, 0]
+        words = text[row, places]
+        vectors, annotations, seen = [], torch.zeros(9, 2 * H).double(), torch.zeros(9).double()
+        for sentence in literal_sentences(words.tolist()):
+            hidden = model.embed_tokens(words[sentence])[None]
+            for layer in model.layers:
+                hidden, _ = layer.recurrent(hidden)
+            vector, weights = literal_attention(model.word_attention, list(hidden[0]))
+            vectors.append(vector)
+            annotations[places[sentence]], seen[places[sentence]] = hidden[0].detach(), torch.stack(weights).detach()
+        assert model.sentence_layer is not None
+        read, _ = model.sentence_layer(torch.stack(vectors)[None])
+        document, weights = literal_attention(model.sentence_attention, list(read[0]))
+        torch.testing.assert_close(outputs.pooler_output[row], document)
+        torch.testing.assert_close(outputs.last_hidden_state[row], annotations)
+        torch.testing.assert_close(word_weights[row, 0, 0], seen)
+        torch.testing.assert_close(sentence_weights[row, 0, 0, : len(weights)], torch.stack(weights))
+        assert not sentence_weights[row, 0, 0, len(weights) :].any()
+    assert [len(literal_sentences(text[row, mask[row].bool()].tolist())) for row in range(5)] == [2, 2, 2, 1, 1]
+    assert len(outputs.hidden_states) == 3
+    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
+
+
+def test_sentence_ids_say_where_sentences_are() -> None:
+    """As numbers of runs: any numbers will do, and those at padding do not count."""
+    model = make("hierarchical")
+    text, mask = with_holes()
+    expected = model(text, attention_mask=mask, output_attentions=True)
+    numbers = torch.full(text.shape, 99)
+    for row in range(len(text)):
+        places = mask[row].nonzero()[:, 0]
+        for number, sentence in enumerate(literal_sentences(text[row, places].tolist())):
+            numbers[row, places[sentence]] = 7 - 2 * number
+    given = model(inputs_embeds=model.get_input_embeddings()(text), attention_mask=mask, sentence_ids=numbers)
+    torch.testing.assert_close(given.logits, expected.logits)
+    one = model(text, attention_mask=mask, sentence_ids=torch.zeros_like(text), output_attentions=True)
+    assert one.attentions[1].shape == (5, 1, 1, 1)
+    torch.testing.assert_close(one.attentions[0].sum(-1), torch.ones(5, 1, 1).double())
+
+
+def test_the_layout_of_sentences_is_undone_exactly() -> None:
+    text, mask = with_holes()
+    layout = find_sentences(mask.bool(), end=torch.isin(text, torch.tensor(STOPS)))
+    values = torch.randn(*text.shape, 2)
+    again = layout.join(layout.split(values), text.shape[1])
+    assert torch.equal(again, values * mask[..., None])
+    assert layout.word_mask.sum() == mask.sum()
+    assert torch.equal(layout.sentence_mask.sum(), torch.tensor(len(layout.word_mask)))
+
+
+@pytest.mark.parametrize("score", ["additive", "scaled_dot", "general", "gaussian"])
+@pytest.mark.parametrize("distribution", ["softmax", "sparsemax", "entmax"])
+def test_any_score_and_distribution_pools(score: str, distribution: str) -> None:
+    model = make("attention", attention_score=score, attention_distribution=distribution)
+    text, mask = with_holes()
+    (weights,) = model(text, attention_mask=mask, output_attentions=True).attentions
+    torch.testing.assert_close(weights.sum(-1), torch.ones(5, 1, 1).double())
+    assert not weights[:, 0, 0][mask == 0].any()
+
+
+# Padding
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_anywhere_is_invisible(cell: str, pooling: str) -> None:
+    model = make(pooling, cell=cell, num_hidden_layers=2)
+    text, mask = with_holes()
+    logits = model(text, attention_mask=mask).logits
+    for row in range(len(text)):
+        real = mask[row].bool()
+        torch.testing.assert_close(logits[row], model(text[row : row + 1, real]).logits[0])
+    replaced = torch.where(mask.bool(), text, STOPS[0])
+    assert torch.equal(model(replaced, attention_mask=mask).logits, logits)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_that_is_not_masked_is_a_word(pooling: str) -> None:
+    """mask_padding=False: the mask changes nothing, padding is read, and its embedding learns."""
+    model = make(pooling, mask_padding=False)
+    text, mask = with_holes()
+    text = text * mask
+    logits = model(text, attention_mask=mask).logits
+    torch.testing.assert_close(logits, model(text).logits)
+    short = model(text[:1, :4]).logits
+    assert (logits[0] - short[0]).abs().max() > 1e-4
+    logits.sum().backward()
+    assert model.get_input_embeddings().weight.grad[0].abs().max() > 0
+    assert model.get_input_embeddings().weight[0].abs().max() > 0
+
+    masked = make(pooling)
+    masked(text, attention_mask=mask).logits.sum().backward()
+    assert not masked.get_input_embeddings().weight.grad[0].any()
+    assert not masked.get_input_embeddings().weight[0].any()
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("rows", [[1], [0, 1, 2, 3, 4]])
+def test_a_text_without_words_has_finite_values_and_gradients(pooling: str, rows: list[int]) -> None:
+    model = make(pooling)
+    text, mask = with_holes()
+    mask[rows] = 0
+    outputs = model(text, attention_mask=mask, output_attentions=True, labels=torch.tensor([0, 1, 0, 1, 0]))
+    assert outputs.logits.isfinite().all()
+    if pooling in ("last", "mean", "max", "attention"):
+        torch.testing.assert_close(outputs.logits[rows], model.classifier.bias.expand(len(rows), -1))
+    assert all(not weights[rows].any() for weights in outputs.attentions or ())
+    outputs.loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+# The call
+
+
+def test_inputs_embeds_and_hidden_states() -> None:
+    model = make(num_hidden_layers=2)
+    text = ids(2, 5)
+    embeds = model.get_input_embeddings()(text)
+    outputs = model(inputs_embeds=embeds, output_hidden_states=True)
+    assert torch.equal(outputs.logits, model(text).logits)
+    assert len(outputs.hidden_states) == 3
+    assert torch.equal(outputs.hidden_states[0], embeds)
+    assert torch.equal(outputs.hidden_states[1], model.model.layers[0](embeds, None, None)[0])
+    assert torch.equal(outputs.hidden_states[2], model.model(text).last_hidden_state)
+    assert torch.equal(model(text, return_dict=False)[0], outputs.logits)
+
+
+def test_wrong_calls_are_refused_in_one_sentence() -> None:
+    model, tree = make(), make("hierarchical")
+    text = ids(2, 5)
+    embeds = model.get_input_embeddings()(text)
+    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model(text, inputs_embeds=embeds)
+    with pytest.raises(ValueError, match="attention_mask has the shape \\(2, 4\\); pass a number for each step"):
+        model(text, attention_mask=torch.ones(2, 4))
+    with pytest.raises(ValueError, match="sentence_ids has the shape \\(2, 1\\)"):
+        tree(text, sentence_ids=text[:, :1])
+    with pytest.raises(ValueError, match="sentence_ids are for hierarchical pooling, and this model's is 'last'"):
+        model(text, sentence_ids=text)
+    with pytest.raises(ValueError, match="cannot know where sentences end; pass sentence_ids"):
+        tree(inputs_embeds=embeds)
+    with pytest.raises(ValueError, match="sentence_end_token_ids in its configuration"):
+        make("hierarchical", sentence_end_token_ids=[])(text)
+    with pytest.raises(ValueError, match="labels have the shape \\(2,\\); pass a 0 or 1 for each label"):
+        make(num_labels=3, problem_type="multi_label_classification")(text, labels=torch.tensor([0, 1]))
+
+
+def test_losses_are_those_of_the_formulas() -> None:
+    text = ids(3, 5)
+    several = make(num_labels=3)
+    labels = torch.tensor([0, 2, 1])
+    outputs = several(text, labels=labels)
+    expected = -outputs.logits.log_softmax(-1)[torch.arange(3), labels].mean()
+    torch.testing.assert_close(outputs.loss, expected)
+
+    multi = make(num_labels=3, problem_type="multi_label_classification")
+    marks = torch.tensor([[0, 1, 1], [1, 0, 0], [0, 0, 0]])
+    outputs = multi(text, labels=marks)
+    p = outputs.logits.sigmoid()
+    torch.testing.assert_close(outputs.loss, -torch.where(marks == 1, p, 1 - p).log().mean())
+
+    one = make(num_labels=1, problem_type="multi_label_classification")
+    for shape in ((3,), (3, 1)):  # the one sigmoid of the documents, with labels as a data set has them
+        outputs = one(text, labels=torch.tensor([0, 1, 1]).view(shape))
+        p = outputs.logits[:, 0].sigmoid()
+        torch.testing.assert_close(outputs.loss, -torch.stack([1 - p[0], p[1], p[2]]).log().mean())
+
+    regression = make(num_labels=1)
+    targets = torch.tensor([0.5, -1.0, 2.0]).double()
+    outputs = regression(text, labels=targets)
+    torch.testing.assert_close(outputs.loss, (outputs.logits[:, 0] - targets).square().mean())
+
+
+def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
+    text = ids(2, 50)
+    for place in ("embedding_dropout", "dropout", "classifier_dropout"):
+        model = make(num_hidden_layers=2, **{place: 0.5})
+        assert torch.equal(model(text).logits, model(text).logits)
+        model.train()
+        set_seed(0)
+        seen = model(text, output_hidden_states=True)
+        first, second = (
+            layer(hidden, None, None) for layer, hidden in zip(model.model.layers, seen.hidden_states, strict=False)
+        )
+        embedded = model.get_input_embeddings()(text)
+        pooled = seen.hidden_states[2][:, -1, :H], seen.hidden_states[2][:, 0, H:]
+        assert torch.equal(seen.hidden_states[0], embedded) == (place != "embedding_dropout")
+        assert torch.equal(seen.hidden_states[1], first[0])
+        assert torch.equal(seen.hidden_states[2], second[0]) == (place != "dropout")
+        same = torch.allclose(seen.logits, model.classifier(torch.cat(pooled, -1)))
+        assert same == (place != "classifier_dropout")
+
+
+# Training
+
+
+def step(model: nn.Module, text: torch.Tensor, labels: torch.Tensor) -> None:
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
+    model(text, labels=labels).loss.backward()
+    optimizer.step()
+
+
+def test_frozen_embeddings_stay_as_they_are(tmp_path: Path) -> None:
+    """Through a training step, a file, and another vocabulary; and the rest of the model learns."""
+    text, labels = ids(2, 5), torch.tensor([0, 1])
+    make(freeze_embeddings=True).save_pretrained(tmp_path)
+    model = RNNEncoderForSequenceClassification.from_pretrained(tmp_path, dtype=torch.float64).train()
+    for _ in range(2):
+        before = model.get_input_embeddings().weight.clone()
+        others = [p.clone() for p in model.parameters() if p.requires_grad]
+        step(model, text, labels)
+        assert model.get_input_embeddings().weight.grad is None
+        assert torch.equal(model.get_input_embeddings().weight, before)
+        assert not any(map(torch.equal, others, (p for p in model.parameters() if p.requires_grad)))
+        model.resize_token_embeddings(V + 2)
+    trained = make()
+    before = trained.get_input_embeddings().weight.clone()
+    step(trained, text, labels)
+    assert not torch.equal(trained.get_input_embeddings().weight, before)
+
+
+@pytest.mark.parametrize("pooling", ["last", "hierarchical"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradient_checkpointing_changes_no_gradient(pooling: str, frozen: bool) -> None:
+    text, mask = with_holes()
+
+    def gradients(checkpointing: bool) -> list[torch.Tensor]:
+        model = make(pooling, num_hidden_layers=2, freeze_embeddings=frozen).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model(text, attention_mask=mask, labels=torch.tensor([0, 1, 0, 1, 0])).loss.backward()
+        return [p.grad for p in model.parameters() if p.requires_grad]
+
+    for expected, gradient in zip(gradients(False), gradients(True), strict=True):
+        torch.testing.assert_close(gradient, expected)
+
+
+def test_two_runs_with_one_seed_are_equal() -> None:
+    text, mask = with_holes()
+
+    def run() -> torch.Tensor:
+        set_seed(3)
+        model = make("hierarchical", embedding_dropout=0.3, classifier_dropout=0.3).train()
+        for _ in range(3):
+            step(model, text, torch.tensor([0, 1, 0, 1, 0]))
+        return model.eval()(text, attention_mask=mask).logits
+
+    assert torch.equal(run(), run())
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_it_learns_from_padded_texts(pooling: str, side: str) -> None:
+    """Which of two words comes first in a text of 3 to 12 words (in hierarchical pooling, of one-word sentences)."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, 13, (256,), generator=generator)
+    text = torch.randint(5, V, (256, 12), generator=generator)
+    labels = torch.randint(0, 2, (256,), generator=generator)
+    places = torch.stack([torch.randperm(int(length), generator=generator)[:2].sort().values for length in lengths])
+    rows = torch.arange(256)
+    text[rows, places[:, 0]], text[rows, places[:, 1]] = 1 + labels, 2 - labels
+    steps = torch.arange(12)
+    mask = steps < lengths[:, None] if side == "right" else steps >= 12 - lengths[:, None]
+    padded = torch.zeros_like(text)
+    padded[mask] = text[steps < lengths[:, None]]
+
+    torch.manual_seed(0)
+    fields = {"sentence_end_token_ids": list(range(1, V))} if pooling == "hierarchical" else {}
+    config = RNNEncoderConfig(
+        vocab_size=V, embedding_size=16, hidden_size=16, direction="bidirectional", pooling=pooling, **fields
+    )
+    model = RNNEncoderForSequenceClassification(config)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(padded, attention_mask=mask.long(), labels=labels).loss.backward()
+        optimizer.step()
+    model.eval()
+    predictions = model(padded, attention_mask=mask.long()).logits.argmax(-1)
+    assert (predictions == labels).double().mean() > 0.98
+
+
+# Precision, devices, adapters, files
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_bfloat16(pooling: str) -> None:
+    text, mask = with_holes()
+    expected = make(pooling)(text, attention_mask=mask).logits
+    half = make(pooling).to(torch.bfloat16)
+    outputs = half(text, attention_mask=mask, labels=torch.tensor([0, 1, 0, 1, 0]))
+    assert outputs.logits.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs.logits.double(), expected, atol=0.02, rtol=0.02)
+    outputs.loss.backward()
+    assert all(p.grad.isfinite().all() for p in half.parameters())
+    model = make(pooling).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(text, attention_mask=mask, labels=torch.tensor([0, 1, 0, 1, 0]))
+    torch.testing.assert_close(outputs.logits.double(), expected, atol=0.02, rtol=0.02)
+    outputs.loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("pooling", ["last", "hierarchical"])
+def test_save_and_load_with_auto_classes(tmp_path: Path, pooling: str) -> None:
+    model = make(pooling, freeze_embeddings=True)
+    model.save_pretrained(tmp_path)
+    text = ids(2, 9)
+    loaded, info = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, dtype=torch.float64, device_map="auto", output_loading_info=True
+    )
+    assert isinstance(loaded, RNNEncoderForSequenceClassification)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert not loaded.get_input_embeddings().weight.requires_grad
+    torch.testing.assert_close(loaded(text).logits, model(text).logits, atol=1e-14, rtol=0)
+    base = AutoModel.from_pretrained(tmp_path, dtype=torch.float64)
+    assert isinstance(base, RNNEncoderModel)
+    torch.testing.assert_close(base(text).pooler_output, model.model(text).pooler_output, atol=1e-14, rtol=0)
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), RNNEncoderConfig)
+    assert isinstance(AutoModelForSequenceClassification.from_config(RNNEncoderConfig()).model, RNNEncoderModel)
+
+
+def test_a_parameter_that_the_checkpoint_lacks_is_initialised(tmp_path: Path) -> None:
+    """A pretrained encoder with a new pooling and a new head, built on the meta device."""
+    make("last").save_pretrained(tmp_path)
+    model = RNNEncoderForSequenceClassification.from_pretrained(
+        tmp_path,
+        pooling="hierarchical",
+        sentence_end_token_ids=STOPS,
+        num_labels=7,
+        ignore_mismatched_sizes=True,
+        dtype=torch.float64,
+    )
+    weight = model.model.sentence_layer.backward_rnn.rnn.weight_hh_l0
+    torch.testing.assert_close(weight.T @ weight, torch.eye(H).double())
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all(), name
+        if name.endswith(("attention.W", "attention.u", "classifier.weight")):
+            assert 0 < parameter.abs().max() < 3, name
+        if name.endswith(("attention.b", "classifier.bias")):
+            assert not parameter.any(), name
+
+
+def test_resizing_the_vocabulary_keeps_what_was_learned() -> None:
+    model = make("attention")
+    text = ids(2, 5)
+    before = model(text).logits
+    model.resize_token_embeddings(V + 3)
+    torch.testing.assert_close(model(text).logits, before)
+    assert model.config.vocab_size == V + 3
+    assert model(text + 3).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_lora_on_recurrent_and_linear_weights(tmp_path: Path, cell: str) -> None:
+    """Trained, saved, reloaded, merged."""
+    model = make("attention", cell=cell).train()
+    text, labels = ids(8, 7), torch.tensor([0, 1] * 4)
+    before = model(text).logits.detach()
+    weights = [
+        f"layers.0.recurrent.{way}_rnn.rnn.weight_{half}_l0" for way in ("forward", "backward") for half in ("ih", "hh")
+    ]
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=["classifier"], target_parameters=weights)
+    adapted = get_peft_model(model, config)
+    torch.testing.assert_close(adapted(text).logits, before)  # B starts at zero
+    trainable = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+    assert len(trainable) == 2 * 5
+    assert all("lora" in name for name in trainable)
+    optimizer = torch.optim.Adam(trainable.values(), lr=0.05)
+    losses = []
+    for _ in range(20):
+        loss = adapted(text, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad is not None for p in trainable.values())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.05
+    adapted.eval()
+    after = adapted(text).logits.detach()
+    adapted.save_pretrained(tmp_path)
+    reloaded = PeftModel.from_pretrained(make("attention", cell=cell), tmp_path).eval()
+    torch.testing.assert_close(reloaded(text).logits, after, atol=1e-6, rtol=0)
+    merged = reloaded.merge_and_unload()
+    torch.testing.assert_close(merged(text).logits, after, atol=1e-6, rtol=0)
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    words = ["[PAD]", "[UNK]", "good", ".", "!", "bad", "film", "the", "actors", "were", "a", "and", "dull"]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+
+
+CLEAN = (
+    "import sys, json\n"
+    "sys.modules['hfattn'] = None  # as if it were not installed\n"
+    "from transformers import AutoModel, AutoTokenizer, pipeline\n"
+    "folder, texts = sys.argv[1], json.loads(sys.argv[2])\n"
+    "classify = pipeline('text-classification', model=folder, trust_remote_code=True, device='cpu', batch_size=2)\n"
+    "assert 'transformers_modules' in type(classify.model).__module__\n"
+    "assert AutoModel.from_pretrained(folder, trust_remote_code=True).config.pooling == classify.model.config.pooling\n"
+    "print(json.dumps(classify(texts, top_k=None)))\n"
+    "classify.save_pretrained(sys.argv[3])\n"
+)
+
+
+@pytest.mark.parametrize(("pooling", "folders"), [("last", ["one", "two"]), ("hierarchical", ["one", "two", "three"])])
+def test_a_saved_folder_classifies_where_hfattn_is_not_installed(
+    tmp_path: Path, pooling: str, folders: list[str]
+) -> None:
+    """Equal scores here, there, and from what was saved there; texts of different lengths in one batch."""
+    fields = {"num_labels": 1, "problem_type": "multi_label_classification"} if pooling == "last" else {}
+    model = make(pooling, **fields).float()
+    tokenizer = word_tokenizer()
+    model.save_pretrained(tmp_path / "one")
+    tokenizer.save_pretrained(tmp_path / "one")
+    texts = ["the actors were good . a good film !", "dull"]
+    expected = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")(texts, top_k=None)
+    if pooling == "last":
+        logits = model(**tokenizer(texts[0], return_tensors="pt", return_token_type_ids=False)).logits
+        assert expected[0][0]["score"] == pytest.approx(logits.sigmoid().item(), abs=1e-6)
+    for name, again in pairwise(folders):
+        command = [sys.executable, "-c", CLEAN, str(tmp_path / name), json.dumps(texts), str(tmp_path / again)]
+        done = subprocess.run(
+            command,
+            env=environment(HF_MODULES_CACHE=str(tmp_path / "modules")),
+            capture_output=True,
+            text=True,
+            cwd=ROOT.parent,
+        )
+        assert done.returncode == 0, done.stderr
+        for there, here in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
+            assert [entry["label"] for entry in there] == [entry["label"] for entry in here]
+            assert [entry["score"] for entry in there] == pytest.approx([entry["score"] for entry in here], abs=1e-6)
