@@ -151,10 +151,16 @@ class BahdanauEncoder(BahdanauPreTrainedModel):
 
 
 class Source(NamedTuple):
-    """What a decoder step reads: annotations (B, S, C), what the score made of them once, and the mask (B, S)."""
+    """What the decoder reads of a source.
 
-    annotations: torch.Tensor
-    prepared: tuple[torch.Tensor, ...]
+    The annotations h_j enter the first cell's gates through the context alone, and the context is linear in them: W c_i
+    = Σ α_ij W h_j. A decoder that attends before its cell therefore sums over W h_j, computed once per source, and has
+    no product with W left at any step.
+    """
+
+    annotations: torch.Tensor  # (B, S, C)
+    values: torch.Tensor  # what a step sums over: W h_j, (B, S, gates H), or the annotations themselves
+    keys: tuple[torch.Tensor, ...]  # what the score made of the annotations
     mask: torch.Tensor | None
 
 
@@ -254,7 +260,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         source_mask = _real_steps(encoder_attention_mask, annotations, "attention_mask")
         if source_mask is None and self.window is not None:
             source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
-        source = Source(annotations, cache.source, source_mask)
+        values, *keys = cache.source or (annotations,)
+        source = Source(annotations, values, tuple(keys), source_mask)
 
         run = self._run_unrolled if self.attends_before or self.input_feeding else self._run_fused
         output, weights, layer_outputs = run(embedded, mask, source, cache, output_attentions)
@@ -280,17 +287,31 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if self.input_feeding:
             cache.update_state((states.new_zeros(len(states), self.attentional.out_features),), -1, num_steps=0)
         if self.attends:
-            cache.source = self.attention.prepare(encoder_outputs.last_hidden_state)
+            annotations = encoder_outputs.last_hidden_state
+            values = annotations
+            if self.attends_before:
+                values = nn.functional.linear(annotations, self._cells()[0].weight_ih_l0[:, -annotations.shape[-1] :])
+            cache.source = values, *self.attention.prepare(annotations)
+
+    def _cells(self) -> list[Any]:
+        cells = [layer.rnn for layer in self.layers]
+        if not all(isinstance(cell, tuple(CELLS.values())) for cell in cells):
+            raise TypeError(
+                "The cells of this decoder run step by step from their weights, past whatever wraps them; to adapt the "
+                "model, target the linear layers or the encoder's recurrent weights, or train the cells themselves."
+            )
+        return cells
 
     def _attend(
         self, query: torch.Tensor, source: Source, start: int, need_weights: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Contexts (B, T, C) and weights (B, T, S) of queries (B, T, H), the first of them at target position start."""
+        """Weighted sums of the values (B, T, ...) and weights (B, T, S) of queries (B, T, H), the first of which stands
+        at target position ``start``."""
         mask, multiplier = (None if source.mask is None else source.mask[:, None]), None
         if self.window is not None:
             window, multiplier = self.window(query, source.mask, start)
             mask = mask & window
-        return self.attention(query, source.prepared, source.annotations, mask, need_weights, multiplier)
+        return self.attention(query, source.keys, source.values, mask, need_weights, multiplier)
 
     def _output(self, state: torch.Tensor, embedded: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
         """The vector (..., O) that the output layer reads, from s_i, the embedding of y_{i-1}, and c_i."""
@@ -334,28 +355,23 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         """Step by step, because a step reads an attention that depends on the step before."""
         start, (_, num_steps, embedding_size) = cache.get_seq_length(), embedded.shape
-        cells: list[Any] = [layer.rnn for layer in self.layers]
-        if not all(isinstance(cell, tuple(CELLS.values())) for cell in cells):
-            raise TypeError(
-                "The cells of this decoder run step by step from their weights, past whatever wraps them; to adapt the "
-                "model, target the linear layers or the encoder's recurrent weights, or train the cells themselves."
-            )
+        cells = self._cells()
         # The first cell's gates are sums over the embedding and over what it reads beside it; only the second waits.
         input_weight = cells[0].weight_ih_l0
-        read_weight = input_weight[:, embedding_size:]
+        fed_weight = input_weight[:, embedding_size:]
         projected = nn.functional.linear(embedded, input_weight[:, :embedding_size], cells[0].bias_ih_l0).unbind(1)
         states: list[Any] = [cache.get_state(layer_idx) for layer_idx in range(len(self.layers) + self.input_feeding)]
         fed: Any = states.pop()[0] if self.input_feeding else None  # (B, O)
 
         layer_outputs: list[list[torch.Tensor]] = [[] for _ in cells]
-        contexts: list[torch.Tensor] = []
         all_weights: list[Any] = []
         outputs: list[torch.Tensor] = []
         for t in range(num_steps):
             if self.attends_before:
-                context, weights = self._attend(states[-1][0][:, None], source, start + t, need_weights)
-            read = context[:, 0] if self.attends_before else fed  # (B, C) or (B, O)
-            gates = projected[t] + nn.functional.linear(read, read_weight)
+                read, weights = self._attend(states[-1][0][:, None], source, start + t, need_weights=True)
+                gates = projected[t] + read[:, 0]
+            else:
+                gates = projected[t] + nn.functional.linear(fed, fed_weight)
             for layer_idx, cell in enumerate(cells):
                 if layer_idx > 0:
                     below = self.dropout(states[layer_idx - 1][0])
@@ -371,7 +387,6 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 outputs.append(self._output(top, embedded[:, t : t + 1], context))
                 new = (outputs[-1][:, 0],)
                 (fed,) = new if mask is None else where_moved(mask[:, t : t + 1], new, (fed,))
-            contexts.append(context)
             all_weights.append(weights)
 
         if self.input_feeding:
@@ -379,11 +394,12 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         for layer_idx, state in enumerate(states):
             cache.update_state(state, layer_idx, num_steps)
         stacked = [torch.stack(steps, dim=1) for steps in layer_outputs]  # (B, T, H) each
-        if self.input_feeding:
-            output = torch.cat(outputs, dim=1)
+        alignment = torch.cat(all_weights, dim=1) if need_weights or self.attends_before else None  # (B, T, S)
+        if alignment is not None and self.attends_before:
+            output = self._output(stacked[-1], embedded, alignment @ source.annotations)
         else:
-            output = self._output(stacked[-1], embedded, torch.cat(contexts, dim=1))
-        return output, torch.cat(all_weights, dim=1) if need_weights else None, stacked
+            output = torch.cat(outputs, dim=1)
+        return output, alignment, stacked
 
 
 class BahdanauModel(BahdanauPreTrainedModel):
