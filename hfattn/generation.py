@@ -1,6 +1,7 @@
 """Text from a language model: samples during training, streams on the command line."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -55,6 +56,25 @@ def sample_text(
     return tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
+def translate_texts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
+    """Translate a batch of texts, as the model's generation configuration says.
+
+    Args:
+        model: an encoder-decoder; it is left in the mode (training or evaluation) it was in.
+        tokenizer: of both sides.
+        texts: the sources.
+    """
+    training = model.training
+    model.eval()
+    inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
+    try:
+        with torch.no_grad():
+            ids = model.generate(**inputs)
+    finally:
+        model.train(training)
+    return tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
 def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer from a folder or from the Hub.
 
@@ -99,4 +119,4 @@ class CharacterStreamer(BaseStreamer):
         self.out.flush()
 
 
-__all__ = ["CharacterStreamer", "load_language_model", "sample_text"]
+__all__ = ["CharacterStreamer", "load_language_model", "sample_text", "translate_texts"]

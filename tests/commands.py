@@ -68,13 +68,13 @@ def run(words: list[object], cwd: Path = ROOT, **extra: str) -> subprocess.Compl
     )
 
 
-def train(config: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, RECIPE / "train.py", "--config", config, *words])
+def train(config: Path, *words: object, recipe: Path = RECIPE) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, recipe / "train.py", "--config", config, *words])
 
 
-def train_until(config: Path, landmark: Path, *words: object) -> None:
+def train_until(config: Path, landmark: Path, *words: object, recipe: Path = RECIPE) -> None:
     """Start training and kill it with SIGKILL as soon as ``landmark`` exists."""
-    command = [sys.executable, RECIPE / "train.py", "--config", config, *words]
+    command = [sys.executable, recipe / "train.py", "--config", config, *words]
     process = subprocess.Popen(
         [str(word) for word in command], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

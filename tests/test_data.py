@@ -117,7 +117,7 @@ def test_splits() -> None:
     for split in splits:
         with pytest.raises(UserError, match="write shares such as"):
             split_positions(1000, split)
-    with pytest.raises(UserError, match="the text has 50; make its parts smaller"):
+    with pytest.raises(UserError, match="characters and there are 50; make its parts smaller"):
         split_positions(50, [40, 20, "rest"])
 
 

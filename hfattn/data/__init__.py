@@ -1,16 +1,29 @@
-"""From a text to batches, in constant memory."""
+"""From texts and pairs of texts to batches."""
 
 from .batches import PermutationSampler, Streams, Windows
+from .dates import DATES, PARTS, date_pairs
+from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
+from .vectors import Coverage, load_embeddings
 
 __all__ = [
+    "DATES",
+    "PARTS",
+    "Coverage",
+    "EncodedPairs",
     "EncodedText",
+    "Pair",
+    "Pairs",
     "PermutationSampler",
     "Streams",
     "Text",
     "Windows",
     "check_split",
+    "date_pairs",
     "encode_text",
+    "load_embeddings",
     "open_text",
+    "read_pairs",
+    "split_pairs",
     "split_positions",
 ]

@@ -218,41 +218,42 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
         return EncodedText(np.memmap(file, dtype=dtype, mode="r"), vocabulary_size)
 
 
-def check_split(split: Sequence[float | int | str]) -> None:
-    """Check what can be checked of a split without knowing the text.
+def check_split(split: Sequence[float | int | str], unit: str = "characters") -> None:
+    """Check what can be checked of a split without knowing the text, whose parts are counted in ``unit``.
 
     Raises:
         UserError: it is neither shares that add up to 1, nor numbers of characters with a last part ``"rest"``.
     """
-    example = "write shares such as [0.9, 0.05, 0.05], or characters such as [1000000, 60000, rest]"
+    example = f"write shares such as [0.9, 0.05, 0.05], or {unit} such as [1000000, 60000, rest]"
     if len(split) not in (2, 3):
         raise UserError(f"split has {len(split)} parts, not two or three; {example}.")
     if split[-1] == "rest":
         if not all(isinstance(size, int) and size > 0 for size in split[:-1]):
-            raise UserError(f"split {list(split)} mixes characters and something else; {example}.")
+            raise UserError(f"split {list(split)} mixes {unit} and something else; {example}.")
     elif not all(isinstance(share, float) and 0 < share < 1 for share in split) or not math.isclose(
         math.fsum(map(float, split)), 1
     ):
         raise UserError(f"split {list(split)} is no list of shares that add up to 1; {example}.")
 
 
-def split_positions(length: int, split: Sequence[float | int | str]) -> list[slice]:
+def split_positions(length: int, split: Sequence[float | int | str], unit: str = "characters") -> list[slice]:
     """Cut a text of ``length`` characters by position into train, validation and, if three parts are given, test.
 
     Args:
-        length: number of characters.
+        length: number of characters, or of what ``unit`` says.
         split: shares that add up to 1, such as ``[0.9, 0.05, 0.05]``, or numbers of characters with a last part
             ``"rest"``, such as ``[1000000, 60000, "rest"]``.
+        unit: what is counted, for the messages.
 
     Raises:
         UserError: the parts are neither, or they do not fit the text.
     """
-    check_split(split)
+    check_split(split, unit)
     ends = np.cumsum([float(part) for part in split[:-1]])
     if split[-1] == "rest":
         if ends[-1] >= length:
             raise UserError(
-                f"split needs more than {ends[-1]:.0f} characters and the text has {length}; make its parts smaller."
+                f"split needs more than {ends[-1]:.0f} {unit} and there are {length}; make its parts smaller."
             )
     else:
         ends = ends * length

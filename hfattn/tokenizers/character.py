@@ -3,16 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import UserError
 
-PAD, UNKNOWN = "[PAD]", "[UNK]"
+PAD, UNKNOWN, BEGIN, END = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 
 
 def build_character_tokenizer(
-    text: Iterable[str] | Mapping[str, int], *, lowercase: bool = False, min_count: int = 1, unknown: bool = False
+    text: Iterable[str] | Mapping[str, int],
+    *,
+    lowercase: bool = False,
+    min_count: int = 1,
+    unknown: bool = False,
+    ends: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Build a character tokenizer whose vocabulary is the characters of a text, in the order of their code points.
 
@@ -20,11 +25,15 @@ def build_character_tokenizer(
     asked for). Id 0 is ``[PAD]``; id 1 is ``[UNK]`` if ``unknown``. A text that spells out "[PAD]" is five characters
     like any others. Batches are padded on the left, as generation from a recurrent model needs it.
 
+    An encoder-decoder, which has to say where its text ends, needs ``ends``: then ``[BOS]`` and ``[EOS]`` follow, each
+    encoded text ends with ``[EOS]``, and batches are padded on the right, as targets are.
+
     Args:
         text: the text, in pieces of any length, or the number of times that each character occurs in it.
         lowercase: lower-case each character first (by itself: no character changes with its neighbours).
         min_count: leave out characters that occur less often; more than 1 needs ``unknown``.
         unknown: map every other character to ``[UNK]``. Without it, such a character is an error when it is encoded.
+        ends: close each text with ``[EOS]``.
 
     Returns:
         A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and that ``AutoTokenizer`` loads.
@@ -49,7 +58,7 @@ def build_character_tokenizer(
     characters = sorted(character for character, count in counts.items() if count >= min_count)
     if not characters:
         raise UserError(f"No character occurs {min_count} times, so the vocabulary is empty; lower min_count.")
-    symbols = [PAD, *([UNKNOWN] if unknown else []), *characters]
+    symbols = [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else []), *characters]
     backend = Tokenizer(
         models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=UNKNOWN if unknown else "")
     )
@@ -57,11 +66,17 @@ def build_character_tokenizer(
         backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
+    if ends:
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"$A {END}", special_tokens=[(END, symbols.index(END))]
+        )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
         unk_token=UNKNOWN if unknown else None,
-        padding_side="left",
+        bos_token=BEGIN if ends else None,
+        eos_token=END if ends else None,
+        padding_side="right" if ends else "left",
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,  # the text "[PAD]" is five characters, never the padding symbol
         model_input_names=["input_ids", "attention_mask"],

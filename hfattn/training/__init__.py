@@ -1,19 +1,21 @@
 """Recipes' configuration, the training loop on ``Trainer``, and what a run leaves behind."""
 
 from .arguments import training_arguments
-from .callbacks import SampleCallback
+from .callbacks import SampleCallback, TranslationCallback
 from .command import RecipeCommand, parse_command
 from .config import load_config, model_config
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .results import plot_curves, run_facts, write_results
-from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint
+from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 
 __all__ = [
     "OPTIMIZERS",
     "RecipeCommand",
+    "ReliableSeq2SeqTrainer",
     "ReliableTrainer",
     "SampleCallback",
     "StatefulTrainer",
+    "TranslationCallback",
     "last_complete_checkpoint",
     "load_config",
     "model_config",

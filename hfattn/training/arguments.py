@@ -20,7 +20,6 @@ _FIXED = {
     "remove_unused_columns": "the batches hold what the model reads",
     "label_names": "the batches hold what the model reads",
 }
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainingArguments)}
 _SEED = (0, 2**32 - 1)
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": _SEED,
@@ -51,8 +50,10 @@ def computes_bfloat16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
-    """Make the ``TrainingArguments`` of a run from the ``training`` section of its recipe.
+def training_arguments(
+    run: Path, fields: dict[str, Any], arguments_class: type[TrainingArguments] = TrainingArguments
+) -> TrainingArguments:
+    """Make the ``TrainingArguments`` of a run, or another class of them, from the ``training`` section of its recipe.
 
     Any other field of ``TrainingArguments`` than those that the package decides may be written there. Some have other
     defaults than in transformers: the best checkpoint on the validation set is loaded at the end, and callbacks (early
@@ -64,8 +65,9 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
     """
     if fields.get("bf16") == "auto":
         fields = {**fields, "bf16": computes_bfloat16()}
+    fields_of_class = {field.name: field.default for field in dataclasses.fields(arguments_class)}
     for name, value in fields.items():
-        _check(name, value)
+        _check(name, value, fields_of_class)
     defaults = {
         "eval_strategy": "steps",
         "save_strategy": "steps",
@@ -78,7 +80,7 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
         "use_cpu": not torch.accelerator.is_available(),  # TrainingArguments asks for it where bf16 is for the CPU
     }
     decided = {"output_dir": str(run / "checkpoints"), "batch_eval_metrics": True, "remove_unused_columns": False}
-    arguments = checked(TrainingArguments, {**defaults, **fields, **decided}, prefix="training.")
+    arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
         if tracker not in get_available_reporting_integrations():
             raise UserError(
@@ -87,13 +89,13 @@ def training_arguments(run: Path, fields: dict[str, Any]) -> TrainingArguments:
     return arguments
 
 
-def _check(name: str, value: Any) -> None:
+def _check(name: str, value: Any, defaults: dict[str, Any]) -> None:
     if name in _FIXED:
         raise UserError(f"training.{name} is not for a recipe to set: {_FIXED[name]}.")
-    if name not in _DEFAULTS:
-        known = {f"training.{other}" for other in _DEFAULTS if other not in _FIXED}
+    if name not in defaults:
+        known = {f"training.{other}" for other in defaults if other not in _FIXED}
         raise UserError(unknown_name_message(f"training.{name}", known, "TrainingArguments"))
-    default = _DEFAULTS[name]
+    default = defaults[name]
     if isinstance(default, bool):
         if not isinstance(value, bool):
             raise UserError(f"training.{name} is {value!r}; write true or false.")

@@ -1,5 +1,6 @@
 """Callbacks of the recipes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -12,7 +13,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..generation import sample_text
+from ..data import Pair
+from ..generation import sample_text, translate_texts
 
 
 class SampleCallback(TrainerCallback):
@@ -36,4 +38,26 @@ class SampleCallback(TrainerCallback):
             tqdm.write(f"step {state.global_step}, temperature {self.TEMPERATURE}: {text!r}")
 
 
-__all__ = ["SampleCallback"]
+class TranslationCallback(TrainerCallback):
+    """Shows after each evaluation how the model translates a few sources by now, and which of them it has right."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair]) -> None:
+        self.tokenizer, self.pairs = tokenizer, pairs
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not state.is_world_process_zero or model is None:
+            return
+        translations = translate_texts(model, self.tokenizer, [pair.source for pair in self.pairs])
+        for pair, translation in zip(self.pairs, translations, strict=True):
+            mark = "✓" if translation == pair.target else "✗"
+            tqdm.write(f"step {state.global_step}: {pair.source} → {translation} {mark}")
+
+
+__all__ = ["SampleCallback", "TranslationCallback"]

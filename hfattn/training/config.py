@@ -2,15 +2,16 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
 
 from ..errors import UserError
-from ..models.strict_config import unknown_name_message
+from ..models.strict_config import StrictConfig, unknown_name_message
 
 Schema = TypeVar("Schema")
 
@@ -113,7 +114,7 @@ def _build(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:
     return checked(schema, arguments, prefix)
 
 
-def checked(schema: type[Schema], arguments: dict[str, Any], prefix: str = "") -> Schema:
+def checked(schema: Callable[..., Schema], arguments: dict[str, Any], prefix: str = "") -> Schema:
     """Make a dataclass or a model configuration, with its complaints as one sentence.
 
     Raises:
@@ -132,8 +133,10 @@ def checked(schema: type[Schema], arguments: dict[str, Any], prefix: str = "") -
     raise UserError(f"{prefix.rstrip('.')}: {reason}" if prefix else reason)
 
 
-def model_config(config_class: type[PreTrainedConfig], fields: dict[str, Any], **from_data: Any) -> PreTrainedConfig:
+def model_config(config_class: type[StrictConfig], fields: dict[str, Any], **from_data: Any) -> StrictConfig:
     """Make a model configuration from the ``model`` section and what the data decide (vocabulary size, token ids).
+
+    ``preset`` in the section names a published setting of the class; the other fields take the place of the preset's.
 
     Raises:
         UserError: the section names what the data decide, or the configuration class refuses a field.
@@ -141,4 +144,6 @@ def model_config(config_class: type[PreTrainedConfig], fields: dict[str, Any], *
     for name in from_data:
         if name in fields:
             raise UserError(f"model.{name} follows from the data; leave it out.")
-    return checked(config_class, {**fields, **from_data}, prefix="model.")
+    fields = {**fields, **from_data}
+    preset = fields.pop("preset", None)
+    return checked(config_class if preset is None else partial(config_class.preset, preset), fields, prefix="model.")

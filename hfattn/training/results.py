@@ -71,7 +71,12 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def plot_curves(
-    path: Path, log_history: Sequence[Mapping[str, Any]], levels: Mapping[str, float], title: str, unit: str
+    path: Path,
+    log_history: Sequence[Mapping[str, Any]],
+    levels: Mapping[str, float],
+    title: str,
+    unit: str,
+    validation: str = "eval_nats_per_character",
 ) -> None:
     """Draw training and validation loss against the step as PNG.
 
@@ -80,6 +85,7 @@ def plot_curves(
         log_history: ``trainer.state.log_history``.
         levels: named horizontal lines to compare with.
         title, unit: of the figure and of its vertical axis.
+        validation: name of the validation loss in the history.
     """
     import matplotlib
 
@@ -87,7 +93,7 @@ def plot_curves(
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-    for key, label, style in (("loss", "training", "-"), ("eval_nats_per_character", "validation", "o-")):
+    for key, label, style in (("loss", "training", "-"), (validation, "validation", "o-")):
         points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
         if points:
             axes.plot(*zip(*points, strict=True), style, label=label, markersize=3)

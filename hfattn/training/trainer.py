@@ -9,11 +9,19 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    Seq2SeqTrainer,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 
 from ..errors import NonFiniteError
+from ..metrics import token_statistics
 from ..models.cache_recurrent import RecurrentCache
 
 
@@ -157,6 +165,38 @@ class ReliableTrainer(Trainer):
         checkpoint = last_complete_checkpoint(self.args.output_dir)
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         return NonFiniteError(f"{what} at step {step}; {kept}: lower training.learning_rate or training.max_grad_norm.")
+
+
+class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
+    """A ``Seq2SeqTrainer`` that is reliable, and that scores a batch once, in both ways.
+
+    The predictions of an evaluation are the ids predicted with the target before them given (B, T), their negative
+    log-likelihoods (B, T) in nats and, with ``predict_with_generate``, the generated ids (B, T'); ``Seq2SeqTrainer``
+    has either the one or the other. Several processes count each pair once.
+    """
+
+    def __init__(self, *args: Any, optimizer_cls_and_kwargs: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs  # an argument of Trainer that Seq2SeqTrainer has not
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        # Seq2SeqTrainer would also gather the rows that fill up the last batch of several processes.
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Any = None, **kwargs: Any
+    ) -> tuple[Any, Any, Any]:
+        loss, outputs, labels = Trainer.prediction_step(self, model, inputs, prediction_loss_only, ignore_keys)
+        logits = outputs[0] if isinstance(outputs, tuple) else outputs
+        predictions: tuple[torch.Tensor, ...] = token_statistics(logits, labels)
+        if self.args.predict_with_generate:
+            inputs = self._prepare_inputs(inputs)
+            source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            with torch.no_grad():
+                generated = self.model.generate(**source, **(kwargs or self._gen_kwargs))
+            predictions = (*predictions, generated)
+        return loss, predictions, labels
 
 
 class StatefulTrainer(ReliableTrainer):
