@@ -18,6 +18,7 @@ from .attention_scores import (
     InnerProduct,
     Parametric,
     Score,
+    broadcast,
     by_name,
     full_precision,
     options_of,
@@ -120,7 +121,7 @@ class Attention(nn.Module):
             prepared: of ``prepare``.
             mask: boolean, broadcastable to (…, T, S), True where a query may attend.
             need_weights: return the weights. Where they are not needed and the score is an inner product under softmax,
-                the fused kernels compute the context without a (T, S) matrix.
+                the fused kernels compute the context of several queries without a (T, S) matrix.
             multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
             dropout: probability with which a weight is left out of the sum.
 
@@ -133,8 +134,9 @@ class Attention(nn.Module):
         self._check(query, prepared[0], value)
         if mask is not None:
             mask = checked_mask(mask, query, prepared[0])
-        fused = not need_weights and multiplier is None and isinstance(self.distribution, Softmax)
-        if fused and isinstance(self.score, InnerProduct):
+        # For one query the matrix is one row, and the fused kernels would only cost their preparation.
+        fused = not need_weights and multiplier is None and query.shape[-2] > 1
+        if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
                 left, right = self.score.factors(query, prepared[0])
                 return _fused(left, right, value, mask, dropout), None
@@ -155,13 +157,14 @@ class Attention(nn.Module):
             raise ValueError(
                 f"There are {keys.shape[-2]} keys and {value.shape[-2]} values; pass a value for each key."
             )
-        try:
-            torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2], value.shape[:-2])
-        except RuntimeError:
-            raise ValueError(
-                f"The batch dimensions of query {tuple(query.shape)}, key {(*keys.shape[:-1], self.key_size)} and "
-                f"value {tuple(value.shape)} do not broadcast; give them the same ones."
-            ) from None
+        if not query.shape[:-2] == keys.shape[:-2] == value.shape[:-2]:
+            try:
+                torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2], value.shape[:-2])
+            except RuntimeError:
+                raise ValueError(
+                    f"The batch dimensions of query {tuple(query.shape)}, key {(*keys.shape[:-1], self.key_size)} and "
+                    f"value {tuple(value.shape)} do not broadcast; give them the same ones."
+                ) from None
 
 
 def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -170,14 +173,14 @@ def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) ->
         raise ValueError(
             f"The mask is {mask.dtype}; pass a boolean one, True where a query may attend, such as mask.bool()."
         )
-    full = (*torch.broadcast_shapes(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
+    full = (*broadcast(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
     sizes = zip(reversed(mask.shape), reversed(full), strict=False)
     if mask.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):
         raise ValueError(
             f"The mask has the shape {tuple(mask.shape)}, which does not broadcast to (…, T, S) = {full}; "
             "a padding mask (B, S) is passed as mask[:, None]."
         )
-    return mask[(None,) * (2 - mask.ndim)]
+    return mask if mask.ndim > 1 else mask[(None,) * (2 - mask.ndim)]
 
 
 def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
@@ -192,7 +195,7 @@ def _fused(
     left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
 ) -> torch.Tensor:
     """Context of softmax(left · right), which never holds a (T, S) matrix."""
-    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2], value.shape[:-2])
+    batch = broadcast(left.shape[:-2], right.shape[:-2], value.shape[:-2])
     dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), value.dtype)
     width = left.shape[-1]
     if width != value.shape[-1]:

@@ -17,11 +17,11 @@ from .attention_scores import SCORES, Parametric, by_name, widen
 
 def _fill(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Masked energies become the lowest finite number: minus infinity would make NaN of a row without any other."""
-    return energies if mask is None else energies.masked_fill(~mask, torch.finfo(energies.dtype).min)
+    return energies if mask is None else torch.where(mask, energies, torch.finfo(energies.dtype).min)
 
 
 def _zero(weights: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    return weights if mask is None else weights.masked_fill(~mask, 0)
+    return weights if mask is None else torch.where(mask, weights, 0)
 
 
 class Distribution(Parametric):
@@ -193,8 +193,7 @@ def hard_sample(
     weights = torch.zeros_like(energies).scatter_(-1, index, 1)
     log_prob = log_p.gather(-1, index).squeeze(-1)
     if mask is not None:
-        weights = weights.masked_fill(~mask, 0)
-        log_prob = log_prob.masked_fill(~mask.any(-1), 0)
+        weights, log_prob = _zero(weights, mask), _zero(log_prob, mask.any(-1))
     return weights, log_prob
 
 
@@ -272,8 +271,7 @@ class Compositional(Distribution):
         if self.projects:
             query = nn.functional.linear(query, self.P)
         similarity = self.dissimilarity.compare(query, prepared[0])
-        if mask is not None:
-            energies, similarity = energies.masked_fill(~mask, 0), similarity.masked_fill(~mask, 0)
+        energies, similarity = _zero(energies, mask), _zero(similarity, mask)
         return energies.tanh() * similarity.sigmoid().to(energies.dtype)
 
 

@@ -64,6 +64,11 @@ def full_precision(tensor: torch.Tensor) -> torch.autocast:
     return torch.autocast(device_type=tensor.device.type, enabled=False)
 
 
+def broadcast(*shapes: torch.Size) -> torch.Size:
+    """``torch.broadcast_shapes``, at no cost in the usual case of equal shapes: a decoder asks at every step."""
+    return shapes[0] if all(shape == shapes[0] for shape in shapes[1:]) else torch.broadcast_shapes(*shapes)
+
+
 class Parametric(nn.Module):
     """A formula whose own parameters know how they start.
 
@@ -300,7 +305,7 @@ class ActivatedGeneral(Score):
 
 def _row_chunks(query: torch.Tensor, key: torch.Tensor) -> Iterator[slice]:
     """Ranges of queries, so that a chunk of pairs (…, t, S, H) has about ``CHUNK_ELEMENTS`` elements."""
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    batch = broadcast(query.shape[:-2], key.shape[:-2])
     row = max(1, math.prod(batch) * key.shape[-2] * key.shape[-1])
     rows = max(1, CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS_ELSEWHERE) // row)
     return (slice(start, start + rows) for start in range(0, query.shape[-2], rows))
@@ -371,7 +376,7 @@ def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -
     v = v.to(dtype)
     if query.shape[-2] == 1:  # a step of a decoder: there is nothing to cut, and to keep the tanh is twice as fast
         return (torch.tanh(query + key) @ v)[..., None, :]
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    batch = broadcast(query.shape[:-2], key.shape[:-2])
     query, key = (tensor.expand(*batch, -1, -1).reshape(-1, *tensor.shape[-2:]).to(dtype) for tensor in (query, key))
     return _Additive.apply(query, key, v).reshape(*batch, query.shape[1], key.shape[1])
 
@@ -526,7 +531,7 @@ class Location(Score):
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         energies = nn.functional.linear(query, self.W[: prepared.shape[-2]])  # (…, T, S)
-        batch = torch.broadcast_shapes(query.shape[:-2], prepared.shape[:-2])
+        batch = broadcast(query.shape[:-2], prepared.shape[:-2])
         return energies.expand(*batch, -1, -1)
 
 
@@ -636,7 +641,7 @@ class Feature(Score):
         mask = mask.expand(*mask.shape[:-1], key.shape[-2])
         of_set = nn.functional.linear(self.set_map(key, mask), self.W_1)  # (…, 1 or T, H)
         energies = pairwise(lambda sums: self.activation(sums) @ self.v.to(sums.dtype), of_set, hidden)
-        batch = torch.broadcast_shapes(query.shape[:-2], energies.shape[:-2])
+        batch = broadcast(query.shape[:-2], energies.shape[:-2])
         return energies.expand(*batch, query.shape[-2], key.shape[-2])
 
 
@@ -663,7 +668,7 @@ class GeneralizedKernel(InnerProduct):
 def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
     """‖q - k‖_p for all pairs, (…, T, S), from differences: equal vectors have the distance 0 and the gradient 0."""
     query, key = widen(query), widen(key)
-    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    batch = broadcast(query.shape[:-2], key.shape[:-2])
     with full_precision(query):
         return torch.cdist(
             query.expand(*batch, -1, -1),
