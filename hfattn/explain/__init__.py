@@ -1,5 +1,10 @@
-"""What a model attended to: records of its attention, and pictures of them."""
+"""What a model attended to: records of its attention, and pictures of them.
+
+``alignment`` makes a record of what a model returned; ``render_html`` and ``plot_alignment`` draw any record.
+"""
 
 from ..models.alignment import AttentionRecord, alignment
+from .page import render_html, save_html
+from .plot import plot_alignment
 
-__all__ = ["AttentionRecord", "alignment"]
+__all__ = ["AttentionRecord", "alignment", "plot_alignment", "render_html", "save_html"]
