@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -632,22 +631,23 @@ CLEAN = (
 )
 
 
-@pytest.mark.parametrize(("pooling", "folders"), [("last", ["one", "two"]), ("hierarchical", ["one", "two", "three"])])
-def test_a_saved_folder_classifies_where_hfattn_is_not_installed(
-    tmp_path: Path, pooling: str, folders: list[str]
-) -> None:
+def test_the_pipeline_gives_the_probability_of_one_sigmoid() -> None:
+    model, tokenizer = make(num_labels=1, problem_type="multi_label_classification").float(), word_tokenizer()
+    texts = ["the actors were good . a good film !", "dull"]
+    scored = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu", batch_size=2)(texts)
+    for text, found in zip(texts, scored, strict=True):
+        logits = model(torch.tensor([tokenizer(text).input_ids])).logits
+        assert found["score"] == pytest.approx(logits.sigmoid().item(), abs=1e-6)
+
+
+def test_a_saved_folder_classifies_where_hfattn_is_not_installed(tmp_path: Path) -> None:
     """Equal scores here, there, and from what was saved there; texts of different lengths in one batch."""
-    fields = {"num_labels": 1, "problem_type": "multi_label_classification"} if pooling == "last" else {}
-    model = make(pooling, **fields).float()
-    tokenizer = word_tokenizer()
+    model, tokenizer = make("hierarchical").float(), word_tokenizer()
     model.save_pretrained(tmp_path / "one")
     tokenizer.save_pretrained(tmp_path / "one")
     texts = ["the actors were good . a good film !", "dull"]
     expected = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")(texts, top_k=None)
-    if pooling == "last":
-        logits = model(**tokenizer(texts[0], return_tensors="pt", return_token_type_ids=False)).logits
-        assert expected[0][0]["score"] == pytest.approx(logits.sigmoid().item(), abs=1e-6)
-    for name, again in pairwise(folders):
+    for name, again in (("one", "two"), ("two", "three")):
         command = [sys.executable, "-c", CLEAN, str(tmp_path / name), json.dumps(texts), str(tmp_path / again)]
         done = subprocess.run(
             command,
