@@ -26,11 +26,13 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.utils import can_return_tuple
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
+from .attention_scores import Parametric
 from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
 from .pipeline_attn_translation import TranslationMixin
 
@@ -309,7 +311,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             # The embeddings of source and target may be one matrix, so one factor has to serve both.
             gain = _embedding_gain(self.config)
             init.normal_(module.weight, std=gain * self.config.hidden_size**-0.5)
-        elif isinstance(module, Attention):
+        elif isinstance(module, Parametric):
             module.initialize_()
         else:
             super()._init_weights(module)
@@ -429,7 +431,7 @@ class VaswaniEncoder(VaswaniStack):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Read a source.
 
@@ -482,7 +484,7 @@ class VaswaniDecoder(VaswaniStack):
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Read a target, or its next steps.
 
@@ -581,7 +583,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         decoder_inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput | BaseModelOutput | BaseModelOutputWithPastAndCrossAttentions:
         """Read a source and a target, or the one sequence that a single stack has.
 
@@ -670,7 +672,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predict each symbol of the target from those before it and from the source.
 
@@ -737,7 +739,7 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """Predict the next symbol at every step.
 
@@ -795,7 +797,7 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
         """Predict the symbol at every position.
 
@@ -835,7 +837,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput:
         """Classify texts.
 
