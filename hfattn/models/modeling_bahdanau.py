@@ -32,6 +32,7 @@ from .recurrent_cells import (
     DirectedLayer,
     RecurrentLayer,
     initialize_recurrent_,
+    real_steps,
     recurrent_step,
     where_moved,
 )
@@ -57,22 +58,6 @@ def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tens
     if (ids is None) == (embeds is None):
         raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.")
     return embedding(ids) if embeds is None else embeds
-
-
-def _real_steps(mask: torch.Tensor | None, inputs: torch.Tensor, name: str) -> torch.Tensor | None:
-    """The mask of the steps of ``inputs`` (B, T, ...) as booleans (B, T), or None where every step is real."""
-    if mask is None:
-        return None
-    batch_size, num_steps = inputs.shape[:2]
-    if mask.ndim != 2 or mask.shape[0] != batch_size or mask.shape[1] < num_steps:
-        raise ValueError(
-            f"{name} has the shape {tuple(mask.shape)}; pass a number for each step of each text, "
-            f"{(batch_size, num_steps)}."
-        )
-    mask = mask[:, -num_steps:].bool()  # what came before is in the state
-    if num_steps > 1 and bool(mask.all()):
-        return None  # asked once for all layers; a single step is not worth the question
-    return mask
 
 
 class BahdanauPreTrainedModel(PreTrainedModel):
@@ -139,7 +124,7 @@ class BahdanauEncoder(BahdanauPreTrainedModel):
             ValueError: both or neither of ``input_ids`` and ``inputs_embeds``, or a mask of another shape.
         """
         hidden_states = _embed(self.embed_tokens, input_ids, inputs_embeds, "")
-        mask = _real_steps(attention_mask, hidden_states, "attention_mask")
+        mask = real_steps(attention_mask, hidden_states, "attention_mask")
         hidden_states = self.embedding_dropout(hidden_states)
         final_states = []
         for layer_idx, layer in enumerate(self.layers):
@@ -252,12 +237,13 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if encoder_outputs is None:
             raise ValueError("The decoder reads a source: pass encoder_outputs, as the encoder returns them.")
         embedded = self.embedding_dropout(_embed(self.embed_tokens, input_ids, inputs_embeds, "decoder_"))  # (B, T, D)
-        mask = _real_steps(attention_mask, embedded, "decoder_attention_mask")
+        mask = real_steps(attention_mask, embedded, "decoder_attention_mask")
         cache = RecurrentCache(self.num_cache_layers) if past_key_values is None else past_key_values
         if cache.get_state(0) is None:
             self._start(cache, encoder_outputs)
         annotations = encoder_outputs.last_hidden_state
-        source_mask = _real_steps(encoder_attention_mask, annotations, "attention_mask")
+        one_of_many = cache.get_seq_length() > 0  # the question whether a mask hides anything waits for the device
+        source_mask = real_steps(encoder_attention_mask, annotations, "attention_mask", simplify=not one_of_many)
         if source_mask is None and self.window is not None:
             source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
         values, *keys = cache.source or (annotations,)

@@ -15,7 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_char_rnn import CharRNNConfig
-from .recurrent_cells import CELLS, RecurrentLayer, initialize_recurrent_
+from .recurrent_cells import CELLS, RecurrentLayer, initialize_recurrent_, real_steps
 
 
 class CharRNNPreTrainedModel(PreTrainedModel):
@@ -85,17 +85,8 @@ class CharRNNModel(CharRNNPreTrainedModel):
             past_key_values = RecurrentCache(self.config.num_hidden_layers)
 
         hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
-        batch_size, num_steps = hidden_states.shape[:2]
-        if attention_mask is not None and (
-            attention_mask.ndim != 2 or attention_mask.shape[0] != batch_size or attention_mask.shape[1] < num_steps
-        ):
-            raise ValueError(
-                f"attention_mask has the shape {tuple(attention_mask.shape)}; "
-                f"pass a number for each step of each text, {(batch_size, num_steps)}, after those of the past."
-            )
-        mask = None if attention_mask is None else attention_mask[:, -num_steps:].bool()  # the past is in the state
-        if mask is not None and num_steps > 1 and bool(mask.all()):
-            mask = None  # asked once for all layers; a single step is not worth the question
+        num_steps = hidden_states.shape[1]
+        mask = real_steps(attention_mask, hidden_states, "attention_mask")
         hidden_states = self.embedding_dropout(hidden_states)
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:

@@ -131,6 +131,32 @@ def initialize_recurrent_(rnn: nn.Module) -> None:
             init.zeros_(parameter)
 
 
+def real_steps(
+    mask: torch.Tensor | None, inputs: torch.Tensor, name: str, simplify: bool = True
+) -> torch.Tensor | None:
+    """The mask of the steps of ``inputs`` (B, T, ...) as booleans (B, T), or None where it hides nothing.
+
+    Args:
+        mask: (B, T) or, where a cache holds what came before, (B, past + T): 0 at padding.
+        name: of the mask, for the message.
+        simplify: ask whether it hides anything. The answer waits for the device; it is worth that once for all the
+            layers of a text, and not for a single step.
+
+    Raises:
+        ValueError: the mask has another shape.
+    """
+    if mask is None:
+        return None
+    batch_size, num_steps = inputs.shape[:2]
+    if mask.ndim != 2 or mask.shape[0] != batch_size or mask.shape[1] < num_steps:
+        raise ValueError(
+            f"{name} has the shape {tuple(mask.shape)}; pass a number for each step of each text, "
+            f"{(batch_size, num_steps)}, after those of the past."
+        )
+    mask = mask[:, -num_steps:].bool()  # the past is in the state
+    return None if simplify and num_steps > 1 and bool(mask.all()) else mask
+
+
 class RecurrentLayer(GradientCheckpointingLayer):
     """One recurrent layer over a batch in which any step of any row may be padding.
 
@@ -245,6 +271,7 @@ __all__ = [
     "GRUResetBefore",
     "RecurrentLayer",
     "initialize_recurrent_",
+    "real_steps",
     "recurrent_step",
     "where_moved",
 ]
