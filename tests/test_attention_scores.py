@@ -4,11 +4,14 @@ import copy
 import itertools
 import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from commands import ROOT, environment
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hfattn.models import attention_scores
@@ -390,6 +393,31 @@ def test_no_tensor_of_all_pairs_forward_or_backward(name: str, monkeypatch: pyte
     torch.testing.assert_close([query.grad, key.grad], [tensor.grad for tensor in other])
     for one, two in zip(score.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(one.grad, two.grad)
+
+
+MEMORY = """
+import resource, torch
+from hfattn.models.attention_scores import additive_energies, pairwise
+def pairs(sums, v): return sums.tanh() @ v
+def all_pairs(query, key, v): return pairs(query[:, :, None] + key[:, None], v)
+def peak(form, size):
+    tensors = [torch.randn(shape, requires_grad=True) for shape in ((1, size, 64), (1, size, 64), (64,))]
+    form(*tensors).sum().backward()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+for form in (additive_energies, lambda *tensors: pairwise(pairs, *tensors), all_pairs):
+    before = peak(form, 16)
+    print(peak(form, 640) - before)
+"""
+
+
+def test_peak_memory() -> None:
+    """Of the whole process, in MiB: T S H is 100 of them."""
+    done = subprocess.run([sys.executable, "-c", MEMORY], env=environment(), capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    additive, by_autograd, all_pairs = map(float, done.stdout.split())
+    assert additive < 25
+    assert by_autograd < 25
+    assert all_pairs > 150
 
 
 def test_additive_is_differentiable_under_autocast_and_keeps_what_needs_no_gradient() -> None:

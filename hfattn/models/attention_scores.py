@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 
@@ -311,24 +310,69 @@ def _row_chunks(query: torch.Tensor, key: torch.Tensor) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, query.shape[-2], rows))
 
 
-def pairwise(function: Callable[[torch.Tensor], torch.Tensor], query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """``function(q + k)`` (…, T, S, H) -> (…, T, S) for all pairs, without ever holding all the sums.
+def _sums(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    return query[..., :, None, :] + key[..., None, :, :]  # (…, T, S, H)
 
-    A chunk of queries is done at a time and, for the gradient, done again: the memory is O(T S + (T + S) H).
+
+class _Pairwise(torch.autograd.Function):
+    """``function(q + k, *parameters)`` chunk by chunk; the backward pass computes each chunk again.
+
+    Not ``torch.utils.checkpoint``: the little that it keeps for each chunk lies between the large blocks in memory, so
+    that the allocator of a CPU cannot use those again.
     """
 
-    def chunk(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        return function(queries[..., :, None, :] + keys[..., None, :, :])
+    @staticmethod
+    def forward(
+        ctx: Any,
+        function: Callable[..., torch.Tensor],
+        query: torch.Tensor,
+        key: torch.Tensor,
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(query, key, *parameters)
+        ctx.function = function
+        batch = broadcast(query.shape[:-2], key.shape[:-2])
+        energies = query.new_empty(*batch, query.shape[-2], key.shape[-2])
+        with full_precision(query):
+            for rows in _row_chunks(query, key):
+                energies[..., rows, :] = function(_sums(query[..., rows, :], key), *parameters)
+        return energies
 
-    chunks = list(_row_chunks(query, key))
-    if len(chunks) < 2:
-        return chunk(query, key)
-    if not torch.is_grad_enabled():
-        return torch.cat([chunk(query[..., rows, :], key) for rows in chunks], dim=-2)
-    return torch.cat(
-        [checkpoint(chunk, query[..., rows, :], key, use_reentrant=False, preserve_rng_state=False) for rows in chunks],
-        dim=-2,
-    )
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, *parameters = ctx.saved_tensors
+        shared = [tensor.detach().requires_grad_() for tensor in (key, *parameters)]
+        totals = [torch.zeros_like(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)) for tensor in shared]
+        d_query = torch.empty_like(query)
+        with full_precision(query):
+            for rows in _row_chunks(query, key):
+                queries = query[..., rows, :].detach().requires_grad_()
+                with torch.enable_grad():
+                    energies = ctx.function(_sums(queries, shared[0]), *shared[1:])
+                d_query[..., rows, :], *parts = torch.autograd.grad(
+                    energies, [queries, *shared], gradient[..., rows, :]
+                )
+                for total, part in zip(totals, parts, strict=True):
+                    total += part
+        return None, d_query, *(total.to(tensor.dtype) for total, tensor in zip(totals, shared, strict=True))
+
+
+def pairwise(
+    function: Callable[..., torch.Tensor], query: torch.Tensor, key: torch.Tensor, *parameters: torch.Tensor
+) -> torch.Tensor:
+    """``function(q + k, *parameters)`` for all pairs of (…, T, H) and (…, S, H): (…, t, S, H) -> (…, t, S), any t.
+
+    Never more than a chunk of the sums is held: the memory is O(T S + (T + S) H), forward and backward. Not
+    differentiable twice.
+    """
+    dtype = torch.promote_types(query.dtype, key.dtype)
+    query, key, *parameters = (tensor.to(dtype) for tensor in (query, key, *parameters))  # type: ignore[assignment]
+    if (
+        query.shape[-2] == 1 or torch.compiler.is_compiling()
+    ):  # a step of a decoder; or a compiler, which fuses the rest
+        return function(_sums(query, key), *parameters)
+    return _Pairwise.apply(function, query, key, *parameters)
 
 
 class _Additive(torch.autograd.Function):
@@ -480,14 +524,16 @@ class Deep(Score):
         return nn.functional.linear(key, self.W_0, self.b_1)  # (…, S, H)
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return pairwise(self._layers, nn.functional.linear(query, self.W_1), prepared)
+        hidden = [getattr(self, f"{kind}_{layer}") for layer in range(2, self.num_layers) for kind in "Wb"]
+        query = nn.functional.linear(query, self.W_1)
+        return pairwise(self._layers, query, prepared, *hidden, self.v, getattr(self, f"b_{self.num_layers}"))
 
-    def _layers(self, sums: torch.Tensor) -> torch.Tensor:
-        hidden = self.activation(sums)  # (…, t, S, H)
-        for layer in range(2, self.num_layers):
-            weight, bias = getattr(self, f"W_{layer}"), getattr(self, f"b_{layer}")
-            hidden = self.activation(nn.functional.linear(hidden, weight, bias))
-        return hidden @ self.v.to(hidden.dtype) + getattr(self, f"b_{self.num_layers}")
+    def _layers(self, sums: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        *hidden, v, bias = parameters
+        activations = self.activation(sums)  # (…, t, S, H)
+        for weight, shift in zip(hidden[::2], hidden[1::2], strict=True):
+            activations = self.activation(nn.functional.linear(activations, weight, shift))
+        return activations @ v + bias
 
 
 class Location(Score):
@@ -640,7 +686,7 @@ class Feature(Score):
             mask = key.new_ones(1, key.shape[-2], dtype=torch.bool)
         mask = mask.expand(*mask.shape[:-1], key.shape[-2])
         of_set = nn.functional.linear(self.set_map(key, mask), self.W_1)  # (…, 1 or T, H)
-        energies = pairwise(lambda sums: self.activation(sums) @ self.v.to(sums.dtype), of_set, hidden)
+        energies = pairwise(lambda sums, v: self.activation(sums) @ v, of_set, hidden, self.v)
         batch = broadcast(query.shape[:-2], energies.shape[:-2])
         return energies.expand(*batch, query.shape[-2], key.shape[-2])
 
