@@ -1,7 +1,10 @@
 """Attention as a whole: the sum in a loop, its properties, masks, the fused route, neutral parameters, messages."""
 
+import contextlib
 import inspect
+import io
 import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -493,3 +496,41 @@ def test_a_distribution_of_ones_own() -> None:
     value = rand(5, 6)
     context, _ = attend(rand(3, 4), rand(5, 4), value, distribution=Uniform(), need_weights=False)
     torch.testing.assert_close(context, value.mean(0).expand(3, 6))
+
+
+# The page
+
+
+PAGE = (ROOT / "docs" / "attention.md").read_text()
+
+
+def test_the_page_names_what_there_is_and_its_options() -> None:
+    tables = re.findall(r"^\|[ `].*$", PAGE, re.MULTILINE)
+    first = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in tables]
+    assert {name for names in first for name in names} >= {*SCORES, *DISTRIBUTIONS}
+    for names, row in zip(first, tables, strict=True):
+        for kind in (SCORES.get(names[0]), DISTRIBUTIONS.get(names[0])) if names else ():
+            if kind is not None:
+                assert ("●" in row) == issubclass(kind, InnerProduct), names
+                signature = inspect.signature(kind).parameters.values()
+                for option in (parameter for parameter in signature if parameter.kind == parameter.KEYWORD_ONLY):
+                    assert f"`{option.name}" in row, names
+                    default = option.default if isinstance(option.default, str) else f"{option.default}"
+                    if f"`{option.name}=" in row and not isinstance(option.default, bool):
+                        assert default in row, names
+        for name in names:
+            assert name in SCORES or name in DISTRIBUTIONS or hasattr(hfattn.attention, name)
+
+
+def test_the_snippets_of_the_page_run() -> None:
+    snippets = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(snippets) == 3
+    outputs = []
+    for snippet in snippets:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(snippet, {})
+        outputs.append(printed.getvalue())
+    assert outputs[0].startswith("torch.Size([2, 3, 16]) torch.Size([2, 3, 5])\n")
+    assert "0.0000, 0.0000]" in outputs[1]
+    assert max(map(int, re.findall(r"\d", outputs[2]))) <= 5
