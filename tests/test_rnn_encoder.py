@@ -16,7 +16,10 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
     PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
     pipeline,
     set_seed,
 )
@@ -446,13 +449,16 @@ def test_frozen_embeddings_stay_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pooling", ["last", "hierarchical"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_gradient_checkpointing_changes_no_gradient(pooling: str, frozen: bool) -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_changes_no_gradient(pooling: str, frozen: bool, reentrant: bool) -> None:
     text, mask = with_holes()
 
     def gradients(checkpointing: bool) -> list[torch.Tensor]:
         model = make(pooling, num_hidden_layers=2, freeze_embeddings=frozen).train()
         if checkpointing:
-            model.gradient_checkpointing_enable()
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            if frozen and reentrant:  # this kind replays only layers whose inputs have gradients
+                model.enable_input_require_grads()
         model(text, attention_mask=mask, labels=torch.tensor([0, 1, 0, 1, 0])).loss.backward()
         return [p.grad for p in model.parameters() if p.requires_grad]
 
@@ -503,6 +509,23 @@ def test_it_learns_from_padded_texts(pooling: str, side: str) -> None:
     model.eval()
     predictions = model(padded, attention_mask=mask.long()).logits.argmax(-1)
     assert (predictions == labels).double().mean() > 0.98
+
+
+def test_trainer_with_labels_as_data_sets_have_them(tmp_path: Path) -> None:
+    """One sigmoid, labels 0 and 1, texts of different lengths: the pad token is the only difference to the longest."""
+    tokenizer = word_tokenizer()
+    rows = [{**tokenizer(text), "label": label} for text, label in (("good film", 1), ("a bad dull film .", 0))]
+    model = make(num_labels=1, problem_type="multi_label_classification", freeze_embeddings=True).float()
+    before = model.get_input_embeddings().weight.clone()
+    arguments = TrainingArguments(
+        tmp_path, max_steps=60, learning_rate=0.05, report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True
+    )
+    trainer = Trainer(model, arguments, DataCollatorWithPadding(tokenizer), rows, rows)
+    trainer.train()
+    predictions = trainer.predict(rows).predictions
+    assert predictions.shape == (2, 1)
+    assert predictions[0, 0] > 1 > -1 > predictions[1, 0]
+    assert torch.equal(model.get_input_embeddings().weight, before)
 
 
 # Precision, devices, adapters, files
