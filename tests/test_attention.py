@@ -156,6 +156,19 @@ def test_heads_with_a_mask_for_all_of_them() -> None:
             torch.testing.assert_close(alone, context[b, h])
 
 
+@pytest.mark.parametrize(("score", "distribution"), PAIRS)
+def test_no_key_or_no_query(score: str, distribution: str) -> None:
+    attention = make(score, distribution)
+    for t, s in ((3, 0), (0, 4), (0, 0)):
+        tensors = [rand(2, t, 4, grad=True), rand(2, s, 4, grad=True), rand(2, s, 5)]
+        for need_weights in (True, False):
+            context, _ = run(attention, *tensors, torch.ones(2, 1, s, dtype=torch.bool), need_weights=need_weights)
+            assert context.shape == (2, t, 5)
+            assert not context.any()
+            if context.requires_grad:
+                context.sum().backward()
+
+
 def test_multiplier_and_dropout() -> None:
     attention, query, key, value = make("dot"), rand(2, 3, 4), rand(2, 5, 4), rand(2, 5, 6)
     factor = rand(2, 3, 5).sigmoid()

@@ -187,7 +187,7 @@ def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """(…, L, d) -> (B, heads, L, d), the form for which there are fused kernels."""
     tensor = tensor.expand(*batch, *tensor.shape[-2:])
     if len(batch) < 2:
-        return tensor.reshape(-1, 1, *tensor.shape[-2:])
+        return tensor.reshape(math.prod(batch), 1, *tensor.shape[-2:])
     return tensor.flatten(0, -4)
 
 

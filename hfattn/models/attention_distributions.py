@@ -81,7 +81,7 @@ def _threshold_sparsemax(z: torch.Tensor) -> torch.Tensor:
 
 def _threshold_entmax15(z: torch.Tensor) -> torch.Tensor:
     """τ with Σ max(z - τ, 0)² = 1: for the k largest z it is the smaller root of k τ² - 2 τ Σ z + Σ z² - 1, which is
-    mean - √((1 - Σ (z - mean)²) / k) (Peters et al. 2019, section 3.2)."""
+    mean - √((1 - Σ (z - mean)²) / k) (Peters et al. 2019)."""
     z = z.sort(-1, descending=True).values
     count = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
     mean = z.cumsum(-1) / count
@@ -105,8 +105,8 @@ def _threshold_bisection(z: torch.Tensor, alpha: float) -> torch.Tensor:
 class _Entmax(torch.autograd.Function):
     """α-entmax along the last dimension: p = max((α - 1) e - τ, 0)^(1 / (α - 1)), τ such that Σ p = 1.
 
-    Its Jacobian is diag(u) - u uᵀ / Σ u with u = p^(2 - α) on the support of p and 0 elsewhere (Peters et al. 2019,
-    proposition 2); for α = 2, where u is 1, the gradient on the support is centred.
+    Its Jacobian is diag(u) - u uᵀ / Σ u with u = p^(2 - α) on the support of p and 0 elsewhere (Peters et al.
+    2019); for α = 2, where u is 1, the gradient on the support is centred.
     """
 
     @staticmethod
@@ -157,7 +157,7 @@ class Entmax(Distribution):
         query: torch.Tensor | None = None,
         prepared: tuple[torch.Tensor, ...] = (),
     ) -> torch.Tensor:
-        if self.alpha == 1:
+        if self.alpha == 1 or not energies.shape[-1]:  # nothing is sorted where there is no key
             return _zero(_fill(energies, mask).softmax(-1), mask)
         return _Entmax.apply(energies, mask, self.alpha)
 
@@ -182,6 +182,8 @@ def hard_sample(
         does: the score-function estimator of the gradient of E[loss] is the gradient of ``loss.detach() * log_prob``.
         A row that is masked as a whole draws nothing: zeros, of log-probability 0.
     """
+    if not energies.shape[-1]:
+        return energies.detach(), widen(energies).sum(-1)
     log_p = _fill(widen(energies), mask).log_softmax(-1)
     order = log_p.detach()
     if not greedy:

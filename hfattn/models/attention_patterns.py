@@ -173,7 +173,7 @@ class MultiHeadAttention(nn.Module):
 
 class MultiDimensionalAttention(Parametric):
     """One weight for each feature of a value: energies W tanh(W_q q + W_k k + b_1) + b, a vector of width d_v for each
-    pair (Shen et al. 2018, eq. 6). Parameters: W_q (H, d_q), W_k (H, d_k), b_1 (H), W (d_v, H), b (d_v).
+    pair (Shen et al. 2018). Parameters: W_q (H, d_q), W_k (H, d_k), b_1 (H), W (d_v, H), b (d_v).
 
     Args:
         query_size, key_size, value_size: widths d_q, d_k, d_v.

@@ -7,6 +7,7 @@ Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys, H hidd
 whose rounding would drown the result (the distances) compute and return float32 where the inputs are half precision.
 """
 
+import contextlib
 import difflib
 import inspect
 import math
@@ -58,9 +59,10 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def full_precision(tensor: torch.Tensor) -> torch.autocast:
+def full_precision(tensor: torch.Tensor) -> contextlib.AbstractContextManager:
     """Inside, autocast does not round the operands of a product."""
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
 
 
 def broadcast(*shapes: torch.Size) -> torch.Size:
@@ -194,7 +196,7 @@ class InnerProduct(Score):
 
 
 class Dot(InnerProduct):
-    """q·k (Luong et al. 2015, eq. 8)."""
+    """q·k (Luong et al. 2015, section 3.1)."""
 
     one_width = True
 
@@ -246,7 +248,7 @@ class Cosine(InnerProduct):
 
 
 class General(InnerProduct):
-    """q W k (Luong et al. 2015, eq. 8). Parameter: W (d_q, d_k)."""
+    """q W k (Luong et al. 2015, section 3.1). Parameter: W (d_q, d_k)."""
 
     W: torch.Tensor
 
@@ -421,7 +423,9 @@ def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -
     if query.shape[-2] == 1:  # a step of a decoder: there is nothing to cut, and to keep the tanh is twice as fast
         return (torch.tanh(query + key) @ v)[..., None, :]
     batch = broadcast(query.shape[:-2], key.shape[:-2])
-    query, key = (tensor.expand(*batch, -1, -1).reshape(-1, *tensor.shape[-2:]).to(dtype) for tensor in (query, key))
+    query, key = (
+        tensor.expand(*batch, -1, -1).reshape(math.prod(batch), *tensor.shape[-2:]).to(dtype) for tensor in (query, key)
+    )
     return _Additive.apply(query, key, v).reshape(*batch, query.shape[1], key.shape[1])
 
 
@@ -537,7 +541,7 @@ class Deep(Score):
 
 
 class Location(Score):
-    """(W q)_i, whatever the key at position i holds (Luong et al. 2015, eq. 9). Parameter: W (max_length, d_q).
+    """(W q)_i, whatever the key at position i holds (Luong et al. 2015, section 3.1). Parameter: W (max_length, d_q).
 
     A position is an index of the source, so padding has to stand behind the real keys.
 
