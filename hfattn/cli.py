@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import io
 import os
 import platform
 import re
@@ -10,7 +11,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from packaging.requirements import Requirement
@@ -98,6 +99,84 @@ def score(
             print(f"{name:20}{value:.4f}" if isinstance(value, float) else f"{name:20}{value}")
 
 
+@app.command()
+def translate(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to translate.")],
+    num_beams: Annotated[
+        int | None, typer.Option(min=1, help="Beam search of this width; default: the model's.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest translation; default: the model's.")
+    ] = None,
+) -> None:
+    """Translate texts with a trained encoder-decoder, one line for each."""
+    with one_sentence():
+        from .generation import load_translation_model
+
+        _require_text(*texts)
+        translation_model, tokenizer = load_translation_model(model)
+        _require_vocabulary(tokenizer, *texts)
+        for translation in _translations(translation_model, tokenizer, texts, num_beams, max_new_tokens):
+            print(translation["translation_text"])
+
+
+@app.command()
+def attend(
+    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    text: Annotated[str, typer.Argument(help="What to translate, or to read.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Page (.html) or picture (.png, .svg, .pdf); default: a list.")
+    ] = None,
+    num_beams: Annotated[
+        int | None, typer.Option(min=1, help="Beam search of this width; default: the model's.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest translation; default: the model's.")
+    ] = None,
+) -> None:
+    """Show where a model looks: which source tokens it translates from, or which tokens each token attends to."""
+    with one_sentence():
+        _require_text(text)
+        if output is not None:
+            _check_output(output)
+        from .explain import alignment
+        from .generation import load_reading_model
+
+        reading_model, tokenizer = load_reading_model(model)
+        _require_vocabulary(tokenizer, text)
+        title = text
+        if reading_model.config.is_encoder_decoder:
+            (translation,) = _translations(reading_model, tokenizer, [text], num_beams, max_new_tokens)
+            record = translation["alignment"]
+            title = f"{text} → {translation['translation_text']}"
+            if record is None:
+                raise UserError(f"{model} translates without attention, so there is nowhere to see it look.")
+        else:
+            import torch
+
+            if num_beams is not None or max_new_tokens is not None:
+                raise UserError(
+                    f"{model} reads a text and translates none; leave out --num-beams and --max-new-tokens."
+                )
+            inputs = tokenizer(text, return_tensors="pt")
+            inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            reading_model.set_attn_implementation("eager")
+            with torch.inference_mode():
+                outputs = reading_model(**inputs, output_attentions=True)
+            if not outputs.get("attentions"):
+                raise UserError(f"{model} reads without attention, so there is nowhere to see it look.")
+            record = alignment(outputs, tokenizer=tokenizer, **inputs)
+        print(title)
+        if output is None:
+            from .explain import render_text
+
+            print(render_text(record))
+        else:
+            output.write_bytes(_drawn(record, title, output.suffix.lower()))
+            print(f"Where it looks: {output}")
+
+
 @recipes_app.command("list")
 def list_recipes() -> None:
     """List the recipes and their configurations, with the first line of each."""
@@ -164,6 +243,55 @@ def doctor() -> None:
         print(f"To get {', '.join(names)}: pip install --upgrade '{package}'")
     if not wanting:
         print("Nothing is missing.")
+
+
+def _require_text(*texts: str) -> None:
+    if not all(text.strip() for text in texts):
+        raise UserError("A text is empty; give at least one character.")
+
+
+def _require_vocabulary(tokenizer: Any, *texts: str) -> None:
+    from .tokenizers import uncovered_characters
+
+    for text in texts:
+        if missing := uncovered_characters(tokenizer, text):
+            raise UserError(f"The text holds {missing[0]!r}, which is not in the model's vocabulary; leave it out.")
+
+
+def _translations(
+    model: Any, tokenizer: Any, texts: list[str], num_beams: int | None, max_new_tokens: int | None
+) -> list[dict[str, Any]]:
+    from .pipelines import AttnTranslationPipeline
+
+    options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
+    pipeline = AttnTranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
+    try:
+        return pipeline(texts, **{name: value for name, value in options.items() if value is not None})
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _check_output(path: Path) -> None:
+    """Say before any work what would keep a picture from being written."""
+    if path.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
+        raise UserError(f"{path} is no picture that can be drawn; end its name with .html, .png, .svg or .pdf.")
+    if not path.parent.is_dir():
+        raise UserError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file.")
+    if path.suffix.lower() != ".html":
+        _require("matplotlib")
+
+
+def _drawn(record: Any, title: str, kind: str) -> bytes:
+    """The file, whole, before any of it is written."""
+    from .explain import plot_alignment, render_html
+
+    if kind == ".html":
+        return render_html(record, title).encode()
+    file = io.BytesIO()
+    plot_alignment(record, title=title).savefig(file, format=kind[1:], dpi=150)
+    return file.getvalue()
 
 
 def _accelerator() -> str:

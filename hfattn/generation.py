@@ -1,14 +1,22 @@
 """Text from a language model: samples during training, streams on the command line."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.generation.streamers import BaseStreamer
 
 from . import models  # noqa: F401  (registers the classes)
@@ -83,6 +91,21 @@ def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     Raises:
         UserError: there is no such folder or repository, or it holds no causal language model with a tokenizer.
     """
+    return _load(name, lambda config: AutoModelForCausalLM, "language model")
+
+
+def load_translation_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load an encoder-decoder and its tokenizer, as ``load_language_model`` does."""
+    return _load(name, lambda config: AutoModelForSeq2SeqLM, "translation model")
+
+
+def load_reading_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a model to see where it looks, as ``load_language_model`` does: an encoder-decoder with its output layer,
+    because it has to write, and any other model without."""
+    return _load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
+
+
+def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     path = Path(name)
     # "runs/mine" looks like an id; where there is a folder "runs", or the name is that of runs, it is a path.
     local = name.count("/") != 1 or name.startswith((".", "~", "/", "runs/")) or path.parent.is_dir()
@@ -91,13 +114,12 @@ def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
             f"There is no model folder {name}; train one with a recipe, or give the id of a model on the Hub."
         )
     try:
-        model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        model = choose(config).from_pretrained(name, config=config, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"{name} does not load as a language model ({reason}); check the folder or the Hub id."
-        ) from error
+        raise UserError(f"{name} does not load as a {what} ({reason}); check the folder or the Hub id.") from error
     return model.eval(), tokenizer
 
 
@@ -119,4 +141,11 @@ class CharacterStreamer(BaseStreamer):
         self.out.flush()
 
 
-__all__ = ["CharacterStreamer", "load_language_model", "sample_text", "translate_texts"]
+__all__ = [
+    "CharacterStreamer",
+    "load_language_model",
+    "load_reading_model",
+    "load_translation_model",
+    "sample_text",
+    "translate_texts",
+]

@@ -1,9 +1,20 @@
 """Attention records: out of generation and forward passes, of this package's models and of transformers'."""
 
+import html.parser
+import json
+import re
+import subprocess
+import sys
+import warnings
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from commands import ROOT, environment
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -13,17 +24,22 @@ from transformers import (
     GPT2LMHeadModel,
     MarianConfig,
     MarianMTModel,
+    PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
 )
+from transformers.modeling_outputs import BaseModelOutput
 
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
+    RNNEncoderConfig,
+    RNNEncoderModel,
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.explain import alignment
+from hfattn.explain import AttentionRecord, alignment, plot_alignment, render_html, render_text, save_html
+from hfattn.tokenizers import build_character_tokenizer
 
 V, PAD, BOS, EOS = 12, 0, 1, 2
 ENDS = [2, 4, 7]  # several symbols that end a text: hypotheses of an untrained model then differ in length
@@ -210,3 +226,274 @@ def test_self_attention_of_a_text_that_was_read(side: str) -> None:
         torch.testing.assert_close(record.weights, expected, rtol=1e-9, atol=1e-12)
         assert record.kind == "self"
         assert record.tokens == record.target_tokens == tuple(map(str, text[0].tolist()))
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@torch.no_grad()
+def test_rows_of_a_static_cache_and_of_a_continued_one(use_cache: bool) -> None:
+    """Keys that are all there from the start are cut to the text; a cache from before has no rows for what it read."""
+    model, inputs = make("gpt2"), batch("left")
+    endless = {**OPTIONS, "eos_token_id": None, "do_sample": False}
+    static = model.generate(**inputs, **endless, cache_implementation="static")
+    known = model.generate(**inputs, **endless, use_cache=use_cache)
+    for index in range(len(LENGTHS)):
+        one, other = (alignment(outputs, index, eos_token_id=[], **inputs) for outputs in (static, known))
+        assert one.tokens == other.tokens
+        torch.testing.assert_close(one.weights, other.weights)
+
+    text = inputs["input_ids"][1:2]
+    cache = model(text[:, :4], use_cache=True).past_key_values
+    continued = model.generate(text, past_key_values=cache, **endless)
+    record, whole = (alignment(outputs) for outputs in (continued, model.generate(text, **endless)))
+    assert record.tokens == whole.tokens
+    assert record.target_tokens == whole.tokens[4:]
+    torch.testing.assert_close(record.weights, whole.weights[:, :, 4:])
+
+
+@torch.no_grad()
+def test_attention_pooling_is_one_row() -> None:
+    torch.manual_seed(0)
+    config = RNNEncoderConfig(vocab_size=V, pooling="attention", pad_token_id=PAD)
+    model, inputs = RNNEncoderModel(config).eval(), batch("right")
+    outputs = model(**inputs, output_attentions=True)
+    for index, length in enumerate(LENGTHS):
+        record = alignment(outputs, index, **inputs)
+        assert (len(record.tokens), record.target_tokens) == (length, ("[text]",))
+        torch.testing.assert_close(record.weights.sum(-1), torch.ones(1, 1, 1))
+
+
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<pad>": 0, "<s>": 1, "</s>": 2, **{c: i for i, c in enumerate(alphabet, 3)}, "Ġt": 300, "Ġto": 301}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[("Ġ", "t"), ("Ġt", "o")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+@torch.no_grad()
+def test_a_tokenizer_names_the_tokens_and_knows_padding_and_end() -> None:
+    tokenizer = build_character_tokenizer(["abcdefgh "], ends=True)
+    assert len(tokenizer) == V
+    inputs = tokenizer(["a b", "cafe"], padding=True, return_tensors="pt")
+    model = make("bahdanau", 1)
+    outputs = model.generate(**inputs, **{**OPTIONS, "eos_token_id": EOS})
+    record = alignment(outputs, 0, input_ids=inputs.input_ids, tokenizer=tokenizer)
+    assert record.tokens == ("a", " ", "b", "[EOS]")
+    known = alignment(outputs, 0, eos_token_id=EOS, **inputs)
+    assert record.target_tokens == tuple(tokenizer.convert_ids_to_tokens(list(map(int, known.target_tokens))))
+    assert torch.equal(record.weights, known.weights)
+
+    levels = byte_level_tokenizer()
+    ids = levels("a to é", return_tensors="pt").input_ids
+    weights = (torch.full((1, 1, ids.shape[1], ids.shape[1]), 0.1),)
+    read = alignment(BaseModelOutput(attentions=weights), input_ids=ids, tokenizer=levels)
+    assert read.tokens == ("a", " to", " ", "\ufffd", "\ufffd")  # é is two bytes, and a token is one of them
+
+
+# What cannot be answered
+
+
+@torch.no_grad()
+def test_missing_weights_and_arguments() -> None:
+    model, inputs = make("marian"), batch("right")
+    outputs = model.generate(**inputs, **OPTIONS, do_sample=False)
+    forced = model(**inputs, labels=inputs["input_ids"], output_attentions=True)
+    ids = inputs["input_ids"]
+    model.set_attn_implementation("sdpa")
+    fused = model.generate(**inputs, **OPTIONS)
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (fused, inputs, r"hold no cross_attentions.*set_attn_implementation\("),
+        (fused, {"kind": "encoder", **inputs}, "hold no encoder_attentions"),
+        (
+            model(**inputs, labels=ids, output_attentions=True),
+            inputs,
+            "hold no cross_attentions.*output_attentions=True",
+        ),
+        (model.generate(**inputs, max_new_tokens=2, return_dict_in_generate=True), inputs, "hold no cross_attentions"),
+        (model.generate(**inputs, max_new_tokens=2), inputs, "not a Tensor; pass return_dict_in_generate=True"),
+        (outputs, {"eos_token_id": ENDS}, "hold no input_ids.*pass input_ids"),
+        (outputs, inputs, "do not say where a sequence of a batch ends; pass tokenizer, or eos_token_id"),
+        (outputs, {"kind": "crossed", **inputs}, "kind is 'crossed'; write one of 'cross'"),
+        (outputs, {"index": 3, "eos_token_id": ENDS, **inputs}, "index is 3, but there are 3"),
+        (outputs, {"index": -1, "eos_token_id": ENDS, **inputs}, "index is -1"),
+        (outputs, {"hypothesis": 1, "eos_token_id": ENDS, **inputs}, "hypothesis is 1, but there is 1"),
+        (outputs, {"input_ids": ids[:2], "eos_token_id": ENDS}, "input_ids has 2 rows for 3 sequences"),
+        (outputs, {"input_ids": ids[:, 1:], "eos_token_id": ENDS}, r"input_ids has the shape \(3, 5\).*\(batch, 6\)"),
+        (outputs, {"eos_token_id": ENDS, **inputs, "attention_mask": ids[:, :2]}, "mask has the shape"),
+        (forced, inputs, "hold no labels.*pass labels"),
+        (forced, {"kind": "decoder", **inputs}, "hold no decoder_input_ids"),
+        (forced, {"hypothesis": 1, "labels": ids, **inputs}, "hypothesis is 1; write 0"),
+        (forced, {"index": 3, "labels": ids, **inputs}, "index is 3"),
+    ]
+    for given, arguments, message in cases:
+        with pytest.raises(ValueError, match=message):
+            alignment(given, **arguments)
+
+
+def test_a_record_has_the_shape_of_its_tokens() -> None:
+    with pytest.raises(ValueError, match=r"need \(layers, heads, 1, 2\)"):
+        AttentionRecord(("a", "b"), ("c",), torch.ones(1, 1, 2, 1))
+    with pytest.raises(ValueError, match="kind is 'other'"):
+        AttentionRecord(("a",), ("c",), torch.ones(1, 1, 1, 1), "other")
+    record = AttentionRecord(("a", "b"), ("c",), torch.arange(12.0).view(2, 3, 1, 2))
+    assert record.matrix().tolist() == [[5, 6]]
+    assert record.matrix(layer=1).tolist() == [[8, 9]]
+    assert record.matrix(layer=-1, head=2).tolist() == [[10, 11]]
+    with pytest.raises(ValueError, match="head is 3; the record has 3: write 0 to 2"):
+        record.matrix(head=3)
+
+
+def test_a_record_survives_json() -> None:
+    record = hard_record()
+    again = AttentionRecord.from_dict(json.loads(json.dumps(record.to_dict())))
+    assert (again.tokens, again.target_tokens, again.kind) == (record.tokens, record.target_tokens, record.kind)
+    assert torch.equal(again.weights.float(), record.weights)
+
+
+# Pictures
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def hard_record(layers: int = 2, heads: int = 3) -> AttentionRecord:
+    """Tokens that break pictures: white space, markup, formulas, other directions, other scripts, places to fill in."""
+    tokens = (
+        " like",
+        "▁I",
+        "\n",
+        HOSTILE,
+        "$x^{",
+        "\\frac",
+        "サッカー",
+        "כדורגל",
+        "كرة",
+        "&amp;",
+        "@record@",
+        "",
+        "\u2028",
+        "👩‍🚀",
+    )
+    targets = ("[BOS]", "</s>", "'\"", "<!--", "]]>", "x" * 80)
+    weights = torch.rand(layers, heads, len(targets), len(tokens), generator=torch.Generator().manual_seed(0))
+    return AttentionRecord(tokens, targets, weights.softmax(-1))
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[str] = []
+        self.texts: dict[str, str] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.inside.append(dict(attrs).get("id") or tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.texts[self.inside[-1]] = self.texts.get(self.inside[-1], "") + data
+
+
+def test_a_page_is_one_file_that_holds_its_record(tmp_path: Path) -> None:
+    record = hard_record()
+    save_html(record, tmp_path / "map.html", title=f"{HOSTILE} @record@ & co")
+    text = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert text == render_html(record, f"{HOSTILE} @record@ & co")
+    page = Page(text)
+    assert "img" not in [tag for tag, _ in page.elements]
+    assert not [name for _, attributes in page.elements for name in attributes if name in ("src", "href", "onerror")]
+    assert page.texts["title"] == page.texts["h1"] == f"{HOSTILE} @record@ & co"
+    held = json.loads(page.texts["record"])
+    assert tuple(held["tokens"]) == record.tokens
+    assert tuple(held["target_tokens"]) == record.target_tokens
+    torch.testing.assert_close(torch.tensor(held["weights"]), record.weights, rtol=1e-3, atol=0)
+    addresses = set(re.findall(r"[a-z]+://[^\s\"']*", text))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which nothing fetches
+    assert "default-src 'none'" in text
+
+
+def test_titles_of_pages() -> None:
+    record = hard_record()
+    assert '<h1 dir="auto">Alignment</h1>' in render_html(record)
+    read = AttentionRecord(("a",), ("a",), torch.ones(1, 1, 1, 1), "self")
+    assert "<title>Self-attention</title>" in render_html(read)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_a_plot_of_hard_tokens(tmp_path: Path, kind: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # what this machine's fonts lack
+        figure = plot_alignment(hard_record(), title="$x^{ \\frac")
+        figure.savefig(tmp_path / f"map.{kind}")
+    assert (tmp_path / f"map.{kind}").stat().st_size > 2000
+
+
+@pytest.mark.parametrize(("targets", "sources"), [(1, 1), (1, 60), (60, 2), (60, 60)])
+def test_a_plot_shows_each_weight_and_cuts_no_label(targets: int, sources: int) -> None:
+    weights = torch.rand(2, 2, targets, sources, generator=torch.Generator().manual_seed(1))
+    rows = tuple(f"internationalisation{i}" for i in range(targets))
+    columns = tuple(f"responsibility{i}" if i % 2 else "." for i in range(sources))
+    record = AttentionRecord(columns, rows, weights)
+    figure = plot_alignment(record, layer=1, head=0, title="A title")
+    figure.draw_without_rendering()
+    axes, bar = figure.axes
+    (image,) = axes.images
+    torch.testing.assert_close(torch.tensor(np.asarray(image.get_array())), weights[1, 0])
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == list(rows)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(columns)
+    width, height = figure.bbox.width, figure.bbox.height
+    boxes = [tick.get_window_extent() for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    for box in (*boxes, *(text.get_window_extent() for text in figure.texts), bar.get_tightbbox()):
+        assert box is not None
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= width
+        assert box.y1 <= height
+    for one, other in pairwise(boxes[sources:]):
+        assert not one.overlaps(other)
+    cell = axes.get_window_extent()
+    assert cell.width / sources == pytest.approx(cell.height / targets, rel=1e-6)
+    lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b, _ in image.get_cmap()(range(256))]
+    assert all(low < high for low, high in pairwise(lightness))
+
+
+def test_a_list_of_what_was_looked_at() -> None:
+    record = AttentionRecord(("a", " ", "c"), ("x", "yz"), torch.tensor([[[[0.7, 0.296, 0.004], [0.0, 0.0, 0.0]]]]))
+    assert render_text(record) == "x  ← a 70%   ␣ 30%\nyz ←"
+
+
+def test_a_record_that_cannot_be_drawn() -> None:
+    empty = AttentionRecord((), ("a",), torch.ones(1, 1, 1, 0))
+    odd = AttentionRecord(("a",), ("a",), torch.full((1, 1, 1, 1), torch.nan))
+    for draw in (render_html, plot_alignment):
+        with pytest.raises(ValueError, match="no tokens on one side"):
+            draw(empty)
+        with pytest.raises(ValueError, match="no finite numbers"):
+            draw(odd)
+    with pytest.raises(ValueError, match="layer is 2; the record has 2"):
+        plot_alignment(hard_record(), layer=2)
+
+
+def test_explain_works_without_matplotlib() -> None:
+    code = """
+import sys, torch
+sys.modules['matplotlib'] = None
+from hfattn.explain import AttentionRecord, plot_alignment, render_html
+record = AttentionRecord(('a',), ('b',), torch.ones(1, 1, 1, 1))
+assert len(render_html(record)) > 1000
+try:
+    plot_alignment(record)
+except ValueError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, cwd=ROOT.parent
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'\n"

@@ -15,8 +15,11 @@ import torch
 import yaml
 from commands import RECIPE, TINY, environment, run, tiny_config, tiny_text, train
 from huggingface_hub import ModelCard
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BertConfig, BertModel
+from typer.testing import CliRunner
 
-from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
+from hfattn.cli import app
 from hfattn.tokenizers import build_character_tokenizer
 
 HFATTN = [sys.executable, "-m", "hfattn"]
@@ -293,8 +296,10 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path, finished: P
 
 def test_help_reads_well() -> None:
     for words, expected in (
-        ([], ["generate", "score", "recipes", "doctor"]),
+        ([], ["generate", "score", "translate", "attend", "recipes", "doctor"]),
         (["generate"], ["--prompt", "--temperature", "--top-k", "--top-p", "--stream", "--seed"]),
+        (["translate"], ["--num-beams", "--max-new-tokens"]),
+        (["attend"], ["--output", "--num-beams", "--max-new-tokens"]),
         (["recipes"], ["list", "copy", "validate"]),
     ):
         done = run([*HFATTN, *words, "--help"])
@@ -362,6 +367,95 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
         assert message in done.stderr
         assert "Traceback" not in done.stderr
         assert done.stdout == ""
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of small random models: a translator, one without attention, and two that read."""
+    folder = tmp_path_factory.mktemp("readers")
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["abcdefgh "], ends=True)
+    size, sizes = {"vocab_size": len(tokenizer)}, {"embedding_size": 8, "hidden_size": 8}
+    seq2seq = {**size, **sizes, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    plain = {"attention_score": None, "output_layer": "state", "embedding_size": 8}
+    models = {
+        "translator": BahdanauForConditionalGeneration(BahdanauConfig(**seq2seq, encoder_hidden_size=4)),
+        "no-attention": BahdanauForConditionalGeneration(BahdanauConfig(**{**seq2seq, **plain}, encoder_hidden_size=4)),
+        "writer": CharRNNForCausalLM(CharRNNConfig(**size)),
+        "transformer": BertModel(
+            BertConfig(**size, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
+        ),
+    }
+    for name, model in models.items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(std=0.5)
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+def test_translate(readers: Path) -> None:
+    done = run([*HFATTN, "translate", readers / "translator", "abc", "dad", "--max-new-tokens", 6, "--num-beams", 3])
+    assert done.returncode == 0, done.stderr
+    model = AutoModelForSeq2SeqLM.from_pretrained(readers / "translator")
+    tokenizer = AutoTokenizer.from_pretrained(readers / "translator")
+    expected = [
+        tokenizer.decode(
+            model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=6, num_beams=3)[0],
+            skip_special_tokens=True,
+        )
+        for text in ("abc", "dad")
+    ]
+    assert done.stdout.splitlines() == expected
+
+
+@pytest.mark.parametrize("name", ["translator", "transformer"])
+@pytest.mark.parametrize(("file", "start"), [("a.html", b"<!doctype html>"), ("a.PNG", b"\x89PNG"), ("a.svg", b"<?xml"),
+                                             ("a.pdf", b"%PDF")])  # fmt: skip
+def test_attend_draws(readers: Path, tmp_path: Path, name: str, file: str, start: bytes) -> None:
+    done = CliRunner().invoke(app, ["attend", str(readers / name), "a bad egg", "-o", str(tmp_path / file)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / file).read_bytes().startswith(start)
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+    assert f"Where it looks: {tmp_path / file}" in done.output
+
+
+def test_attend_lists(readers: Path) -> None:
+    done = run([*HFATTN, "attend", readers / "translator", "bad egg", "--max-new-tokens", 4])
+    assert done.returncode == 0, done.stderr
+    title, *lines = done.stdout.splitlines()
+    assert title.startswith("bad egg → ")
+    assert 1 <= len(lines) <= 4
+    assert all(re.fullmatch(r"\S+ +← .*\d+%", line) for line in lines)
+
+
+def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> None:
+    translator = str(readers / "translator")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "empty").mkdir()
+    map_ = str(tmp_path / "map.html")
+    for words, message in (
+        (["translate", "runs/no-such-run", "abc"], "There is no model folder runs/no-such-run"),
+        (["translate", str(tmp_path / "empty"), "abc"], "does not load as a translation model"),
+        (["translate", str(readers / "writer"), "abc"], "does not load as a translation model"),
+        (["translate", translator, "abc", " "], "A text is empty; give at least one character"),
+        (["translate", translator, "abc", "abz"], "The text holds 'z', which is not in the model's vocabulary"),
+        (["attend", translator, "", "-o", map_], "A text is empty"),
+        (["attend", translator, "xyz", "-o", map_], "The text holds 'x'"),
+        (["attend", "runs/no-such-run", "abc", "-o", map_], "There is no model folder"),
+        (["attend", translator, "abc", "-o", str(tmp_path / "map.jpg")], "end its name with .html, .png, .svg or .pdf"),
+        (["attend", translator, "abc", "-o", str(tmp_path / "no" / "map.html")], "There is no folder"),
+        (["attend", translator, "abc", "-o", str(tmp_path / "folder.png")], "is a folder; give the name of a file"),
+        (["attend", str(readers / "no-attention"), "abc", "-o", map_], "translates without attention"),
+        (["attend", str(readers / "writer"), "abc", "-o", map_], "reads without attention"),
+        (["attend", str(readers / "transformer"), "abc", "--num-beams", "2"], "leave out --num-beams"),
+    ):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 2, done.output
+        assert message in done.stderr
+        assert done.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "folder.png"]
 
 
 def test_recipes_list_and_copy(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 """
 
 from ..models.alignment import AttentionRecord, alignment
+from .listing import render_text
 from .page import render_html, save_html
 from .plot import plot_alignment
 
-__all__ = ["AttentionRecord", "alignment", "plot_alignment", "render_html", "save_html"]
+__all__ = ["AttentionRecord", "alignment", "plot_alignment", "render_html", "render_text", "save_html"]

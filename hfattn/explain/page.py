@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from ..models.alignment import AttentionRecord
-from .labels import label
 
 # What would end the script element that holds the data, or a line of it in an old browser, written as JSON allows.
 _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
@@ -21,7 +20,7 @@ def render_html(record: AttentionRecord, title: str | None = None) -> str:
 
     Args:
         record: at least one token on either side.
-        title: heading of the page; default the tokens that attend.
+        title: heading of the page; default "Alignment", or "Self-attention".
 
     Raises:
         ValueError: the record has no token on one side, or a weight that is not a number.
@@ -31,7 +30,7 @@ def render_html(record: AttentionRecord, title: str | None = None) -> str:
     if not record.weights.isfinite().all():
         raise ValueError("This record holds weights that are no finite numbers; look for their cause in the model.")
     if title is None:
-        title = " ".join(map(label, record.target_tokens))
+        title = "Alignment" if record.kind == "cross" else "Self-attention"
     weights = [[[[float(f"{w:.4g}") for w in row] for row in m] for m in layer] for layer in record.weights.tolist()]
     data = json.dumps({**record.to_dict(), "weights": weights}, separators=(",", ":"))
     template = files(__package__).joinpath("alignment.html").read_text(encoding="utf-8")

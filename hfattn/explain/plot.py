@@ -1,7 +1,6 @@
 """A record of attention as a heat map for a paper or a slide."""
 
-import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..models.alignment import AttentionRecord
@@ -10,7 +9,7 @@ from .labels import label
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CELL, _SMALLEST_CELL, _LONGEST_SIDE = 0.3, 0.13, 24.0  # inches
+_CELL, _SMALLEST_CELL, _LONGEST_SIDE, _MARGIN = 0.3, 0.13, 24.0, 0.12  # inches
 _LONGEST_LABEL = 24  # characters
 # Fonts that hold what matplotlib's own does not; those that are installed are tried in turn, glyph by glyph.
 _FONTS = (
@@ -47,48 +46,69 @@ def plot_alignment(
         so that nothing has to be closed.
 
     Raises:
-        ValueError: the record has no token on one side, or no such layer or head.
+        ValueError: the record has no token on one side, or no such layer or head, or a
+            weight that is no finite number.
         UserError: matplotlib is not installed.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'")
-    from matplotlib.figure import Figure
-    from matplotlib.font_manager import fontManager
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.font_manager import fontManager
+    except ModuleNotFoundError as error:
+        message = "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'"
+        raise UserError(message) from error
 
     if not record.tokens or not record.target_tokens:
         raise ValueError("This record has no tokens on one side, so there is nothing to show; choose a longer text.")
+    if not record.weights.isfinite().all():
+        raise ValueError("This record holds weights that are no finite numbers; look for their cause in the model.")
     matrix = record.matrix(layer, head).float()
     rows, columns = ([label(token, _LONGEST_LABEL) for token in side] for side in (record.target_tokens, record.tokens))
     cell = min(_CELL, max(_SMALLEST_CELL, _LONGEST_SIDE / max(matrix.shape)))
-    size = cell * 72 * (0.62 if cell < _CELL else 0.5)  # points
-    character = 0.65 * size / 72  # inches, about
-    upright = max(map(len, columns)) <= 2
-
-    figure = Figure(figsize=(cell * len(columns) + 2, cell * len(rows) + 2), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(matrix, cmap="cividis", vmin=min(0.0, matrix.min().item()), aspect="equal")
     installed = set(fontManager.get_font_names())
-    style = {
-        "fontfamily": [name for name in _FONTS if name in installed],
-        "fontsize": size,
-        "parse_math": False,  # a token may well spell "$x"
-    }
-    axes.set_xticks(range(len(columns)), columns, rotation=0 if upright else 90, **style)
+    fonts = [name for name in _FONTS if name in installed]
+    style: dict[str, Any] = {"fontfamily": fonts, "fontsize": 36 * cell, "parse_math": False}  # a token may spell "$x"
+
+    figure = Figure()
+    axes = figure.add_axes((0, 0, 1, 1))
+    image = axes.imshow(matrix, cmap="cividis", vmin=min(0.0, matrix.min().item()), aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, va="bottom", **style)
     axes.set_yticks(range(len(rows)), rows, **style)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-    axes.spines[:].set_visible(False)
     axes.set_xticks([x - 0.5 for x in range(1, len(columns))], minor=True)
     axes.set_yticks([y - 0.5 for y in range(1, len(rows))], minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.4 if cell < _CELL else 0.8)
-    axes.tick_params(which="minor", length=0, top=False)
-    bar = figure.colorbar(image, ax=axes, label="weight", shrink=min(1.0, 4 / (cell * len(rows))), pad=0.02)
-    bar.outline.set_visible(False)
+    axes.grid(which="minor", color="white", linewidth=2 * cell)
+    axes.tick_params(which="both", length=0, top=False, bottom=False, left=False)
+    axes.tick_params(labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    for tick in axes.get_xticklabels():
+        tick.set_rotation(0 if len(tick.get_text()) <= 2 else 90)
+
+    # Square cells, and around them as much room as the labels turn out to need.
+    figure.draw_without_rendering()
+    bounds = axes.get_tightbbox()
+    assert bounds is not None  # it is for invisible axes
+    inches = bounds.transformed(figure.dpi_scale_trans.inverted())
+    box = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    width, height = cell * len(columns), cell * len(rows)
+    left, above = box.x0 - inches.x0 + _MARGIN, inches.y1 - box.y1 + _MARGIN
     if title is not None:
-        axes.set_title(title, parse_math=False, fontfamily=style["fontfamily"], wrap=True)
-    # Room for the longest labels, which are known only now.
-    width = cell * len(columns) + character * max(map(len, rows)) + 1.4
-    height = cell * len(rows) + (character * max(map(len, columns)) if not upright else 0.2) + 0.5
-    figure.set_size_inches(max(width, 3), max(height, 2.2))
+        heading = figure.text(0, 0, title, fontfamily=fonts, parse_math=False)
+        extent = heading.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+        above += extent.height + 2 * _MARGIN
+    bar_height = min(max(height, 1.2), 3.0)
+    whole = (left + width + 1.1, above + max(height, bar_height) + _MARGIN)
+    if title is not None:
+        whole = (max(whole[0], extent.width + 2 * _MARGIN), whole[1])
+        heading.set_position((_MARGIN / whole[0], 1 - (extent.height + _MARGIN) / whole[1]))
+    figure.set_size_inches(whole)
+
+    def place(x: float, top: float, w: float, h: float) -> tuple[float, float, float, float]:
+        return x / whole[0], 1 - (top + h) / whole[1], w / whole[0], h / whole[1]
+
+    axes.set_position(place(left, above, width, height))
+    bar = figure.colorbar(image, cax=figure.add_axes(place(left + width + 0.2, above, 0.14, bar_height)))
+    bar.set_label("weight", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
     return figure
 
 

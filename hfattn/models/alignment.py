@@ -205,7 +205,8 @@ def alignment(
 def _weights(outputs: ModelOutput, kind: str) -> tuple[Any, ...]:
     """The layers' weights, or the steps' layers' weights; empty where nothing was recorded (as under sdpa)."""
     weights: tuple[Any, ...] = outputs.get(_FIELDS[kind]) or ()
-    return weights if len(weights) and len(weights[0]) else ()
+    empty = not weights or weights[0] is None or len(weights[0]) == 0
+    return () if empty else weights
 
 
 def _checked(name: str, index: int, size: int) -> int:
