@@ -22,7 +22,7 @@ ConfigTester: Any = upstream("test_configuration_common").ConfigTester
 TrainingTesterMixin: Any = upstream("test_training_mixin").TrainingTesterMixin
 
 # Sizes of every tiny configuration. Upstream takes the hidden states of a model, embeddings too, to be of one width.
-VOCAB_SIZE, HIDDEN_SIZE, NUM_LAYERS = 31, 32, 2
+VOCAB_SIZE, HIDDEN_SIZE, NUM_LAYERS, NUM_HEADS = 31, 32, 2, 4
 
 # By these names upstream knows which classes have a loss, and which labels to make for them.
 TASKS = {
@@ -40,7 +40,7 @@ class ModelTester:
     is_training = True
     batch_size = 3
     seq_length = encoder_seq_length = decoder_seq_length = 7
-    vocab_size, hidden_size, num_hidden_layers = VOCAB_SIZE, HIDDEN_SIZE, NUM_LAYERS
+    vocab_size, hidden_size, num_hidden_layers, num_attention_heads = VOCAB_SIZE, HIDDEN_SIZE, NUM_LAYERS, NUM_HEADS
 
     def __init__(
         self,

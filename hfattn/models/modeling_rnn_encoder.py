@@ -19,7 +19,7 @@ from .attention_patterns import AttentionPooling
 from .attention_scores import Parametric
 from .cache_recurrent import State
 from .configuration_rnn_encoder import RNNEncoderConfig
-from .recurrent_cells import CELLS, DirectedLayer, initialize_recurrent_
+from .recurrent_cells import CELLS, DirectedLayer, initialize_recurrent_, real_steps
 
 
 class Sentences(NamedTuple):
@@ -215,16 +215,9 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass either input_ids or inputs_embeds, and not both.")
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, S, D)
-        shape = embeddings.shape[:2]
-        for name, tensor in (("attention_mask", attention_mask), ("sentence_ids", sentence_ids)):
-            if tensor is not None and tensor.shape != shape:
-                raise ValueError(
-                    f"{name} has the shape {tuple(tensor.shape)}; "
-                    f"pass a number for each step of each text, {tuple(shape)}."
-                )
-        mask = attention_mask.bool() if attention_mask is not None and self.config.mask_padding else None
-        if mask is not None and bool(mask.all()):
-            mask = None  # nothing to hide: the layers need not be told
+        mask = real_steps(attention_mask, embeddings, "attention_mask")
+        if not self.config.mask_padding:
+            mask = None
         sentences = self._sentences(embeddings, input_ids, mask, sentence_ids)
 
         hidden_states = self.embedding_dropout(embeddings)
@@ -260,6 +253,11 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if mask is None:
             mask = torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
         if sentence_ids is not None:
+            if sentence_ids.shape != mask.shape:
+                raise ValueError(
+                    f"sentence_ids has the shape {tuple(sentence_ids.shape)}; "
+                    f"pass a number for each step of each text, {tuple(mask.shape)}."
+                )
             return find_sentences(mask, sentence_ids=sentence_ids)
         if input_ids is None or not self.config.sentence_end_token_ids:
             raise ValueError(
