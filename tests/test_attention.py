@@ -390,6 +390,8 @@ def test_attend_takes_modules_and_options() -> None:
         ),
         ({"score": SCORES["general"](4, 4), "score_options": {"a": 1}}, "score_options belong to the name of a score"),
         ({"distribution": Softmax(), "distribution_options": {"a": 1}}, "distribution_options belong to the name"),
+        ({"score": None}, "The score is None; pass a name, such as 'scaled_dot', or a module"),
+        ({"distribution": torch.softmax}, "The distribution is .*; pass a name, such as 'softmax', or a module"),
         ({"value": rand(2, 6, 4)}, "There are 5 keys and 6 values; pass a value for each key"),
         ({"key": rand(3, 5, 4), "value": rand(3, 5, 4)}, "The batch dimensions of query .* do not broadcast"),
         ({"mask": torch.ones(2, 3, 5)}, "The mask is torch.float32; pass a boolean one"),

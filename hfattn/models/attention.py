@@ -45,6 +45,8 @@ def make_score(score: str | Score, query_size: int, key_size: int, options: Mapp
         return _make(kind, f"the score {score!r}", options or {}, query_size=query_size, key_size=key_size)
     if options:
         raise ValueError("score_options belong to the name of a score; a module already has its own.")
+    if not isinstance(score, nn.Module):
+        raise ValueError(f"The score is {score!r}; pass a name, such as 'scaled_dot', or a module.")
     return score
 
 
@@ -58,6 +60,8 @@ def make_distribution(
         return _make(kind, f"the distribution {distribution!r}", options or {}, **widths)
     if options:
         raise ValueError("distribution_options belong to the name of a distribution; a module already has its own.")
+    if not isinstance(distribution, nn.Module):
+        raise ValueError(f"The distribution is {distribution!r}; pass a name, such as 'softmax', or a module.")
     return distribution
 
 
