@@ -24,6 +24,8 @@ from transformers import (
     GPT2LMHeadModel,
     MarianConfig,
     MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
 )
 
 from hfattn import (
@@ -701,6 +703,17 @@ def test_a_row_that_is_all_padding_makes_no_nan(kind: Any, attn_implementation: 
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
 
 
+def test_weights_of_padding_are_exactly_zero() -> None:
+    model = make(attn_implementation="eager")
+    mask = torch.ones(3, 7)
+    mask[0], mask[1, 4:] = 0, 0
+    outputs = model(ids(3, 7), mask, decoder_input_ids=ids(3, 5), output_attentions=True)
+    for weights in (*outputs.cross_attentions, *outputs.encoder_attentions):
+        assert not weights[0].any()
+        assert not weights[1, ..., 4:].any()
+        assert weights[1, ..., :4].all()
+
+
 def test_a_mask_may_come_ready_with_four_dimensions() -> None:
     text = ids(2, 6)
     causal = torch.ones(6, 6, dtype=torch.bool).tril()
@@ -944,6 +957,44 @@ def test_an_encoder_trained_alone_is_the_encoder_of_a_translator(tmp_path: Path)
     torch.testing.assert_close(translator.get_encoder()(text).last_hidden_state, expected)
 
 
+# Training
+
+
+def test_a_model_without_normalisation_learns_to_reverse_without_warm_up(tmp_path: Path) -> None:
+    """Through Seq2SeqTrainer, with its label smoothing, its generation at evaluation, and texts of several lengths."""
+
+    def reversals(number: int, seed: int) -> list[dict[str, list[int]]]:
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(1, 5, (number,), generator=generator).tolist()
+        words = [torch.randint(3, V, (length,), generator=generator).tolist() for length in lengths]
+        return [{"input_ids": word, "labels": [*word[::-1], 2]} for word in words]
+
+    model = make(
+        norm="none", dtype=torch.float32, dropout=0.0, hidden_size=32, intermediate_size=64, encoder_layers=1,
+        decoder_layers=1,
+    )  # fmt: skip
+
+    def collate(rows: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
+        source, target = (
+            nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in rows], True, padding)
+            for name, padding in (("input_ids", 0), ("labels", -100))
+        )
+        read = model.prepare_decoder_input_ids_from_labels(target)
+        return {"input_ids": source, "attention_mask": source != 0, "labels": target, "decoder_input_ids": read}
+
+    arguments = Seq2SeqTrainingArguments(
+        str(tmp_path), max_steps=300, per_device_train_batch_size=48, per_device_eval_batch_size=100,
+        learning_rate=7e-3, label_smoothing_factor=0.1, predict_with_generate=True, generation_max_length=10,
+        report_to="none", save_strategy="no", use_cpu=True, disable_tqdm=True, remove_unused_columns=False,
+    )  # fmt: skip
+    trainer = Seq2SeqTrainer(model, arguments, train_dataset=reversals(4000, 0), data_collator=collate)
+    trainer.train()
+    unseen = [row for row in reversals(150, 1) if len(row["input_ids"]) > 2]
+    written = trainer.predict(unseen).predictions[:, 1:].tolist()
+    right = [row[: len(want["labels"])] == want["labels"] for row, want in zip(written, unseen, strict=True)]
+    assert sum(right) > 0.9 * len(right)
+
+
 # Dropout
 
 
@@ -1058,7 +1109,16 @@ def test_torch_compile_without_a_graph_break(kind: Any, fields: dict[str, Any]) 
     outputs.loss.backward()
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
-    torch.testing.assert_close(compiled(**inputs, use_cache=False).logits, model(**inputs).logits)
+    if model.can_generate():  # and the next step, from the cache of the first
+        first, last = compiled(**inputs), ids(2, 1, seed=5)
+        if kind is VaswaniForConditionalGeneration:
+            encoded = (first.encoder_last_hidden_state,)
+            step = compiled(encoder_outputs=encoded, decoder_input_ids=last, past_key_values=first.past_key_values)
+            inputs["decoder_input_ids"] = torch.cat([inputs["decoder_input_ids"], last], 1)
+        else:
+            step = compiled(last, past_key_values=first.past_key_values)
+            inputs["input_ids"] = torch.cat([inputs["input_ids"], last], 1)
+        torch.testing.assert_close(step.logits, model(**inputs).logits[:, -1:])
 
 
 @pytest.mark.parametrize("kind", HEADED)
@@ -1219,12 +1279,16 @@ class TestCausalGeneration(GenerationTests):
             assert torch.equal(model.generate(**inputs, **options, cache_implementation="static"), expected)
 
     def test_generation_continues_from_a_returned_cache(self, make: Callable[..., Any]) -> None:
-        model, text = make(eos_token_id=None), ids(3, 5) % 12
-        options = {"do_sample": False, "pad_token_id": 0}
-        whole = model.generate(text, max_new_tokens=12, **options)
-        first = model.generate(text, max_new_tokens=5, return_dict_in_generate=True, **options)
-        second = model.generate(first.sequences, past_key_values=first.past_key_values, max_new_tokens=7, **options)
-        assert torch.equal(second, whole)
+        model, inputs = make(eos_token_id=None), texts([2, 5, 3])
+        options: dict[str, Any] = {
+            "do_sample": False,
+            "pad_token_id": 12,
+        }  # what stands for no symbol must not be one that is written
+        whole = model.generate(**inputs, max_new_tokens=12, **options)
+        first = model.generate(**inputs, max_new_tokens=5, return_dict_in_generate=True, **options)
+        mask = nn.functional.pad(inputs["attention_mask"], (0, 5), value=1)
+        options |= {"attention_mask": mask, "past_key_values": first.past_key_values}
+        assert torch.equal(model.generate(first.sequences, max_new_tokens=7, **options), whole)
 
     def test_assisted_generation_equals_greedy(self, make: Callable[..., Any]) -> None:
         model, text = make(eos_token_id=None), ids(1, 5) % 12

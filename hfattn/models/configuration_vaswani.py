@@ -83,6 +83,7 @@ class VaswaniConfig(StrictConfig):
     keys_to_ignore_at_inference = ["past_key_values"]
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
+        # Section 5.1: about 37,000 word pieces for both languages; the epsilon is that of the authors' code.
         "base2017": {"vocab_size": 37_000, "layer_norm_eps": 1e-6},
         "big2017": {
             "vocab_size": 37_000,
@@ -100,6 +101,7 @@ class VaswaniConfig(StrictConfig):
             "decoder_layers": 2,
             "num_attention_heads": 8,
         },
+        # 15,000 words on either side, each with an embedding of its own, and sentences of at most 20 words.
         "documents": {
             "vocab_size": 15_000,
             "source_vocab_size": 15_000,

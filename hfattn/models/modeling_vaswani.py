@@ -106,6 +106,12 @@ def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
     return (9 * config.decoder_layers) ** -0.25 if in_decoder else 0.67 * config.encoder_layers**-0.25
 
 
+def _embedding_gain(config: VaswaniConfig) -> float:
+    """T-Fixup's factor on the embeddings: one for source and target, which may be one matrix."""
+    num_layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
+    return (9 * num_layers) ** -0.25 if config.norm == "none" else 1.0
+
+
 def is_fused(config: VaswaniConfig, kind: str) -> bool:
     """Whether the configured attention implementation does the work, with the masks it wants."""
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
@@ -308,9 +314,7 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            # The embeddings of source and target may be one matrix, so one factor has to serve both.
-            gain = _embedding_gain(self.config)
-            init.normal_(module.weight, std=gain * self.config.hidden_size**-0.5)
+            init.normal_(module.weight, std=_embedding_gain(self.config) * self.config.hidden_size**-0.5)
         elif isinstance(module, Parametric):
             module.initialize_()
         else:
@@ -351,15 +355,6 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, new_num_tokens)
         self.config.source_vocab_size = encoder.embed_tokens.num_embeddings
         return encoder.embed_tokens
-
-
-def _embedding_gain(config: VaswaniConfig) -> float:
-    has_decoder = config.is_encoder_decoder or config.is_decoder
-    return (
-        (9 * (config.decoder_layers if has_decoder else config.encoder_layers)) ** -0.25
-        if config.norm == "none"
-        else 1.0
-    )
 
 
 class VaswaniStack(VaswaniPreTrainedModel):
