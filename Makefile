@@ -19,11 +19,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 install: $(INSTALLED)  ## Make .venv and install hfattn with all its extras, pinned
 
-quickstart: $(INSTALLED)  ## Train a character model on the Python reference (about 3 minutes), then let it write
-	@test ! -e runs/char_lm-quickstart/results.json || echo "runs/char_lm-quickstart is trained; remove it to train again."
-	test -e runs/char_lm-quickstart/results.json || $(BIN)/accelerate launch --num_processes 1 --num_machines 1 \
-	  --mixed_precision no --dynamo_backend no recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --resume
-	$(BIN)/hfattn generate runs/char_lm-quickstart --prompt "The class " --temperature 0.5
+# The date that quickstart translates beside its own: make quickstart TEXT="4 de julio de 1776"
+export TEXT
+quickstart: $(INSTALLED)  ## Train a translator of dates (a minute), let it translate, draw where it looks
+	@test ! -e runs/dates/results.json || echo "runs/dates is trained; remove it to train again."
+	test -e runs/dates/results.json || $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no \
+	  --dynamo_backend no recipes/translation/train.py --config recipes/translation/dates.yaml --output_dir runs/dates --resume
+	$(BIN)/hfattn translate runs/dates "April 22, 2019" "lunes, 22 de abril de 2019" "the 3rd of May, 1986" $${TEXT:+"$$TEXT"}
+	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.png
+	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html
 
 test: $(INSTALLED)  ## Lint, type-check and run the tests
 	$(BIN)/ruff check .

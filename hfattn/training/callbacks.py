@@ -55,9 +55,12 @@ class TranslationCallback(TrainerCallback):
         if not state.is_world_process_zero or model is None:
             return
         translations = translate_texts(model, self.tokenizer, [pair.source for pair in self.pairs])
-        for pair, translation in zip(self.pairs, translations, strict=True):
-            mark = "✓" if translation == pair.target else "✗"
-            tqdm.write(f"step {state.global_step}: {pair.source} → {translation} {mark}")
+        tqdm.write(
+            "\n".join(
+                f"step {state.global_step}: {pair.source} → {translation} {'✓' if translation == pair.target else '✗'}"
+                for pair, translation in zip(self.pairs, translations, strict=True)
+            )
+        )
 
 
 __all__ = ["SampleCallback", "TranslationCallback"]
