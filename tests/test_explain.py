@@ -262,6 +262,13 @@ def test_attention_pooling_is_one_row() -> None:
         torch.testing.assert_close(record.weights.sum(-1), torch.ones(1, 1, 1))
 
 
+@torch.no_grad()
+def test_layers_of_different_shapes_are_no_one_record() -> None:
+    weights = (torch.ones(1, 1, 1, 4), torch.ones(1, 1, 1, 2))  # of words, and of sentences
+    with pytest.raises(ValueError, match=r"different shapes \(\(1, 1, 1, 4\), \(1, 1, 1, 2\)\)"):
+        alignment(BaseModelOutput(attentions=weights), input_ids=torch.ones(1, 4, dtype=torch.long))
+
+
 def byte_level_tokenizer() -> PreTrainedTokenizerFast:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {"<pad>": 0, "<s>": 1, "</s>": 2, **{c: i for i, c in enumerate(alphabet, 3)}, "Ġt": 300, "Ġto": 301}

@@ -65,7 +65,19 @@ def test_all_is_what_the_package_exposes() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["data", "tokenizers", "training", "metrics", "hub", "generation", "errors", "models.recurrent_cells"]
+    "module",
+    [
+        "data",
+        "tokenizers",
+        "training",
+        "metrics",
+        "hub",
+        "generation",
+        "errors",
+        "explain",
+        "pipelines",
+        "models.recurrent_cells",
+    ],
 )
 def test_every_name_in_all_exists(module: str) -> None:
     loaded = importlib.import_module(f"hfattn.{module}")

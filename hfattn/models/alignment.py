@@ -158,48 +158,66 @@ def alignment(
             eos_token_id = tokenizer.eos_token_id
         num_texts = None if input_ids is None else len(input_ids)
         path = GenerationPath.of(outputs, len(weights), index, hypothesis, num_texts, eos_token_id)
-        read = path.sequence[:-1]  # the last id was written only
         start = path.prompt_length - weights[0][0].shape[-2]  # a cache may have held the ids before it
         if start < 0:
             raise ValueError("These sequences lack their prompt, as after inputs_embeds; pass input_ids to generate().")
         if kind == "cross":
-            keys = weights[0][0].shape[-1]
-            source = _Text.row("input_ids", input_ids, index, keys, attention_mask, tokenizer)
+            num_keys = weights[0][0].shape[-1]
+            source = _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
             target = _Text.of(path.sequence[start + 1 :])
         else:
-            keys = len(read)
-            if any(layer.shape[-1] < keys for layer in weights[len(path.beams) - 1]):
-                raise ValueError("A sliding window kept weights on some of the tokens only; set use_cache=False.")
-            source = _Text.of(read)
-            if kind == "self":
-                mask = None if attention_mask is None else attention_mask[index : index + 1]
-                prompt = read[None, : path.prompt_length]
-                real = _Text.row("input_ids", prompt, 0, path.prompt_length, mask, tokenizer).real
-                source = source._replace(real=torch.cat([real, source.real[path.prompt_length :]]))
+            source = _read(path, kind, index, attention_mask, tokenizer)
             target = _Text(source.ids[start:], source.real[start:])
-        rows = path.rows(weights, keys)
+            num_keys = len(source.ids)
+            if any(layer.shape[-1] < num_keys for layer in weights[len(path.beams) - 1]):
+                raise ValueError("A sliding window kept weights on some of the tokens only; set use_cache=False.")
+        rows = path.rows(weights, num_keys)
     else:
         if hypothesis != 0:
             raise ValueError(f"hypothesis is {hypothesis}; write 0, because there is one attention for each text here.")
-        _checked("index", index, len(weights[0]))
-        if any(layer.shape != weights[0].shape for layer in weights):
-            shapes = ", ".join(str(tuple(layer.shape)) for layer in weights)
-            raise ValueError(f"The layers attend in different shapes ({shapes}), which one record cannot hold.")
-        rows = torch.stack([layer[index] for layer in weights])  # (layers, heads, T, S)
-        steps, keys = rows.shape[-2:]
+        rows = _rows(weights, index)
+        num_steps, num_keys = rows.shape[-2:]
         if kind == "decoder":
-            source = _Text.row("decoder_input_ids", decoder_input_ids, index, keys, decoder_attention_mask, tokenizer)
+            source = _Text.row(
+                "decoder_input_ids", decoder_input_ids, index, num_keys, decoder_attention_mask, tokenizer
+            )
         else:
-            source = _Text.row("input_ids", input_ids, index, keys, attention_mask, tokenizer)
+            source = _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
         target = source
         if kind == "cross":
-            target = _Text.row("labels", labels, index, steps, decoder_attention_mask, tokenizer)
-        elif steps == 1 < keys:
+            target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, tokenizer)
+        elif num_steps == 1 < num_keys:
             # Attention pooling: what attends is no token, but the one vector that stands for the text.
-            pooled = rows[..., source.real].detach().cpu()
+            pooled = rows.detach().cpu()[..., source.real]
             return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
-    rows = rows[:, :, target.real][..., source.real].detach().cpu()
+    rows = rows.detach().cpu()[:, :, target.real][..., source.real]
     return AttentionRecord(source.names(tokenizer), target.names(tokenizer), rows, kind)
+
+
+def _rows(weights: Sequence[torch.Tensor], index: int) -> torch.Tensor:
+    """The weights (layers, heads, T, S) of one text, out of a tuple of layers' (B, heads, T, S)."""
+    _checked("index", index, len(weights[0]))
+    if any(layer.shape != weights[0].shape for layer in weights):
+        shapes = ", ".join(str(tuple(layer.shape)) for layer in weights)
+        raise ValueError(f"The layers attend in different shapes ({shapes}), which one record cannot hold.")
+    return torch.stack([layer[index] for layer in weights])
+
+
+def _read(
+    path: "GenerationPath",
+    kind: str,
+    index: int,
+    attention_mask: torch.Tensor | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+) -> "_Text":
+    """The text that a decoder read while it wrote: all but the last id. Its prompt may be padded; that of the decoder
+    of an encoder-decoder is not, and begins with what may well be the padding symbol."""
+    text = _Text.of(path.sequence[:-1])
+    if kind == "decoder":
+        return text
+    mask = None if attention_mask is None else attention_mask[index : index + 1]
+    prompt = _Text.row("input_ids", text.ids[None, : path.prompt_length], 0, path.prompt_length, mask, tokenizer)
+    return text._replace(real=torch.cat([prompt.real, text.real[path.prompt_length :]]))
 
 
 def _weights(outputs: ModelOutput, kind: str) -> tuple[Any, ...]:
