@@ -199,6 +199,7 @@ def test_a_saved_folder_translates_in_this_process(tmp_path: Path) -> None:
     translate = pipeline("attn-translation", model=str(tmp_path), trust_remote_code=True, device="cpu")
     assert type(translate.model) is BahdanauForConditionalGeneration
     check("bahdanau", "go", translate("go", max_new_tokens=8))
+    assert pipeline(model=str(tmp_path), trust_remote_code=True, device="cpu").task == "attn-translation"
     with pytest.raises(ValueError, match="trust_remote_code=True"):
         pipeline("attn-translation", model=str(tmp_path))
     direct = AttnTranslationPipeline(model=translate.model, tokenizer=TOKENIZER, device="cpu")
