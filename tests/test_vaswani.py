@@ -530,6 +530,29 @@ def test_every_score_and_distribution(score: str, distribution: str) -> None:
     assert sum(gradient.abs().sum() for gradient in gradients) > 0
 
 
+@pytest.mark.parametrize(("score", "distribution"), sorted(set(PAIRS)))
+def test_every_score_and_distribution_in_half_precision(score: str, distribution: str) -> None:
+    fields: dict[str, Any] = {"dtype": torch.float32, "encoder_layers": 1}
+    source, target = ids(2, 6), ids(2, 5, seed=2)
+    jumps = score == "boxcar" or distribution in (
+        "hard",
+        "normalize",
+    )  # where a rounding may change a weight altogether
+    with torch.no_grad():
+        expected = with_attention(score, distribution, **fields)(source, decoder_input_ids=target).logits
+        for cache_implementation in (None, "static"):
+            model = with_attention(score, distribution, **{**fields, "dtype": torch.bfloat16})
+            logits = model(source, decoder_input_ids=target).logits
+            assert logits.dtype == torch.bfloat16
+            assert logits.isfinite().all()
+            assert jumps or (logits.float() - expected).square().mean() < 0.02 * expected.var()
+            options = {"max_new_tokens": 4, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+            written = model.generate(source, **options, cache_implementation=cache_implementation, disable_compile=True)
+            again = model(source, decoder_input_ids=written.sequences[:, :-1]).logits
+            steps = torch.stack(written.logits, 1)
+            assert jumps or (steps.float() - again.float()).square().mean() < 0.01 * again.float().var()
+
+
 def test_weights_of_another_score_come_under_every_implementation_when_asked_for() -> None:
     inputs = batch(VaswaniForConditionalGeneration)
     runs = {}
@@ -946,15 +969,27 @@ def test_a_classifier_knows_the_kinds_of_problem(labels: torch.Tensor, problem: 
     torch.testing.assert_close(outputs.loss, expected)
 
 
-def test_an_encoder_trained_alone_is_the_encoder_of_a_translator(tmp_path: Path) -> None:
-    masked = make(VaswaniForMaskedLM)
-    masked.save_pretrained(tmp_path)
-    classifier = VaswaniForSequenceClassification.from_pretrained(tmp_path, dtype=torch.float64)
-    translator = VaswaniForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float64, is_encoder_decoder=True)
+def test_a_stack_trained_alone_is_a_stack_of_a_translator(tmp_path: Path) -> None:
     text = ids(2, 5)
+    masked, writer = make(VaswaniForMaskedLM), make(VaswaniForCausalLM)
+    masked.save_pretrained(tmp_path / "encoder")
+    writer.save_pretrained(tmp_path / "decoder")
+    classifier, translator = (
+        kind.from_pretrained(tmp_path / "encoder", dtype=torch.float64)
+        for kind in (VaswaniForSequenceClassification, VaswaniForConditionalGeneration)
+    )
     expected = masked.model(text).last_hidden_state
     torch.testing.assert_close(classifier.model(text).last_hidden_state, expected)
     torch.testing.assert_close(translator.get_encoder()(text).last_hidden_state, expected)
+    assert translator.config.is_encoder_decoder
+    translator = VaswaniForConditionalGeneration.from_pretrained(tmp_path / "decoder", dtype=torch.float64)
+    assert translator(text, decoder_input_ids=text).logits.isfinite().all()
+    for name, parameter in writer.state_dict().items():
+        assert torch.equal(translator.state_dict()[name], parameter)
+    # And a translator's decoder writes alone, without what read the source.
+    translator.save_pretrained(tmp_path / "both")
+    alone = VaswaniForCausalLM.from_pretrained(tmp_path / "both", dtype=torch.float64)
+    torch.testing.assert_close(alone(text).logits, writer(text).logits)
 
 
 # Training

@@ -168,7 +168,7 @@ class VaswaniAttention(nn.Module):
             need_weights = eager or bool(kwargs.get("output_attentions", self.config.output_attentions))
             prepared = key.split(self.prepared_widths, dim=-1) if len(self.prepared_widths) > 1 else (key,)
             context, weights = self.attention(query, prepared, value, attention_mask, need_weights, dropout=dropout)
-            context = context.transpose(1, 2)  # (B, T, h, d)
+            context = context.to(query.dtype).transpose(1, 2)  # (B, T, h, d)
         return self.out_proj(context.flatten(-2)), weights
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,10 @@ class VaswaniAttention(nn.Module):
             self.prepared_widths
         ):  # else the score looks at no key, but a cache counts them
             key = torch.cat(self.attention.prepare(key), dim=-1)
-        return (key, value) if cache is None else cache.update(key, value, self.layer_idx)
+        if cache is None:
+            return key, value
+        # A cache has one dtype, and a score may prepare float32 where the model is in half precision.
+        return cache.update(key, value.to(key.dtype), self.layer_idx)
 
 
 class VaswaniFeedForward(nn.Module):
@@ -634,6 +637,9 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
     """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
+        if not config.is_encoder_decoder:  # that of a stack which was trained alone
+            config = copy.deepcopy(config)
+            config.is_encoder_decoder, config.is_decoder = True, False
         super().__init__(config)
         self.model = VaswaniModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
