@@ -415,8 +415,8 @@ def test_peak_memory() -> None:
     done = subprocess.run([sys.executable, "-c", MEMORY], env=environment(), capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     additive, by_autograd, all_pairs = map(float, done.stdout.split())
-    assert additive < 25
-    assert by_autograd < 25
+    assert additive < 50  # 20 or 40, by the release of torch
+    assert by_autograd < 50
     assert all_pairs > 150
 
 

@@ -85,6 +85,8 @@ def make(name: str, seed: int = 0) -> Any:
             )
         )  # fmt: skip
     model.set_attn_implementation("eager")
+    for part in (model.get_encoder(), model.get_decoder()):
+        part.config._attn_implementation = "eager"  # T5's halves have configurations of their own
     model = model.double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
