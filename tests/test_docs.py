@@ -53,4 +53,4 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
             [sys.executable, "-c", example], cwd=tmp_path, env=environment(), capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("['")
+        assert done.stdout.startswith(("['", "('"))
