@@ -445,11 +445,13 @@ def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
 def test_other_models_are_another_section(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], draws: bool
 ) -> None:
-    config = tiny_config(tmp_path, training={"max_steps": 2, "eval_steps": 2, "save_steps": 2})
+    training = {"max_steps": 2, "eval_steps": 2, "save_steps": 2, "generation_num_beams": 2}
+    config = tiny_config(tmp_path, training=training)
     config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "model": model}))
     run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["model_type"] == model["model_type"]
+    assert json.loads((tmp_path / "run" / "generation_config.json").read_text())["num_beams"] == 2
     assert (tmp_path / "run" / "alignment-1.png").exists() == draws
     assert ("![alignment](alignment-1.png)" in (tmp_path / "run" / "README.md").read_text()) == draws
 

@@ -60,9 +60,8 @@ class DataConfig:
     source: str = DATES  # "dates" (written dates and their ISO form), or the path of a tab-separated file
     pairs: int = 30_000  # of dates, to train on
     evaluation_pairs: int = 1000  # of dates, in each of the other parts
-    split: list[float | int | str] = field(
-        default_factory=lambda: [0.8, 0.1, 0.1]
-    )  # of a file: train, validation[, test]
+    # Of a file's distinct sources: train, validation[, test].
+    split: list[float | int | str] = field(default_factory=lambda: [0.8, 0.1, 0.1])
     max_source_length: int = 64  # tokens, the end included
     max_target_length: int = 64
 
@@ -186,6 +185,7 @@ def main() -> None:
     )
     model.generation_config = GenerationConfig(
         max_new_tokens=data.max_target_length,
+        num_beams=arguments.generation_num_beams or 1,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
