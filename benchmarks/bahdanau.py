@@ -1,10 +1,10 @@
 """What a training step of the recurrent encoder-decoder gains from what is outside its loop over time.
 
-    python benchmarks/bahdanau.py [--threads 1] [--batch 64] [--length 32] [--width 256] [--vocabulary 8000]
+    python benchmarks/bahdanau.py [--threads 1] [--batch 16] [--length 32] [--rounds 5] [--width 256 --vocabulary 8000]
 
-The preset ``bahdanau2015`` at another width, forward and backward, beside the same weights in a loop that does at each
-step all that the step needs: embedding, key projection, gates, maxout, logits, loss. Both give the same loss. The two
-alternate; "decoder" leaves the encoder out.
+The preset ``bahdanau2015``, forward and backward, beside the same weights in a loop that does at each step all that
+the step needs: embedding, key projection, gates, maxout, logits, loss. Both give the same loss. The two alternate;
+"decoder" leaves the encoder out. --width and --vocabulary make a smaller model, all of whose layers are as wide.
 """
 
 import argparse
@@ -41,30 +41,21 @@ def step_by_step(model: Any, annotations: torch.Tensor, final_state: torch.Tenso
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {
-        "threads": 1,
-        "batch": 64,
-        "length": 32,
-        "width": 256,
-        "vocabulary": 8000,
-        "rounds": 5,
-    }.items():
+    defaults = {"threads": 1, "batch": 16, "length": 32, "rounds": 5, "width": None, "vocabulary": None}
+    for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    width = options.width
-    config = BahdanauConfig.preset(
-        "bahdanau2015",
-        vocab_size=options.vocabulary,
-        source_vocab_size=options.vocabulary,
-        embedding_size=width,
-        encoder_hidden_size=width,
-        hidden_size=width,
-        output_size=width,
-    )
+    sizes = {}
+    if options.width is not None:
+        widths = ("embedding_size", "encoder_hidden_size", "hidden_size", "output_size")
+        sizes.update(dict.fromkeys(widths, options.width))
+    if options.vocabulary is not None:
+        sizes.update(dict.fromkeys(("vocab_size", "source_vocab_size"), options.vocabulary))
+    config = BahdanauConfig.preset("bahdanau2015", **sizes)
     model = BahdanauForConditionalGeneration(config)
-    source, labels = torch.randint(3, options.vocabulary, (2, options.batch, options.length))
+    source, labels = torch.randint(3, config.vocab_size, (2, options.batch, options.length))
     encoder = model.get_encoder()
     read = encoder(source, return_dict=True)
     fixed = type(read)(read.last_hidden_state.detach(), read.final_state.detach())
@@ -90,8 +81,9 @@ def main() -> None:
             losses[name] = loss.item()
     assert max(losses.values()) - min(losses.values()) < 1e-4, losses
     print(
-        f"threads {options.threads}, batch {options.batch}, source and target {options.length}, width {width}, "
-        f"vocabulary {options.vocabulary}; median of {options.rounds}, loss {losses['whole, hfattn']:.5f} in all"
+        f"threads {options.threads}, batch {options.batch}, source and target {options.length}, width "
+        f"{config.hidden_size}, vocabulary {config.vocab_size}; median of {options.rounds}, "
+        f"loss {losses['whole, hfattn']:.5f} in all"
     )
     medians = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first warms up
     for name, values in times.items():

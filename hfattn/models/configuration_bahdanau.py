@@ -75,7 +75,8 @@ class BahdanauConfig(StrictConfig):
         attention_window_size: half-width D of a local window, in source positions.
         input_feeding: the decoder reads its last attentional vector beside the embedding (Luong 2015, section 3.3).
         output_layer: what the output layer reads: "maxout" of s_i, the embedding of y_{i-1} and c_i, two pieces
-            (Bahdanau 2015, A.2.2); "attentional" for tanh(W_c [c_i; s_i]) (Luong 2015, eq. 5); "state" for s_i itself.
+            (Bahdanau 2015, A.2.2, with s_i where it prints s_{i-1}); "attentional" for tanh(W_c [c_i; s_i]) (Luong
+            2015, eq. 5); "state" for s_i itself.
         output_size: width of that vector; None is ``hidden_size``.
         dropout: probability of dropping an activation between two layers, never in time (Zaremba et al. 2014).
         embedding_dropout: the same on the embeddings.
@@ -84,7 +85,8 @@ class BahdanauConfig(StrictConfig):
             distribution, where it would read the reference (Bengio et al. 2015, with a constant rate; training may
             change it as it goes on).
         sampled_softmax: in training, the number of symbols over which the softmax is taken: those of the batch's
-            targets, and others drawn at random (Jean et al. 2015); None is the whole vocabulary.
+            targets, and others drawn at random (Jean et al. 2015); None is the whole vocabulary. A loss that is
+            computed outside the model, as with the Trainer's label smoothing, is over the whole vocabulary.
         initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
         use_cache: return the decoder's state as ``past_key_values``.
 
@@ -219,17 +221,22 @@ class BahdanauConfig(StrictConfig):
         self._check_attention()
 
     def _check_vocabulary(self) -> None:
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id is {self.pad_token_id}; write an id from 0 to {self.vocab_size - 1}, or null."
-            )
+        sizes = [self.vocab_size]
         if self.source_vocab_size is not None:
             self._check_positive("source_vocab_size")
+            sizes.append(self.source_vocab_size)
             if self.share_embeddings:
                 raise ValueError(
                     "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
                     "false, or leave source_vocab_size out."
                 )
+        last = min(sizes) - 1  # padding stands on both sides
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+            ids = getattr(self, name)
+            for number in ids if isinstance(ids, list) else [ids]:
+                if number is not None and not 0 <= number <= (last if name == "pad_token_id" else self.vocab_size - 1):
+                    largest = last if name == "pad_token_id" else self.vocab_size - 1
+                    raise ValueError(f"{name} is {number}; write an id from 0 to {largest}, or null.")
         if self.sampled_softmax is not None and not 2 <= self.sampled_softmax <= self.vocab_size:
             raise ValueError(
                 f"sampled_softmax is {self.sampled_softmax}; write a number of symbols from 2 to vocab_size "
@@ -249,6 +256,11 @@ class BahdanauConfig(StrictConfig):
                 "decoder_layers: 2 or more, or use embedding_dropout or output_dropout."
             )
         if self.initial_state != "final":
+            if self.attention_score is None and self.encoder_direction == "bidirectional":
+                raise ValueError(
+                    "Without attention, initial_state 'projection' reads the backward direction alone, and the forward "
+                    "one would be for nothing; write initial_state: final, or encoder_direction: backward."
+                )
             return
         if self.encoder_layers != self.decoder_layers:
             raise ValueError(
@@ -267,6 +279,9 @@ class BahdanauConfig(StrictConfig):
                 "attention_window": self.attention_window != "global",
                 "input_feeding": self.input_feeding,
                 "output_layer": self.output_layer == "attentional",
+                "attention_score_options": bool(self.attention_score_options),
+                "attention_distribution": self.attention_distribution != "softmax",
+                "attention_distribution_options": bool(self.attention_distribution_options),
             }
             for name, set_ in unusable.items():
                 if set_:
@@ -288,6 +303,11 @@ class BahdanauConfig(StrictConfig):
                     score_options=self.attention_score_options,
                     distribution_options=self.attention_distribution_options,
                 )
+        if self.attention_distribution_options.get("estimator") == "score_function":
+            raise ValueError(
+                "The estimator 'score_function' needs a term in the loss that this model has not; write "
+                "attention_distribution_options: {estimator: straight_through}."
+            )
         if self.input_feeding and (self.attention_position, self.output_layer) != ("after", "attentional"):
             raise ValueError(
                 "input_feeding feeds the attentional vector of the step before; write attention_position: after and "

@@ -5,6 +5,7 @@ annotation, O width of the vector that the output layer reads, V vocabulary.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from .attention_patterns import LocalMonotonic, LocalPredictive
 from .attention_scores import Parametric
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_bahdanau import BahdanauConfig
+from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
 from .recurrent_cells import (
     CELLS,
@@ -56,11 +58,24 @@ class BahdanauEncoderOutput(ModelOutput):
 
 def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tensor | None, prefix: str) -> torch.Tensor:
     if (ids is None) == (embeds is None):
-        raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.")
-    return embedding(ids) if embeds is None else embeds
+        other = "labels, " if prefix and ids is None else ""
+        raise ValueError(f"Pass {other}{prefix}input_ids or {prefix}inputs_embeds, one of them.")
+    embeds = embedding(ids) if embeds is None else embeds
+    if embeds.shape[1] == 0:
+        raise ValueError(f"{prefix}input_ids holds no symbol; pass at least one, such as the end symbol.")
+    return embeds
 
 
-class BahdanauPreTrainedModel(PreTrainedModel):
+def _as_encoder_output(outputs: Any) -> BahdanauEncoderOutput:
+    """What ``encoder_outputs`` may be: the encoder's own output, its tuple, or a mapping of the same names."""
+    if isinstance(outputs, BahdanauEncoderOutput):
+        return outputs
+    if isinstance(outputs, Mapping):
+        return BahdanauEncoderOutput(outputs["last_hidden_state"], outputs.get("final_state"))
+    return BahdanauEncoderOutput(*outputs)
+
+
+class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     config: BahdanauConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -79,11 +94,13 @@ class BahdanauPreTrainedModel(PreTrainedModel):
         elif isinstance(module, Parametric):
             module.initialize_()
 
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """The ties of source and target, and of target and output, are two choices; transformers knows one."""
-        if all_submodels:
-            return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return dict(self._tied_weights_keys or {})
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        resized = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        if self.config.sampled_softmax is not None:
+            self.config.sampled_softmax = min(
+                self.config.sampled_softmax, self.get_decoder().embed_tokens.num_embeddings
+            )
+        return resized
 
 
 class BahdanauEncoder(BahdanauPreTrainedModel):
@@ -239,9 +256,20 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         embedded = self.embedding_dropout(_embed(self.embed_tokens, input_ids, inputs_embeds, "decoder_"))  # (B, T, D)
         mask = real_steps(attention_mask, embedded, "decoder_attention_mask")
         cache = RecurrentCache(self.num_cache_layers) if past_key_values is None else past_key_values
+        if not isinstance(cache, RecurrentCache):
+            raise ValueError(
+                f"past_key_values is a {type(cache).__name__}; a recurrent decoder continues from the RecurrentCache "
+                "that it returned."
+            )
+        start = self._target_position(attention_mask, embedded.shape[1], cache)
         if cache.get_state(0) is None:
             self._start(cache, encoder_outputs)
         annotations = encoder_outputs.last_hidden_state
+        if cache.source and cache.source[0].shape[:2] != annotations.shape[:2]:
+            raise ValueError(
+                f"past_key_values holds the keys of {tuple(cache.source[0].shape[:2])} source symbols, and "
+                f"encoder_outputs of {tuple(annotations.shape[:2])}; pass both of one source."
+            )
         one_of_many = cache.get_seq_length() > 0  # the question whether a mask hides anything waits for the device
         source_mask = real_steps(encoder_attention_mask, annotations, "attention_mask", simplify=not one_of_many)
         if source_mask is None and self.window is not None:
@@ -250,13 +278,23 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         source = Source(annotations, values, tuple(keys), source_mask)
 
         run = self._run_unrolled if self.attends_before or self.input_feeding else self._run_fused
-        output, weights, layer_outputs = run(embedded, mask, source, cache, output_attentions)
+        output, weights, layer_outputs = run(embedded, mask, source, cache, start, output_attentions)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=output,
             past_key_values=cache if use_cache else None,
             hidden_states=(embedded, *layer_outputs) if output_hidden_states else None,
             cross_attentions=(weights[:, None],) if output_attentions and weights is not None else None,
         )
+
+    def _target_position(self, mask: torch.Tensor | None, num_steps: int, cache: RecurrentCache) -> int | torch.Tensor:
+        """Position of the first step among the target's real ones, one number or (B,): padding before it counts not."""
+        past = cache.get_seq_length()
+        if mask is None or not isinstance(self.window, LocalMonotonic):
+            return past
+        real = mask.bool()
+        if past and mask.shape[1] > num_steps:
+            past = real[:, :-num_steps].sum(1)
+        return past - (~real[:, -num_steps:]).long().cumprod(1).sum(1)
 
     def _start(self, cache: RecurrentCache, encoder_outputs: BahdanauEncoderOutput) -> None:
         """s_0 from the encoder's last states, and the keys' projection, once per source."""
@@ -284,12 +322,12 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if not all(isinstance(cell, tuple(CELLS.values())) for cell in cells):
             raise TypeError(
                 "The cells of this decoder run step by step from their weights, past whatever wraps them; to adapt the "
-                "model, target the linear layers or the encoder's recurrent weights, or train the cells themselves."
+                "model, target the linear layers or the encoder's recurrent weights."
             )
         return cells
 
     def _attend(
-        self, query: torch.Tensor, source: Source, start: int, need_weights: bool
+        self, query: torch.Tensor, source: Source, start: int | torch.Tensor, need_weights: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weighted sums of the values (B, T, ...) and weights (B, T, S) of queries (B, T, H), the first of which stands
         at target position ``start``."""
@@ -300,7 +338,10 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         return self.attention(query, source.keys, source.values, mask, need_weights, multiplier)
 
     def _output(self, state: torch.Tensor, embedded: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
-        """The vector (..., O) that the output layer reads, from s_i, the embedding of y_{i-1}, and c_i."""
+        """The vector (..., O) that the output layer reads, from s_i, the embedding of y_{i-1}, and c_i.
+
+        The maxout is that of Bahdanau 2015, A.2.2, on the new state s_i where the appendix prints s_{i-1}.
+        """
         contexts = [] if context is None else [context]
         if self.config.output_layer == "maxout":
             pieces = self.maxout(torch.cat([state, embedded, *contexts], dim=-1))
@@ -315,16 +356,16 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         mask: torch.Tensor | None,
         source: Source,
         cache: RecurrentCache,
+        start: int | torch.Tensor,
         need_weights: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         """All the steps at once: nothing that a step reads depends on an attention before it."""
-        start, num_steps = cache.get_seq_length(), embedded.shape[1]
         hidden_states, layer_outputs = embedded, []
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:
                 hidden_states = self.dropout(hidden_states)
             hidden_states, *state = layer(hidden_states, mask, *(cache.get_state(layer_idx) or ()))  # (B, T, H)
-            cache.update_state(tuple(state), layer_idx, num_steps)
+            cache.update_state(tuple(state), layer_idx, embedded.shape[1])
             layer_outputs.append(hidden_states)
         context = weights = None
         if self.attends:
@@ -337,55 +378,112 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         mask: torch.Tensor | None,
         source: Source,
         cache: RecurrentCache,
+        start: int | torch.Tensor,
         need_weights: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
         """Step by step, because a step reads an attention that depends on the step before."""
-        start, (_, num_steps, embedding_size) = cache.get_seq_length(), embedded.shape
-        cells = self._cells()
+        num_steps, embedding_size = embedded.shape[1:]
+        first = self._cells()[0]
         # The first cell's gates are sums over the embedding and over what it reads beside it; only the second waits.
-        input_weight = cells[0].weight_ih_l0
-        fed_weight = input_weight[:, embedding_size:]
-        projected = nn.functional.linear(embedded, input_weight[:, :embedding_size], cells[0].bias_ih_l0).unbind(1)
-        states: list[Any] = [cache.get_state(layer_idx) for layer_idx in range(len(self.layers) + self.input_feeding)]
-        fed: Any = states.pop()[0] if self.input_feeding else None  # (B, O)
+        projected = nn.functional.linear(embedded, first.weight_ih_l0[:, :embedding_size], first.bias_ih_l0)
+        need_weights = need_weights or self.attends_before
+        state = [tensor for layer in cache.layers for tensor in layer.state]
+        # Checkpointed in blocks of √T steps, the backward pass holds √T states and the inside of one block.
+        replayed = self.gradient_checkpointing and self.training
+        block = math.ceil(math.sqrt(num_steps)) if replayed else num_steps
+        blocks = []
+        for t in range(0, num_steps, block):
+            steps = slice(t, t + block)
+            arguments = (
+                start + t,
+                need_weights,
+                projected[:, steps],
+                embedded[:, steps],
+                None if mask is None else mask[:, steps],
+                source.mask,
+                source.annotations,
+                source.values,
+                *source.keys,
+                *state,
+            )
+            if replayed:
+                outputs = self._gradient_checkpointing_func(self._run_block, *arguments)
+            else:
+                outputs = self._run_block(*arguments)
+            num_outputs = len(self.layers) + 2
+            blocks.append(outputs[:num_outputs])
+            state = list(outputs[num_outputs:])
 
-        layer_outputs: list[list[torch.Tensor]] = [[] for _ in cells]
+        for layer_idx, layer in enumerate(cache.layers):
+            size = len(layer.state)
+            cache.update_state(tuple(state[:size]), layer_idx, num_steps)
+            state = state[size:]
+        joined: list[Any] = [
+            None if parts[0] is None else torch.cat(parts, dim=1) for parts in zip(*blocks, strict=True)
+        ]
+        weights, output, *layer_outputs = joined
+        if output is None:
+            output = self._output(layer_outputs[-1], embedded, weights @ source.annotations)
+        return output, weights, layer_outputs
+
+    def _run_block(
+        self,
+        start: int | torch.Tensor,
+        need_weights: bool,
+        projected: torch.Tensor,
+        embedded: torch.Tensor,
+        mask: torch.Tensor | None,
+        source_mask: torch.Tensor | None,
+        annotations: torch.Tensor,
+        values: torch.Tensor,
+        *keys_and_state: torch.Tensor,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Some steps, as a function of tensors alone, so that gradient checkpointing can replay it.
+
+        Returns:
+            Weights (B, t, S) or None; the output layer's input (B, t, O) where each step needs that of the step before,
+            else None; the output of each layer (B, t, H); and the tensors of the state.
+        """
+        cells, num_parts = self._cells(), self.state_shape[1]
+        num_states = len(cells) * num_parts + self.input_feeding
+        keys, flat = keys_and_state[:-num_states], keys_and_state[-num_states:]
+        source = Source(annotations, values, keys, source_mask)
+        states = [flat[i * num_parts : (i + 1) * num_parts] for i in range(len(cells))]
+        fed = flat[-1]  # (B, O), where there is input feeding
+        fed_weight = cells[0].weight_ih_l0[:, embedded.shape[-1] :]
+
         all_weights: list[Any] = []
         outputs: list[torch.Tensor] = []
-        for t in range(num_steps):
+        layer_outputs: list[list[torch.Tensor]] = [[] for _ in cells]
+        for t, gates in enumerate(projected.unbind(1)):
+            moved = None if mask is None else mask[:, t : t + 1]
             if self.attends_before:
-                read, weights = self._attend(states[-1][0][:, None], source, start + t, need_weights=True)
-                gates = projected[t] + read[:, 0]
+                read, weights = self._attend(states[-1][0][:, None], source, start + t, need_weights)
+                gates = gates + read[:, 0]
             else:
-                gates = projected[t] + nn.functional.linear(fed, fed_weight)
+                gates = gates + nn.functional.linear(fed, fed_weight)
             for layer_idx, cell in enumerate(cells):
                 if layer_idx > 0:
                     below = self.dropout(states[layer_idx - 1][0])
                     gates = nn.functional.linear(below, cell.weight_ih_l0, cell.bias_ih_l0)
                 state = recurrent_step(cell, gates, states[layer_idx])
-                if mask is not None:
-                    state = where_moved(mask[:, t : t + 1], state, states[layer_idx])
-                states[layer_idx] = state
-                layer_outputs[layer_idx].append(state[0])
+                states[layer_idx] = state if moved is None else where_moved(moved, state, states[layer_idx])
+                layer_outputs[layer_idx].append(states[layer_idx][0])
             if self.input_feeding:
                 top = states[-1][0][:, None]
                 context, weights = self._attend(top, source, start + t, need_weights)
                 outputs.append(self._output(top, embedded[:, t : t + 1], context))
-                new = (outputs[-1][:, 0],)
-                (fed,) = new if mask is None else where_moved(mask[:, t : t + 1], new, (fed,))
+                new = outputs[-1][:, 0]
+                fed = new if moved is None else torch.where(moved, new, fed)
             all_weights.append(weights)
 
-        if self.input_feeding:
-            states.append((fed,))
-        for layer_idx, state in enumerate(states):
-            cache.update_state(state, layer_idx, num_steps)
-        stacked = [torch.stack(steps, dim=1) for steps in layer_outputs]  # (B, T, H) each
-        alignment = torch.cat(all_weights, dim=1) if need_weights or self.attends_before else None  # (B, T, S)
-        if alignment is not None and self.attends_before:
-            output = self._output(stacked[-1], embedded, alignment @ source.annotations)
-        else:
-            output = torch.cat(outputs, dim=1)
-        return output, alignment, stacked
+        final = [tensor for state in states for tensor in state]
+        return (
+            torch.cat(all_weights, dim=1) if need_weights else None,
+            torch.cat(outputs, dim=1) if self.input_feeding else None,
+            *(torch.stack(steps, dim=1) for steps in layer_outputs),
+            *([*final, fed] if self.input_feeding else final),
+        )
 
 
 class BahdanauModel(BahdanauPreTrainedModel):
@@ -444,10 +542,7 @@ class BahdanauModel(BahdanauPreTrainedModel):
                 output_hidden_states=output_hidden_states,
                 return_dict=True,
             )
-        elif not isinstance(encoder_outputs, ModelOutput):
-            encoder_outputs = BahdanauEncoderOutput(*encoder_outputs)
-        elif not isinstance(encoder_outputs, BahdanauEncoderOutput):
-            encoder_outputs = BahdanauEncoderOutput(encoder_outputs[0])
+        encoder_outputs = _as_encoder_output(encoder_outputs)
         outputs = self.decoder(
             decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -488,35 +583,16 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The labels (B, T) shifted right by one, after the start symbol, with padding where they are -100.
-
-        Raises:
-            ValueError: the configuration lacks ``decoder_start_token_id`` or ``pad_token_id``.
-        """
-        start, padding = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or padding is None:
-            raise ValueError(
-                "Labels need decoder_start_token_id and pad_token_id in the configuration; give both an id."
-            )
-        shifted = labels.roll(1, dims=-1)
-        shifted[:, 0] = start
-        return shifted.masked_fill(shifted == -100, padding)
-
-    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
-        if self.config.source_vocab_size is not None:
-            raise ValueError(
-                "resize_token_embeddings resizes one vocabulary, but source_vocab_size gives the source its own; "
-                "resize model.encoder.embed_tokens, or model.decoder.embed_tokens and lm_head, and the configuration."
-            )
-        resized = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        if not self.config.share_embeddings:
-            decoder = self.model.decoder
-            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
-        return resized
+        """The target (B, T) as the decoder reads it; see ``shift_right``."""
+        return shift_right(labels, self.config)
 
     @torch.no_grad()
     def _mix_predictions(
-        self, ids: torch.Tensor, encoder_outputs: Any, attention_mask: torch.Tensor | None
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        encoder_outputs: BahdanauEncoderOutput,
+        encoder_attention_mask: torch.Tensor | None,
     ) -> torch.Tensor:
         """Decoder inputs (B, T) of which each is, with the probability of the configuration, drawn from what the model
         predicts after those before it (Bengio et al. 2015, section 2.4).
@@ -529,8 +605,9 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         for t in range(1, ids.shape[1]):
             outputs = self.model.decoder(
                 mixed[-1],
+                attention_mask=None if mask is None else mask[:, :t],
                 encoder_outputs=encoder_outputs,
-                encoder_attention_mask=attention_mask,
+                encoder_attention_mask=encoder_attention_mask,
                 past_key_values=cache,
                 use_cache=True,
                 return_dict=True,
@@ -553,7 +630,10 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         place = torch.full_like(symbols, -100, dtype=torch.long)
         place[candidates] = torch.arange(len(candidates), device=labels.device)
         labels = torch.where(labels == -100, labels, place[labels.clamp(min=0)])
-        logits = nn.functional.linear(output, self.lm_head.weight[candidates], self.lm_head.bias[candidates])
+        if type(self.lm_head) is nn.Linear:
+            logits = nn.functional.linear(output, self.lm_head.weight[candidates], self.lm_head.bias[candidates])
+        else:  # an adapter around it has a say in every logit
+            logits = self.lm_head(output)[..., candidates]
         vocab_size = len(candidates)
         return self.loss_function(logits=logits, labels=labels, vocab_size=vocab_size, shift_labels=labels, **kwargs)
 
@@ -586,19 +666,23 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
             ``sampled_softmax``, training returns the loss without logits.
         """
         if labels is not None:
-            use_cache = False if past_key_values is None else use_cache
+            if use_cache is None and past_key_values is None:
+                use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            if self.training and self.config.scheduled_sampling > 0 and decoder_input_ids is not None:
-                if encoder_outputs is None:
-                    encoder_outputs = self.model.encoder(
-                        input_ids,
-                        attention_mask=attention_mask,
-                        inputs_embeds=inputs_embeds,
-                        output_hidden_states=output_hidden_states,
-                        return_dict=True,
-                    )
-                decoder_input_ids = self._mix_predictions(decoder_input_ids, encoder_outputs, attention_mask)
+        mixes = self.training and self.config.scheduled_sampling > 0 and past_key_values is None
+        if mixes and decoder_input_ids is not None:
+            if encoder_outputs is None:
+                encoder_outputs = self.model.encoder(
+                    input_ids,
+                    attention_mask=attention_mask,
+                    inputs_embeds=inputs_embeds,
+                    output_hidden_states=output_hidden_states,
+                    return_dict=True,
+                )
+            decoder_input_ids = self._mix_predictions(
+                decoder_input_ids, decoder_attention_mask, _as_encoder_output(encoder_outputs), attention_mask
+            )
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,

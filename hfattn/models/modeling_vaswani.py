@@ -34,6 +34,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import Attention
 from .attention_scores import Parametric
 from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
+from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
 
 
@@ -299,7 +300,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         return self.feed_forward_residual.after(hidden_states, output)
 
 
-class VaswaniPreTrainedModel(PreTrainedModel):
+class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     config: VaswaniConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -322,42 +323,6 @@ class VaswaniPreTrainedModel(PreTrainedModel):
             module.initialize_()
         else:
             super()._init_weights(module)
-
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """The ties of source and target, and of target and output, are two choices; transformers knows one."""
-        if all_submodels:
-            return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return dict(self._tied_weights_keys or {})
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resize the target's embedding and the output layer, and the source's embedding where it has the same size."""
-        if not self.config.is_encoder_decoder or self.config.share_embeddings:
-            return super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        encoder, decoder = self.get_encoder(), self.get_decoder()
-        for stack in (decoder, encoder) if self.config.source_vocab_size is None else (decoder,):
-            stack.embed_tokens = self._get_resized_embeddings(
-                stack.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
-            )
-        head = self.get_output_embeddings()
-        if head is not None:
-            size = decoder.embed_tokens.num_embeddings
-            self.set_output_embeddings(self._get_resized_lm_head(head, size, mean_resizing=mean_resizing))
-        return decoder.embed_tokens
-
-    def resize_source_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
-        """Resize the embedding of a source that has a vocabulary of its own.
-
-        Raises:
-            ValueError: source and target share theirs.
-        """
-        if not self.config.is_encoder_decoder or self.config.share_embeddings:
-            raise ValueError("Source and target share one embedding; call resize_token_embeddings.")
-        encoder = self.get_encoder()
-        encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, new_num_tokens)
-        self.config.source_vocab_size = encoder.embed_tokens.num_embeddings
-        return encoder.embed_tokens
 
 
 class VaswaniStack(VaswaniPreTrainedModel):
@@ -648,17 +613,8 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The target as the decoder reads it: the start symbol, then all but the last of ``labels`` (B, T).
-
-        Raises:
-            ValueError: the configuration lacks an id that this takes.
-        """
-        start, padding = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or padding is None:
-            name = "decoder_start_token_id" if start is None else "pad_token_id"
-            raise ValueError(f"{name} is null in the configuration; write the id, or pass decoder_input_ids.")
-        shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
-        return shifted.masked_fill(shifted == -100, padding)
+        """The target (B, T) as the decoder reads it; see ``shift_right``."""
+        return shift_right(labels, self.config)
 
     @can_return_tuple
     def forward(

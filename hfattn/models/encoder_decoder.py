@@ -1,0 +1,71 @@
+"""What the encoder-decoders share: one vocabulary or two, and targets that the decoder reads shifted by one."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+
+class SourceAndTargetEmbeddings:
+    """Embeddings of a source and a target, tied or not, with vocabularies of one size or of two.
+
+    For a ``PreTrainedModel`` whose configuration has ``share_embeddings`` and ``source_vocab_size``.
+    """
+
+    config: Any
+    _tied_weights_keys: dict[str, str] | None
+
+    def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
+        """The ties of source and target, and of target and output, are two choices; transformers knows one."""
+        if all_submodels:
+            return PreTrainedModel.get_expanded_tied_weights_keys(self, all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+    def _resize_token_embeddings(
+        self: Any, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resize the target's embedding and the output layer, and the source's embedding where it has the same size."""
+        if not self.config.is_encoder_decoder or self.config.share_embeddings:
+            return PreTrainedModel._resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of, mean_resizing)
+        encoder, decoder = self.get_encoder(), self.get_decoder()
+        for stack in (decoder, encoder) if self.config.source_vocab_size is None else (decoder,):
+            stack.embed_tokens = self._get_resized_embeddings(
+                stack.embed_tokens, new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+        head = self.get_output_embeddings()
+        if head is not None:
+            size = decoder.embed_tokens.num_embeddings
+            self.set_output_embeddings(self._get_resized_lm_head(head, size, mean_resizing=mean_resizing))
+        return decoder.embed_tokens
+
+    def resize_source_token_embeddings(self: Any, new_num_tokens: int) -> nn.Embedding:
+        """Resize the embedding of a source that has a vocabulary of its own.
+
+        Raises:
+            ValueError: source and target share theirs.
+        """
+        if not self.config.is_encoder_decoder or self.config.share_embeddings:
+            raise ValueError("Source and target share one embedding; call resize_token_embeddings.")
+        encoder = self.get_encoder()
+        encoder.embed_tokens = self._get_resized_embeddings(encoder.embed_tokens, new_num_tokens)
+        self.config.source_vocab_size = encoder.embed_tokens.num_embeddings
+        return encoder.embed_tokens
+
+
+def shift_right(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
+    """The target as the decoder reads it: the start symbol, then all but the last of ``labels`` (B, T), with padding
+    where they are -100.
+
+    Raises:
+        ValueError: the configuration lacks an id that this takes.
+    """
+    start, padding = config.decoder_start_token_id, config.pad_token_id
+    if start is None or padding is None:
+        name = "decoder_start_token_id" if start is None else "pad_token_id"
+        raise ValueError(f"{name} is null in the configuration; write the id, or pass decoder_input_ids.")
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
+    return shifted.masked_fill(shifted == -100, padding)
+
+
+__all__ = ["SourceAndTargetEmbeddings", "shift_right"]
