@@ -54,3 +54,13 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(("['", "('"))
+
+
+def test_the_page_of_the_models_from_top_to_bottom() -> None:
+    """What its comments say of a printed line is what is printed."""
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
+    code = "\n".join(snippets)
+    expected = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == expected
