@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from hfattn.models.cell_names import CELL_NAMES
 from hfattn.models.recurrent_cells import CELLS, GRUResetBefore, RecurrentLayer, initialize_recurrent_
 
 B, T, D, H = 3, 7, 4, 5
@@ -57,6 +58,10 @@ def literal_step(
             candidate = torch.tanh(product(weight_x, x, row) + bias_x[row] + product(weight_h, reset * h, row))
         new_h[j] = z * h[j] + (1 - z) * candidate
     return (new_h,)
+
+
+def test_configurations_name_the_cells_that_there_are() -> None:
+    assert tuple(CELLS) == CELL_NAMES
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from huggingface_hub.dataclasses import strict
 
-from .configuration_char_rnn import CELL_NAMES
+from .cell_names import CELL_NAMES
 from .strict_config import StrictConfig
 
 

@@ -4,9 +4,8 @@ from dataclasses import field
 
 from huggingface_hub.dataclasses import strict
 
+from .cell_names import CELL_NAMES
 from .strict_config import StrictConfig
-
-CELL_NAMES = ("elman", "lstm", "gru", "gru_reset_before")
 
 
 def _auto_map() -> dict[str, str]:

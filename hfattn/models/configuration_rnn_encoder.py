@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_char_rnn import CELL_NAMES
+from .cell_names import CELL_NAMES
 from .strict_config import StrictConfig
 
 POOLINGS = ("last", "mean", "max", "attention", "hierarchical")
