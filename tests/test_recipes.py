@@ -377,7 +377,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = build_character_tokenizer(["abcdefgh "], ends=True)
     size, sizes = {"vocab_size": len(tokenizer)}, {"embedding_size": 8, "hidden_size": 8}
     seq2seq = {**size, **sizes, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    plain = {"attention_score": None, "output_layer": "state", "embedding_size": 8}
+    plain = {"attention_score": None, "output_layer": "state", "embedding_size": 8, "encoder_direction": "forward"}
     models = {
         "translator": BahdanauForConditionalGeneration(BahdanauConfig(**seq2seq, encoder_hidden_size=4)),
         "no-attention": BahdanauForConditionalGeneration(BahdanauConfig(**{**seq2seq, **plain}, encoder_hidden_size=4)),

@@ -439,7 +439,7 @@ def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
     ("model", "draws"),
     [
         ({"model_type": "vaswani", "preset": "small", "hidden_size": 16, "intermediate_size": 16}, True),
-        ({**TINY["model"], "attention_score": None}, False),
+        ({**TINY["model"], "attention_score": None, "encoder_direction": "forward"}, False),
     ],
 )
 def test_other_models_are_another_section(
