@@ -276,6 +276,22 @@ def test_gaussian_under_autocast_stays_precise() -> None:
             torch.testing.assert_close(context.double(), exact, atol=0.03, rtol=0.01)
 
 
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("score", ["gaussian", "sq_euclidean"])
+def test_distances_far_from_the_origin(score: str, need_weights: bool) -> None:
+    """In float32, where the squares of the vectors are 10⁵ times those of their differences; padding is zeros."""
+    attention = Attention(64, 64, score)
+    tensors = [100 + 0.3 * torch.randn(2, n, 64) for n in (7, 9)] + [torch.randn(2, 9, 5)]
+    tensors[1][1, 6:] = 0
+    mask = torch.ones(2, 1, 9, dtype=torch.bool)
+    mask[1, :, 6:] = False
+    exact, _ = run(attention, *(tensor.double() for tensor in tensors), mask)
+    context, _ = run(attention, *tensors, mask, need_weights=need_weights)
+    torch.testing.assert_close(context[:1].double(), exact[:1], atol=2e-5, rtol=1e-4)
+    if need_weights:
+        torch.testing.assert_close(context.double(), exact, atol=2e-5, rtol=1e-4)
+
+
 def test_only_softmax_without_weights_is_fused() -> None:
     query, key, value = rand(2, 3, 4), rand(2, 5, 4), rand(2, 5, 6)
     for distribution in ("sparsemax", "sigmoid", "entmax"):

@@ -303,6 +303,27 @@ def test_gradient_of_sparsemax_is_centred_on_its_support() -> None:
         torch.testing.assert_close(row[support], g[support] - g[support].mean())
 
 
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0, 2.5])
+def test_entmax_of_energies_that_are_not_finite_is_softmax_s(alpha: float, poison: float) -> None:
+    """NaN in the weights and in the gradient of the row, and of no other: a scaler of gradients then skips the step."""
+    entmax, softmax = DISTRIBUTIONS["entmax"](alpha=alpha), DISTRIBUTIONS["softmax"]()
+    found = []
+    for whole in (False, True):
+        for distribution in (entmax, softmax):
+            energies = torch.zeros(3, 4)
+            energies[1, slice(None) if whole else 2] = poison
+            energies.requires_grad_()
+            weights = distribution(energies, torch.tensor([[True], [True], [False]]))
+            weights[:, 0].sum().backward()
+            assert energies.grad is not None
+            found.append((weights.isnan(), energies.grad.isnan()))
+        ours, theirs = found[-2:]
+        assert all(map(torch.equal, ours, theirs))
+        assert not ours[0][[0, 2]].any()
+        assert ours[0][1].any() == (whole or poison != -math.inf)
+
+
 def test_normalize_of_an_empty_window_is_zero() -> None:
     energies = torch.tensor([[0.0, 0.0], [0.5, 0.0]], requires_grad=True)
     weights = DISTRIBUTIONS["normalize"]()(energies)

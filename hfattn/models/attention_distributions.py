@@ -24,6 +24,10 @@ def _zero(weights: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return weights if mask is None else torch.where(mask, weights, 0)
 
 
+def _softmax(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    return _zero(_fill(energies, mask).softmax(-1), mask)
+
+
 class Distribution(Parametric):
     """A distribution function. Masked positions, and rows that are masked as a whole, get exact zeros."""
 
@@ -54,7 +58,7 @@ class Softmax(Distribution):
         query: torch.Tensor | None = None,
         prepared: tuple[torch.Tensor, ...] = (),
     ) -> torch.Tensor:
-        return _zero(_fill(energies, mask).softmax(-1), mask)
+        return _softmax(energies, mask)
 
 
 class Sigmoid(Distribution):
@@ -75,7 +79,7 @@ def _threshold_sparsemax(z: torch.Tensor) -> torch.Tensor:
     z = z.sort(-1, descending=True).values
     count = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
     thresholds = (z.cumsum(-1) - 1) / count
-    size = (z > thresholds).sum(-1, keepdim=True)
+    size = (z > thresholds).sum(-1, keepdim=True).clamp(min=1)  # 0 where energies are not finite
     return thresholds.gather(-1, size - 1)
 
 
@@ -87,7 +91,7 @@ def _threshold_entmax15(z: torch.Tensor) -> torch.Tensor:
     mean = z.cumsum(-1) / count
     spread = z.square().cumsum(-1) - count * mean.square()  # Σ (z - mean)²
     thresholds = mean - ((1 - spread).clamp(min=0) / count).sqrt()
-    size = (z >= thresholds).sum(-1, keepdim=True)
+    size = (z >= thresholds).sum(-1, keepdim=True).clamp(min=1)  # 0 where energies are not finite
     return thresholds.gather(-1, size - 1)
 
 
@@ -130,7 +134,8 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (weights,) = ctx.saved_tensors
         support = weights > 0
-        u = torch.where(support, torch.where(support, widen(weights), 1).pow(2 - ctx.alpha), 0)
+        # Elsewhere a weight is 0, or NaN, which has to reach the gradient as it does through softmax.
+        u = torch.where(support, torch.where(support, widen(weights), 1).pow(2 - ctx.alpha), widen(weights))
         total = u.sum(-1, keepdim=True)  # zero in a row that is masked as a whole
         gradient = widen(gradient)
         mean = (u * gradient).sum(-1, keepdim=True) / torch.where(total > 0, total, 1)
@@ -158,7 +163,7 @@ class Entmax(Distribution):
         prepared: tuple[torch.Tensor, ...] = (),
     ) -> torch.Tensor:
         if self.alpha == 1 or not energies.shape[-1]:  # nothing is sorted where there is no key
-            return _zero(_fill(energies, mask).softmax(-1), mask)
+            return _softmax(energies, mask)
         return _Entmax.apply(energies, mask, self.alpha)
 
 
@@ -229,7 +234,7 @@ class Hard(Distribution):
         weights, _ = hard_sample(energies, mask, generator, greedy=not self.training)
         if self.estimator == "score_function" or not self.training:
             return weights
-        soft = _zero(_fill(energies, mask).softmax(-1), mask)
+        soft = _softmax(energies, mask)
         return weights + (soft - soft.detach())
 
 

@@ -440,7 +440,7 @@ class Additive(Score):
     Parameters: W_q (H, d_q), W_k (H, d_k), v (H), b (H).
 
     Args:
-        hidden_size: H; default d_k.
+        hidden_size: H; default d_q, as in the experiments of Bahdanau et al. (n' = n).
         bias: add b, which the paper does not have.
     """
 
@@ -451,7 +451,7 @@ class Additive(Score):
 
     def __init__(self, query_size: int, key_size: int, *, hidden_size: int | None = None, bias: bool = False) -> None:
         super().__init__(query_size, key_size)
-        hidden_size = key_size if hidden_size is None else hidden_size
+        hidden_size = query_size if hidden_size is None else hidden_size
         self._parameter("W_q", hidden_size, query_size)
         self._parameter("W_k", hidden_size, key_size)
         self._parameter("v", hidden_size)
@@ -521,7 +521,7 @@ class Deep(Score):
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         numbers = [int(name[2:]) for name in parameters if name[:2] in ("W_", "b_") and name[2:].isdigit()]
         weights = [int(name[2:]) + 1 for name in parameters if name[:2] == "W_" and name[2:].isdigit()]
-        layers = max([2, *weights, *(number for number in numbers)]) if numbers else None
+        layers = max([2, *weights, *numbers]) if numbers else None
         options: dict[str, Any] = _hidden_size(parameters, "W_0", "W_1", "b_1", "v")
         return options if layers is None else {**options, "num_layers": layers}
 
@@ -730,25 +730,31 @@ def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
 
 
 class SqEuclidean(InnerProduct):
-    """-‖q - k‖², as 2 q·k - ‖k‖² - ‖q‖²; the keys' half is prepared: [k, ‖k‖²], in float32 at least."""
+    """-‖q - k‖², in float32 at least.
+
+    The energies come from differences. The fused kernels take products instead, of vectors measured from the mean of
+    the keys: what they lose is the rounding of ‖k - mean‖², so keys that lie apart by 10³ widths of the kernel need
+    float64 there.
+    """
 
     one_width = True
     precise = True
     s: float = math.sqrt(0.5)
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
-        key = widen(key)
-        return torch.cat([key, key.square().sum(-1, keepdim=True)], dim=-1)  # (…, S, d + 1)
+        return widen(key)
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """q' = [q, -½] / s² and k' = [k, ‖k‖²]: q'·k' is the energy but for -‖q‖² / (2 s²)."""
-        return nn.functional.pad(widen(query), (0, 1), value=-0.5) / self.s**2, prepared
+        """q' = [q, -½] / s² and k' = [k, ‖k‖²], of width d + 1: q'·k' is the energy but for -‖q‖² / (2 s²)."""
+        # No distance depends on where the origin is, hence no gradient either; a mean that was prepared would tie a key
+        # to those that were prepared with it, and a decoder prepares its own one by one.
+        origin = prepared.detach().sum(-2, keepdim=True) / max(1, prepared.shape[-2])
+        query, key = widen(query) - origin, prepared - origin
+        right = torch.cat([key, key.square().sum(-1, keepdim=True)], dim=-1)
+        return nn.functional.pad(query, (0, 1), value=-0.5) / self.s**2, right
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        with full_precision(query):
-            left, right = self.factors(query, prepared)
-            norms = widen(query).square().sum(-1, keepdim=True) / (2 * self.s**2)
-            return left @ right.transpose(-1, -2) - norms
+        return -_distance(query, prepared, 2.0).square() / (2 * self.s**2)
 
 
 class Gaussian(SqEuclidean):
