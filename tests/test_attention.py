@@ -358,6 +358,16 @@ def test_parameters_by_name(score: str) -> None:
         )
 
 
+def test_parameters_reach_the_distribution() -> None:
+    module = Attention(3, 4, "general", "compositional").to(F64)
+    names = {name.rsplit(".")[-1]: tensor for name, tensor in module.named_parameters()}
+    query, key, value = rand(2, 3, 3), rand(2, 5, 4), rand(2, 5, 6)
+    expected = run(module, query, key, value)
+    torch.testing.assert_close(attend(query, key, value, "general", "compositional", parameters=names), expected)
+    names = {"P": names["P"]}
+    torch.testing.assert_close(attend(query, key, value, module.score, "compositional", parameters=names), expected)
+
+
 def test_attend_takes_modules_and_options() -> None:
     query, key, value = rand(3, 4), rand(5, 4), rand(5, 6)
     module: Any = make("general").score
@@ -408,6 +418,9 @@ def test_attend_takes_modules_and_options() -> None:
         ({"distribution": Softmax(), "distribution_options": {"a": 1}}, "distribution_options belong to the name"),
         ({"score": None}, "The score is None; pass a name, such as 'scaled_dot', or a module"),
         ({"distribution": torch.softmax}, "The distribution is .*; pass a name, such as 'softmax', or a module"),
+        ({"query": rand(4)}, r"Queries have the shape \(4,\); pass \(…, positions, features\)"),
+        ({"key": rand(4)}, r"Keys have the shape \(4,\)"),
+        ({"value": rand(5)}, r"Values have the shape \(5,\)"),
         ({"value": rand(2, 6, 4)}, "There are 5 keys and 6 values; pass a value for each key"),
         ({"key": rand(3, 5, 4), "value": rand(3, 5, 4)}, "The batch dimensions of query .* do not broadcast"),
         ({"mask": torch.ones(2, 3, 5)}, "The mask is torch.float32; pass a boolean one"),
@@ -425,6 +438,8 @@ def test_messages(change: dict[str, Any], message: str) -> None:
 
 def test_messages_of_widths() -> None:
     attention = Attention(3, 4, "general")
+    with pytest.raises(ValueError, match="prepared is a tensor; pass the tuple that"):
+        attention(torch.zeros(5, 3), attention.prepare(torch.zeros(5, 4))[0], torch.zeros(5, 4))
     with pytest.raises(ValueError, match="Keys have 3 features; this attention was made for key_size=4"):
         attention.prepare(torch.zeros(5, 3))
     with pytest.raises(ValueError, match="Queries have 4 features; this attention was made for query_size=3"):

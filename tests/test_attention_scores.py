@@ -290,6 +290,32 @@ def test_mahalanobis_takes_a_covariance() -> None:
     assert torch.autograd.grad(score(query, key).sum(), sigma)[0].isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"Sigma": torch.eye(3), "W": torch.eye(3)}, "W and Sigma both say what the covariance is"),
+        ({"Sigma": torch.eye(4)}, r"Sigma has the shape \(4, 4\); pass a covariance of the shape \(3, 3\)"),
+        ({"Sigma": -torch.eye(3)}, "Sigma is not symmetric and positive definite"),
+        ({"Sigma": torch.eye(3) + torch.ones(3, 3).tril(-1) / 4}, "Sigma is not symmetric and positive definite"),
+    ],
+)
+def test_messages_of_a_covariance(parameters: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SCORES["mahalanobis"](3, 3).substitute(parameters)
+
+
+def test_a_covariance_in_half_precision() -> None:
+    query, key = torch.randn(4, 3).bfloat16(), torch.randn(5, 3).bfloat16()
+    score: Any = SCORES["mahalanobis"](3, 3)
+    score.substitute({"Sigma": (4 * torch.eye(3)).bfloat16()})
+    torch.testing.assert_close(score(query, key), SCORES["euclidean"](3, 3)(query, key) / 2)
+
+
+@pytest.mark.parametrize("set_map", SET_FEATURE_MAPS)
+def test_the_features_of_no_key(set_map: str) -> None:
+    assert Feature(3, 3, set_map=set_map)(torch.zeros(2, 4, 3), torch.zeros(2, 0, 3)).shape == (2, 4, 0)
+
+
 def test_gaussian_is_dot_where_keys_have_one_norm_and_width_d_plus_one_everywhere() -> None:
     query, key = rand(4, 3), rand(6, 3)
     weights = SCORES["gaussian"](3, 3)(query, key).softmax(-1)

@@ -103,10 +103,7 @@ class Attention(nn.Module):
         Raises:
             ValueError: the keys have another width.
         """
-        if key.shape[-1] != self.key_size:
-            raise ValueError(
-                f"Keys have {key.shape[-1]} features; this attention was made for key_size={self.key_size}."
-            )
+        check_vectors("Keys", key, "key_size", self.key_size)
         return self.score.prepare(key), *self.distribution.prepare(key)
 
     def forward(
@@ -135,6 +132,8 @@ class Attention(nn.Module):
         Raises:
             ValueError: shapes do not fit, or the mask is not boolean.
         """
+        if isinstance(prepared, torch.Tensor):
+            raise ValueError("prepared is a tensor; pass the tuple that prepare(key) returns.")
         self._check(query, prepared[0], value)
         if mask is not None:
             mask = checked_mask(mask, query, prepared[0])
@@ -153,10 +152,8 @@ class Attention(nn.Module):
         return context, weights if need_weights else None
 
     def _check(self, query: torch.Tensor, keys: torch.Tensor, value: torch.Tensor) -> None:
-        if query.shape[-1] != self.query_size:
-            raise ValueError(
-                f"Queries have {query.shape[-1]} features; this attention was made for query_size={self.query_size}."
-            )
+        check_vectors("Queries", query, "query_size", self.query_size)
+        check_vectors("Values", value)
         if keys.shape[-2] != value.shape[-2]:
             raise ValueError(
                 f"There are {keys.shape[-2]} keys and {value.shape[-2]} values; pass a value for each key."
@@ -169,6 +166,16 @@ class Attention(nn.Module):
                     f"The batch dimensions of query {tuple(query.shape)}, key {(*keys.shape[:-1], self.key_size)} and "
                     f"value {tuple(value.shape)} do not broadcast; give them the same ones."
                 ) from None
+
+
+def check_vectors(what: str, tensor: torch.Tensor, option: str = "", width: int | None = None) -> None:
+    """Refuse what is not (…, positions, width), where broadcasting would read a batch as positions."""
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{what} have the shape {tuple(tensor.shape)}; pass (…, positions, features), such as vector[None]."
+        )
+    if width is not None and tensor.shape[-1] != width:
+        raise ValueError(f"{what} have {tensor.shape[-1]} features; this attention was made for {option}={width}.")
 
 
 def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -237,22 +244,22 @@ def attend(
 
     Args:
         key, value: (…, S, d_k) and (…, S, d_v).
-        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module.
-        mask: boolean, broadcastable to (…, T, S), True where a query may attend.
+        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module. The name ``hard`` always draws;
+            pass ``Hard().eval()`` to take the largest energy.
+        mask: boolean, broadcastable to (…, T, S), True where a query may attend. Values behind it have to be finite.
         need_weights: see ``Attention.forward``; without them None is returned in their place.
         score_options, distribution_options: options of what is given by name.
-        parameters: tensors for the parameters of a score that is given by name. A parameter that is not among them is
-            neutral: an identity matrix, a zero bias, a vector v of ones. ``general`` is then ``dot``, for example.
+        parameters: tensors for the parameters of a score or a distribution that is given by name. One that is not
+            among them is neutral: an identity matrix, a zero bias, a vector v of ones. ``general`` is then ``dot``.
         multiplier: factor on the weights, after the distribution.
 
     Raises:
         ValueError: a name is unknown, a shape does not fit, or a parameter has no neutral value.
     """
     parameters = parameters or {}
-    if not isinstance(score, str):
-        if parameters:
-            raise ValueError("parameters belong to the name of a score; a module already has its own.")
-    else:
+    for what, tensor in (("Queries", query), ("Keys", key), ("Values", value)):
+        check_vectors(what, tensor)
+    if isinstance(score, str):
         kind = by_name(SCORES, score, "a score")
         score_options = {**kind.options_from(parameters), **(score_options or {})}
     with torch.device("meta"):  # so that no random number is drawn for values that are replaced below
@@ -264,8 +271,14 @@ def attend(
         for module in part.modules():
             if isinstance(module, Parametric):
                 module.neutral_(given=parameters)
+    of_distribution = {name for name, _ in attention.distribution.named_parameters(recurse=False)}
+    if isinstance(distribution, str):
+        attention.distribution.substitute({name: parameters[name] for name in of_distribution & parameters.keys()})
+        parameters = {name: tensor for name, tensor in parameters.items() if name not in of_distribution}
     if isinstance(score, str):
         attention.score.substitute(parameters)
+    elif parameters:
+        raise ValueError("parameters belong to the name of a score; a module already has its own.")
     return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
 
 

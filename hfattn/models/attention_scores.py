@@ -112,6 +112,24 @@ class Parametric(nn.Module):
             else:
                 init.zeros_(parameter)
 
+    def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Put tensors, which may belong to a graph, in the place of parameters.
+
+        Raises:
+            ValueError: there is no parameter of such a name, or it has another shape.
+        """
+        own = dict(self.named_parameters(recurse=False))
+        for name, tensor in parameters.items():
+            if name not in own:
+                raise ValueError(unknown_message(name, own, f"a parameter of {type(self).__name__}"))
+            if tensor.shape != own[name].shape:
+                raise ValueError(
+                    f"{name} of {type(self).__name__} has the shape {tuple(tensor.shape)}; "
+                    f"pass a tensor of the shape {tuple(own[name].shape)}."
+                )
+            delattr(self, name)
+            setattr(self, name, tensor)
+
     def _parameter(self, name: str, *shape: int) -> None:
         self.register_parameter(name, nn.Parameter(torch.empty(shape)))
 
@@ -159,24 +177,6 @@ class Score(Parametric):
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """The options that can be read off the parameters, so that nobody says a width twice."""
         return {}
-
-    def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Put tensors, which may belong to a graph, in the place of parameters.
-
-        Raises:
-            ValueError: there is no parameter of such a name, or it has another shape.
-        """
-        own = dict(self.named_parameters(recurse=False))
-        for name, tensor in parameters.items():
-            if name not in own:
-                raise ValueError(unknown_message(name, own, f"a parameter of {type(self).__name__}"))
-            if tensor.shape != own[name].shape:
-                raise ValueError(
-                    f"{name} of {type(self).__name__} has the shape {tuple(tensor.shape)}; "
-                    f"pass a tensor of the shape {tuple(own[name].shape)}."
-                )
-            delattr(self, name)
-            setattr(self, name, tensor)
 
 
 class InnerProduct(Score):
@@ -618,6 +618,8 @@ def _set_std(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 def _set_max(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     visible = key[..., None, :, :].masked_fill(~mask[..., None], torch.finfo(key.dtype).min)
+    if not key.shape[-2]:  # nothing is the largest of nothing
+        return visible.sum(-2)
     return visible.amax(-2).masked_fill(~mask.any(-1, keepdim=True), 0)
 
 
@@ -860,7 +862,19 @@ class Mahalanobis(Euclidean):
     def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
         parameters = dict(parameters)
         if "Sigma" in parameters:
-            factor = torch.linalg.cholesky(parameters.pop("Sigma"))
+            if "W" in parameters:
+                raise ValueError("W and Sigma both say what the covariance is; pass one of them.")
+            sigma = widen(parameters.pop("Sigma"))
+            if sigma.shape != self.W.shape:
+                raise ValueError(
+                    f"Sigma has the shape {tuple(sigma.shape)}; pass a covariance of the shape {tuple(self.W.shape)}."
+                )
+            factor, failed = torch.linalg.cholesky_ex(sigma)
+            if failed or not torch.allclose(sigma, sigma.T, rtol=1e-3):
+                raise ValueError(
+                    "Sigma is not symmetric and positive definite; pass a covariance that is, for example by adding a "
+                    "small multiple of the identity matrix."
+                )
             identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
             parameters["W"] = torch.linalg.solve_triangular(factor, identity, upper=False)
         super().substitute(parameters)
