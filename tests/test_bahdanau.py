@@ -247,6 +247,10 @@ def test_padding_before_the_target_is_invisible(variant: str) -> None:
     outputs = model(**source, decoder_input_ids=target * mask, decoder_attention_mask=mask)
     alone = model(**row_of(source, 1), decoder_input_ids=target[1:, 3:])
     torch.testing.assert_close(outputs.logits[1:, 3:], alone.logits)
+    holes = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 0, 1]])
+    outputs = model(**source, decoder_input_ids=target, decoder_attention_mask=holes)
+    alone = model(**row_of(source, 1), decoder_input_ids=target[1:, [0, 3, 5]])
+    torch.testing.assert_close(outputs.logits[1:, [0, 3, 5]], alone.logits)
     options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
     prefix = {"decoder_input_ids": target * mask, "decoder_attention_mask": mask}
     written = model.generate(**source, **prefix, **options)

@@ -41,13 +41,15 @@ class LocalMonotonic(nn.Module):
         Args:
             query: (B, T, d_q); only the number of steps counts here.
             source_mask: boolean (B, S), True at real keys; positions count those alone.
-            start: position of the first query, one number or (B,).
+            start: position of the first query, one number or (B,); or, where padding stands between them, the
+            position of each query, (B, T).
 
         Returns:
             Window, boolean (B, T, S), True where a query may attend; and None, because no weight changes.
         """
-        first = torch.as_tensor(start, device=source_mask.device).reshape(-1, 1)
-        centre = first + torch.arange(query.shape[1], device=source_mask.device)  # (1 or B, T)
+        centre = torch.as_tensor(start, device=source_mask.device)
+        if centre.ndim < 2:
+            centre = centre.reshape(-1, 1) + torch.arange(query.shape[1], device=source_mask.device)  # (1 or B, T)
         near = (_positions(source_mask) - centre[..., None]).abs() <= self.half_width
         return near & source_mask[:, None], None
 

@@ -75,6 +75,11 @@ def _as_encoder_output(outputs: Any) -> BahdanauEncoderOutput:
     return BahdanauEncoderOutput(*outputs)
 
 
+def _later(start: int | torch.Tensor, t: int) -> int | torch.Tensor:
+    """The position of step t, from that of step 0, or those from step t on, from all of them (B, T)."""
+    return start[:, t:] if isinstance(start, torch.Tensor) else start + t
+
+
 class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     config: BahdanauConfig
     base_model_prefix = "model"
@@ -261,7 +266,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 f"past_key_values is a {type(cache).__name__}; a recurrent decoder continues from the RecurrentCache "
                 "that it returned."
             )
-        start = self._target_position(attention_mask, embedded.shape[1], cache)
+        start = self._target_positions(attention_mask, embedded.shape[1], cache)
         if cache.get_state(0) is None:
             self._start(cache, encoder_outputs)
         annotations = encoder_outputs.last_hidden_state
@@ -286,15 +291,15 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
             cross_attentions=(weights[:, None],) if output_attentions and weights is not None else None,
         )
 
-    def _target_position(self, mask: torch.Tensor | None, num_steps: int, cache: RecurrentCache) -> int | torch.Tensor:
-        """Position of the first step among the target's real ones, one number or (B,): padding before it counts not."""
+    def _target_positions(self, mask: torch.Tensor | None, num_steps: int, cache: RecurrentCache) -> int | torch.Tensor:
+        """Position of the first step, or of each of them (B, T), among the target's real ones."""
         past = cache.get_seq_length()
         if mask is None or not isinstance(self.window, LocalMonotonic):
             return past
         real = mask.bool()
         if past and mask.shape[1] > num_steps:
-            past = real[:, :-num_steps].sum(1)
-        return past - (~real[:, -num_steps:]).long().cumprod(1).sum(1)
+            past = real[:, :-num_steps].sum(1, keepdim=True)
+        return past + real[:, -num_steps:].cumsum(1) - 1
 
     def _start(self, cache: RecurrentCache, encoder_outputs: BahdanauEncoderOutput) -> None:
         """s_0 from the encoder's last states, and the keys' projection, once per source."""
@@ -330,10 +335,11 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         self, query: torch.Tensor, source: Source, start: int | torch.Tensor, need_weights: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weighted sums of the values (B, T, ...) and weights (B, T, S) of queries (B, T, H), the first of which stands
-        at target position ``start``."""
+        at target position ``start``, or at the first of the positions (B, T) that it holds."""
         mask, multiplier = (None if source.mask is None else source.mask[:, None]), None
         if self.window is not None:
-            window, multiplier = self.window(query, source.mask, start)
+            positions = start[:, : query.shape[1]] if isinstance(start, torch.Tensor) else start
+            window, multiplier = self.window(query, source.mask, positions)
             mask = mask & window
         return self.attention(query, source.keys, source.values, mask, need_weights, multiplier)
 
@@ -395,7 +401,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         for t in range(0, num_steps, block):
             steps = slice(t, t + block)
             arguments = (
-                start + t,
+                _later(start, t),
                 need_weights,
                 projected[:, steps],
                 embedded[:, steps],
@@ -458,7 +464,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         for t, gates in enumerate(projected.unbind(1)):
             moved = None if mask is None else mask[:, t : t + 1]
             if self.attends_before:
-                read, weights = self._attend(states[-1][0][:, None], source, start + t, need_weights)
+                read, weights = self._attend(states[-1][0][:, None], source, _later(start, t), need_weights)
                 gates = gates + read[:, 0]
             else:
                 gates = gates + nn.functional.linear(fed, fed_weight)
@@ -471,7 +477,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 layer_outputs[layer_idx].append(states[layer_idx][0])
             if self.input_feeding:
                 top = states[-1][0][:, None]
-                context, weights = self._attend(top, source, start + t, need_weights)
+                context, weights = self._attend(top, source, _later(start, t), need_weights)
                 outputs.append(self._output(top, embedded[:, t : t + 1], context))
                 new = outputs[-1][:, 0]
                 fed = new if moved is None else torch.where(moved, new, fed)
