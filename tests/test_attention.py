@@ -399,7 +399,7 @@ def test_attend_takes_modules_and_options() -> None:
         ({"query": rand(2, 3, 5)}, "queries have 5 features and keys 4; take the score 'general'"),
         ({"query": rand(2, 3, 5), "score": "general"}, r"W of General has no neutral value of the shape \(5, 4\)"),
         ({"query": rand(2, 3, 5), "distribution": "compositional", "score": "boxcar"}, "queries have 5"),
-        ({"score": "location"}, "score_options={'max_length': 100}, or the parameter W itself"),
+        ({"score": "location"}, "its option max_length, such as {'max_length': 100}, or the parameter W itself"),
         (
             {"score": "location", "score_options": {"max_length": 9}},
             "'location' has no neutral W; pass parameters={'W'",

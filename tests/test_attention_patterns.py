@@ -10,6 +10,8 @@ from torch import nn
 from transformers import initialization as init
 
 from hfattn.attention import (
+    DISTRIBUTIONS,
+    SCORES,
     Attention,
     AttentionPooling,
     CoAttention,
@@ -369,3 +371,36 @@ def test_hard_attention_learns_by_the_score_function() -> None:
 def test_attention_is_the_global_pattern() -> None:
     attention, x = Attention(4, 4), torch.randn(2, 5, 4)
     torch.testing.assert_close(attention(x, attention.prepare(x), x)[0], attend(x, x, x)[0])
+
+
+def test_what_does_not_fit_is_refused_in_words() -> None:
+    vectors, mask = torch.randn(2, 3, 4), torch.ones(2, 3)
+    with pytest.raises(ValueError, match=r"The mask is torch.float32; pass a boolean one"):
+        LocalMonotonic(1)(vectors, mask)
+    with pytest.raises(ValueError, match="num_heads is 0; write a whole number of at least 1"):
+        MultiHeadAttention(4, 0)
+    with pytest.raises(ValueError, match="Keys have 4 features; this attention was made for key_size=5"):
+        MultiHeadAttention(4, 2, key_size=5)(vectors, vectors, vectors)
+    with pytest.raises(ValueError, match="Values have 4 features; this attention was made for value_size=6"):
+        MultiDimensionalAttention(4, 4, 6)(vectors, vectors, vectors)
+    with pytest.raises(ValueError, match="second sequence have 4 features; this attention was made for second_size=5"):
+        CoAttention(4, 5)(vectors, vectors)
+    with pytest.raises(ValueError, match=r"The mask is torch.float32; pass a boolean one"):
+        CoAttention(4, 4)(vectors, vectors, first_mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("score", "options", "message"),
+    [
+        ("additive", {"hidden_size": 0}, r"would have the shape \(0, 4\); write widths that are whole numbers"),
+        ("deep", {"hidden_size": -3}, r"would have the shape \(-3, 4\)"),
+        ("location", {}, "its option max_length"),
+        ("minkowski", {"p": "inf"}, "p is 'inf'; below 1 it makes no distance"),
+        ("gaussian", {"s": "1"}, "s is '1'; write a width above 0"),
+    ],
+)
+def test_options_are_checked(score: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SCORES[score](4, 4, **options)
+    with pytest.raises(ValueError, match=r"alpha is '1.3'; write 1"):
+        DISTRIBUTIONS["entmax"](alpha="1.3")

@@ -178,12 +178,16 @@ def check_vectors(what: str, tensor: torch.Tensor, option: str = "", width: int 
         raise ValueError(f"{what} have {tensor.shape[-1]} features; this attention was made for {option}={width}.")
 
 
-def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """The mask with at least the two dimensions (T, S), either of which may still be 1."""
+def check_boolean(mask: torch.Tensor) -> None:
     if mask.dtype != torch.bool:
         raise ValueError(
             f"The mask is {mask.dtype}; pass a boolean one, True where a query may attend, such as mask.bool()."
         )
+
+
+def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """The mask with at least the two dimensions (T, S), either of which may still be 1."""
+    check_boolean(mask)
     full = (*broadcast(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
     sizes = zip(reversed(mask.shape), reversed(full), strict=False)
     if mask.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):

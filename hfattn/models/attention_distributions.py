@@ -151,8 +151,8 @@ class Entmax(Distribution):
 
     def __init__(self, *, alpha: float = 1.5) -> None:
         super().__init__()
-        if not alpha >= 1:
-            raise ValueError(f"alpha is {alpha}; write 1 (softmax), 2 (sparsemax) or another number above 1.")
+        if not isinstance(alpha, int | float) or not alpha >= 1:
+            raise ValueError(f"alpha is {alpha!r}; write 1 (softmax), 2 (sparsemax) or another number above 1.")
         self.alpha = alpha
 
     def forward(

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 from transformers import initialization as init
 
-from .attention import Attention, checked_mask, make_distribution, make_score
+from .attention import Attention, check_boolean, check_vectors, checked_mask, make_distribution, make_score
 from .attention_distributions import Distribution, hard_sample
 from .attention_scores import Parametric, Score, full_precision, widen
 
 
 def _positions(source_mask: torch.Tensor) -> torch.Tensor:
     """Number of real tokens before each one, (B, 1, S) in float32: padding anywhere changes no position."""
+    check_boolean(source_mask)
     return (source_mask.cumsum(-1) - 1)[:, None].float()
 
 
@@ -125,6 +126,8 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads is {num_heads}; write a whole number of at least 1.")
         if head_dim is None:
             if hidden_size % num_heads:
                 raise ValueError(
@@ -161,6 +164,9 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Output (…, T, hidden_size), and weights (…, heads, T, S) or None.
         """
+        check_vectors("Queries", query, "hidden_size", self.q_proj.in_features)
+        check_vectors("Keys", key, "key_size", self.k_proj.in_features)
+        check_vectors("Values", value, "value_size", self.v_proj.in_features)
         if mask is not None:
             mask = checked_mask(mask, query, key).unsqueeze(-3)  # (…, 1, T, S)
         context, weights = self.attention(
@@ -217,6 +223,9 @@ class MultiDimensionalAttention(Parametric):
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Context (…, T, d_v) and weights (…, T, S, d_v); ``mask`` boolean, broadcastable to (…, T, S)."""
+        check_vectors("Queries", query, "query_size", self.W_q.shape[1])
+        check_vectors("Keys", key, "key_size", self.W_k.shape[1])
+        check_vectors("Values", value, "value_size", self.W.shape[0])
         if mask is not None:
             mask = checked_mask(mask, query, key).unsqueeze(-2)  # (…, T, 1, S)
         sums = (
@@ -395,6 +404,11 @@ class CoAttention(nn.Module):
         second_mask: torch.Tensor | None = None,
     ) -> CoAttended:
         """Sequences (…, T, d_1) and (…, S, d_2), with boolean masks (…, T) and (…, S) of their real steps."""
+        check_vectors("Vectors of the first sequence", first, "first_size", self.score.query_size)
+        check_vectors("Vectors of the second sequence", second, "second_size", self.score.key_size)
+        for given in (first_mask, second_mask):
+            if given is not None:
+                check_boolean(given)
         mask = None
         if first_mask is not None or second_mask is not None:
             everywhere = torch.ones((), dtype=torch.bool, device=first.device)

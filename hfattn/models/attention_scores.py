@@ -8,7 +8,6 @@ whose rounding would drown the result (the distances) compute and return float32
 """
 
 import contextlib
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,19 +18,14 @@ from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 
+from .strict_config import unknown_message
+
 Entry = TypeVar("Entry")
 
 # Numbers in the pairs (query, key) that are alive at one time. On a CPU a chunk should stay in the second-level cache;
 # on an accelerator it should keep the device busy.
 CHUNK_ELEMENTS = {"cpu": 2**18}
 CHUNK_ELEMENTS_ELSEWHERE = 2**24
-
-
-def unknown_message(name: str, known: Collection[str], what: str) -> str:
-    """One sentence: ``name`` is no ``what``, and what to write instead."""
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"write one of {', '.join(map(repr, known))}."
-    return f"{name!r} is not {what}; {hint}" if known else f"{name!r} is not {what}; there is none."
 
 
 def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
@@ -131,6 +125,11 @@ class Parametric(nn.Module):
             setattr(self, name, tensor)
 
     def _parameter(self, name: str, *shape: int) -> None:
+        if not all(isinstance(size, int) and size >= 1 for size in shape):
+            raise ValueError(
+                f"{name} of {type(self).__name__} would have the shape {shape}; write widths that are whole numbers of "
+                "at least 1."
+            )
         self.register_parameter(name, nn.Parameter(torch.empty(shape)))
 
 
@@ -557,7 +556,7 @@ class Location(Score):
         if max_length is None:
             raise ValueError(
                 "The score 'location' has one row of W for each position of a source; pass the largest number of "
-                "positions, such as score_options={'max_length': 100}, or the parameter W itself."
+                "positions as its option max_length, such as {'max_length': 100}, or the parameter W itself."
             )
         self._parameter("W", max_length, query_size)
         self.initialize_()
@@ -768,8 +767,8 @@ class Gaussian(SqEuclidean):
 
     def __init__(self, query_size: int, key_size: int, *, s: float = 1.0) -> None:
         super().__init__(query_size, key_size)
-        if not s > 0:
-            raise ValueError(f"s is {s}; write a width above 0.")
+        if not isinstance(s, int | float) or not s > 0:
+            raise ValueError(f"s is {s!r}; write a width above 0.")
         self.s = s
 
 
@@ -797,8 +796,8 @@ class Minkowski(Score):
 
     def __init__(self, query_size: int, key_size: int, *, p: float = 2.0) -> None:
         super().__init__(query_size, key_size)
-        if not p >= 1:
-            raise ValueError(f"p is {p}; below 1 it makes no distance: write 1 or more.")
+        if not isinstance(p, int | float) or not p >= 1:
+            raise ValueError(f"p is {p!r}; below 1 it makes no distance: write a number of at least 1, or infinity.")
         self.p = float(p)
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:

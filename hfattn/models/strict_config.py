@@ -32,16 +32,21 @@ TRANSFORMERS_KEYS = frozenset(
 )
 
 
-def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
-    """One sentence that says that ``name`` is no ``what``, and which known name was probably meant."""
+def unknown_message(name: str, known: Collection[str], what: str) -> str:
+    """One sentence that says that ``name`` is not ``what``, and which known name was probably meant."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if nearest:
         hint = f"did you mean {nearest[0]!r}?"
-    elif len(known) <= 20:
-        hint = f"the names are {', '.join(sorted(known))}."
-    else:
+    elif len(known) > 30:
         hint = "none has a name like it."
-    return f"{name!r} is not a field of {what}; {hint}"
+    else:
+        hint = f"write one of {_listed(known)}." if known else "there is none."
+    return f"{name!r} is not {what}; {hint}"
+
+
+def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
+    """The same for a field of ``what``."""
+    return unknown_message(name, sorted(known), f"a field of {what}")
 
 
 def own_fields(config_class: type[PreTrainedConfig]) -> list[Field]:
@@ -102,4 +107,4 @@ class StrictConfig(PreTrainedConfig):
             raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {_listed(choices)}.")
 
 
-__all__ = ["StrictConfig", "own_fields", "unknown_name_message"]
+__all__ = ["StrictConfig", "own_fields", "unknown_message", "unknown_name_message"]
