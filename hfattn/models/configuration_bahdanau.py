@@ -212,8 +212,7 @@ class BahdanauConfig(StrictConfig):
         self._check_choice("attention_position", ("before", "after"))
         self._check_choice("attention_window", ("global", "local_m", "local_p"))
         self._check_choice("output_layer", ("maxout", "attentional", "state"))
-        if not 0 < self.initializer_range < float("inf"):
-            raise ValueError(f"initializer_range is {self.initializer_range}; write a number above 0, such as 0.05.")
+        self._check_above_zero("initializer_range", example="0.05")
         if not 0 <= self.scheduled_sampling <= 1:
             raise ValueError(f"scheduled_sampling is {self.scheduled_sampling}; write a probability from 0 to 1.")
         self._check_vocabulary()
@@ -221,22 +220,10 @@ class BahdanauConfig(StrictConfig):
         self._check_attention()
 
     def _check_vocabulary(self) -> None:
-        sizes = [self.vocab_size]
-        if self.source_vocab_size is not None:
-            self._check_positive("source_vocab_size")
-            sizes.append(self.source_vocab_size)
-            if self.share_embeddings:
-                raise ValueError(
-                    "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
-                    "false, or leave source_vocab_size out."
-                )
-        last = min(sizes) - 1  # padding stands on both sides
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            ids = getattr(self, name)
-            for number in ids if isinstance(ids, list) else [ids]:
-                if number is not None and not 0 <= number <= (last if name == "pad_token_id" else self.vocab_size - 1):
-                    largest = last if name == "pad_token_id" else self.vocab_size - 1
-                    raise ValueError(f"{name} is {number}; write an id from 0 to {largest}, or null.")
+        self._check_source_vocabulary()
+        smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # padding stands on both sides
+        self._check_token_ids("pad_token_id", vocab_size=smaller)
+        self._check_token_ids("bos_token_id", "eos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
         if self.sampled_softmax is not None and not 2 <= self.sampled_softmax <= self.vocab_size:
             raise ValueError(
                 f"sampled_softmax is {self.sampled_softmax}; write a number of symbols from 2 to vocab_size "

@@ -128,12 +128,8 @@ class RNNEncoderConfig(StrictConfig):
         self._check_choice("cell", CELL_NAMES)
         self._check_choice("direction", ("forward", "backward", "bidirectional"))
         self._check_choice("pooling", POOLINGS)
-        if not 0 < self.initializer_range < float("inf"):
-            raise ValueError(f"initializer_range is {self.initializer_range}; write a number above 0, such as 0.05.")
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id is {self.pad_token_id}; write an id from 0 to {self.vocab_size - 1}, or null."
-            )
+        self._check_above_zero("initializer_range", example="0.05")
+        self._check_token_ids("pad_token_id", vocab_size=self.vocab_size)
         if self.dropout > 0 and self.num_hidden_layers == 1:
             raise ValueError(
                 "dropout acts between recurrent layers and there is one; write num_hidden_layers: 2 or more, or use "

@@ -192,10 +192,10 @@ class VaswaniConfig(StrictConfig):
         self._check_choice("norm", NORM_NAMES)
         self._check_choice("positions", POSITION_NAMES)
         self._check_choice("classifier_pooling", POOLING_NAMES)
-        if not 0 < self.layer_norm_eps < float("inf"):
-            raise ValueError(f"layer_norm_eps is {self.layer_norm_eps}; write a number above 0, such as 1e-5.")
+        self._check_above_zero("layer_norm_eps", example="1e-5")
         self._check_widths()
-        self._check_vocabulary()
+        self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
+        self._check_source_vocabulary()
         self._check_attention("self")
         self._check_attention("cross")
 
@@ -212,19 +212,6 @@ class VaswaniConfig(StrictConfig):
                 f"sinusoidal positions are pairs of a sine and a cosine, but hidden_size is {self.hidden_size}; write "
                 "an even hidden_size, or positions: learned."
             )
-
-    def _check_vocabulary(self) -> None:
-        for name in ("pad_token_id", "bos_token_id", "decoder_start_token_id"):
-            token_id = getattr(self, name)
-            if token_id is not None and not 0 <= token_id < self.vocab_size:
-                raise ValueError(f"{name} is {token_id}; write an id from 0 to {self.vocab_size - 1}, or null.")
-        if self.source_vocab_size is not None:
-            self._check_positive("source_vocab_size")
-            if self.share_embeddings:
-                raise ValueError(
-                    "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
-                    "false, or leave source_vocab_size out."
-                )
 
     def _check_attention(self, kind: str) -> None:
         parts = self.attention_parts(kind)

@@ -165,7 +165,6 @@ class Source(NamedTuple):
     no product with W left at any step.
     """
 
-    annotations: torch.Tensor  # (B, S, C)
     values: torch.Tensor  # what a step sums over: W h_j, (B, S, gates H), or the annotations themselves
     keys: tuple[torch.Tensor, ...]  # what the score made of the annotations
     mask: torch.Tensor | None
@@ -280,10 +279,14 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if source_mask is None and self.window is not None:
             source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
         values, *keys = cache.source or (annotations,)
-        source = Source(annotations, values, tuple(keys), source_mask)
+        source = Source(values, tuple(keys), source_mask)
 
-        run = self._run_unrolled if self.attends_before or self.input_feeding else self._run_fused
-        output, weights, layer_outputs = run(embedded, mask, source, cache, start, output_attentions)
+        if self.attends_before or self.input_feeding:
+            output, weights, layer_outputs = self._run_unrolled(
+                embedded, mask, annotations, source, cache, start, output_attentions
+            )
+        else:
+            output, weights, layer_outputs = self._run_fused(embedded, mask, source, cache, start, output_attentions)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=output,
             past_key_values=cache if use_cache else None,
@@ -382,6 +385,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         self,
         embedded: torch.Tensor,
         mask: torch.Tensor | None,
+        annotations: torch.Tensor,
         source: Source,
         cache: RecurrentCache,
         start: int | torch.Tensor,
@@ -407,7 +411,6 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 embedded[:, steps],
                 None if mask is None else mask[:, steps],
                 source.mask,
-                source.annotations,
                 source.values,
                 *source.keys,
                 *state,
@@ -429,7 +432,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         ]
         weights, output, *layer_outputs = joined
         if output is None:
-            output = self._output(layer_outputs[-1], embedded, weights @ source.annotations)
+            output = self._output(layer_outputs[-1], embedded, weights @ annotations)
         return output, weights, layer_outputs
 
     def _run_block(
@@ -440,7 +443,6 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         embedded: torch.Tensor,
         mask: torch.Tensor | None,
         source_mask: torch.Tensor | None,
-        annotations: torch.Tensor,
         values: torch.Tensor,
         *keys_and_state: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
@@ -453,7 +455,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         cells, num_parts = self._cells(), self.state_shape[1]
         num_states = len(cells) * num_parts + self.input_feeding
         keys, flat = keys_and_state[:-num_states], keys_and_state[-num_states:]
-        source = Source(annotations, values, keys, source_mask)
+        source = Source(values, keys, source_mask)
         states = [flat[i * num_parts : (i + 1) * num_parts] for i in range(len(cells))]
         fed = flat[-1]  # (B, O), where there is input feeding
         fed_weight = cells[0].weight_ih_l0[:, embedded.shape[-1] :]

@@ -95,6 +95,28 @@ class StrictConfig(PreTrainedConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
 
+    def _check_above_zero(self, name: str, example: str) -> None:
+        if not 0 < getattr(self, name) < float("inf"):
+            raise ValueError(f"{name} is {getattr(self, name)}; write a number above 0, such as {example}.")
+
+    def _check_token_ids(self, *names: str, vocab_size: int) -> None:
+        for name in names:
+            ids = getattr(self, name)
+            for number in ids if isinstance(ids, list) else [ids]:
+                if number is not None and not 0 <= number < vocab_size:
+                    raise ValueError(f"{name} is {number}; write an id from 0 to {vocab_size - 1}, or null.")
+
+    def _check_source_vocabulary(self) -> None:
+        """Of an encoder-decoder, which has one vocabulary or two."""
+        if self.source_vocab_size is None:
+            return
+        self._check_positive("source_vocab_size")
+        if self.share_embeddings:
+            raise ValueError(
+                "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
+                "false, or leave source_vocab_size out."
+            )
+
     def _check_probability(self, *names: str) -> None:
         for name in names:
             if not 0 <= getattr(self, name) < 1:
