@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import UserError
-
-PAD, UNKNOWN, BEGIN, END = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
+from .symbols import UNKNOWN, special_symbols, with_special_symbols
 
 
 def build_character_tokenizer(
@@ -58,7 +57,7 @@ def build_character_tokenizer(
     characters = sorted(character for character, count in counts.items() if count >= min_count)
     if not characters:
         raise UserError(f"No character occurs {min_count} times, so the vocabulary is empty; lower min_count.")
-    symbols = [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else []), *characters]
+    symbols = [*special_symbols(unknown, ends), *characters]
     backend = Tokenizer(
         models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=UNKNOWN if unknown else "")
     )
@@ -66,21 +65,7 @@ def build_character_tokenizer(
         backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
-    if ends:
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"$A {END}", special_tokens=[(END, symbols.index(END))]
-        )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=PAD,
-        unk_token=UNKNOWN if unknown else None,
-        bos_token=BEGIN if ends else None,
-        eos_token=END if ends else None,
-        padding_side="right" if ends else "left",
-        clean_up_tokenization_spaces=False,
-        split_special_tokens=True,  # the text "[PAD]" is five characters, never the padding symbol
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return with_special_symbols(backend, unknown, ends, padding_side="right" if ends else "left")
 
 
 def check_options(min_count: int, unknown: bool) -> None:
