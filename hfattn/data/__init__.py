@@ -1,6 +1,6 @@
 """From texts and pairs of texts to batches."""
 
-from .batches import PermutationSampler, Streams, Windows
+from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .dates import DATES, PARTS, date_pairs
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
@@ -17,12 +17,14 @@ __all__ = [
     "PermutationSampler",
     "Streams",
     "Text",
+    "TokenBatches",
     "Windows",
     "check_split",
     "date_pairs",
     "encode_text",
     "load_embeddings",
     "open_text",
+    "padding_share",
     "read_pairs",
     "split_pairs",
     "split_positions",

@@ -1,10 +1,10 @@
-"""Training batches cut from the ids of a text, without materialising them.
+"""Training batches: cut from the ids of a text without materialising them, or of examples of like length.
 
-Shapes: B batch, T window. A batch is ``input_ids`` (B, T) and the character after each of them, given twice: as
-``shift_labels``, which the loss of transformers uses unshifted, and as ``labels``, which ``Trainer`` looks for.
+Shapes: B batch, T window. A batch of a text is ``input_ids`` (B, T) and the character after each of them, given twice:
+as ``shift_labels``, which the loss of transformers uses unshifted, and as ``labels``, which ``Trainer`` looks for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,9 @@ class _Batches(Dataset[Batch]):
     def sampler(self, seed: int) -> Sampler[int]:
         """The order in which training reads the windows."""
         raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """A text is the same at each pass."""
 
     @staticmethod
     def collate(batch: Any) -> Any:
@@ -162,3 +165,85 @@ class PermutationSampler(Sampler[int]):
                 left, right = right, left ^ ((mixed >> np.uint64(32)) & mask)
             block = (left << bits) | right
             yield from block[block < self.n].tolist()
+
+
+def padding_share(lengths: np.ndarray, batches: Iterable[Sequence[int]]) -> float:
+    """Padded positions among all positions of batches whose rows are padded to the longest, all sides together.
+
+    Args:
+        lengths: (n, sides) tokens of each example.
+        batches: the examples of each batch.
+    """
+    positions = tokens = 0
+    for batch in batches:
+        rows = lengths[batch]  # (B, sides)
+        positions += len(rows) * int(rows.max(axis=0).sum())
+        tokens += int(rows.sum())
+    return 1 - tokens / positions
+
+
+class TokenBatches(Sampler[list[int]]):
+    """Batches of examples of like length, as many as fit into a number of positions.
+
+    On every side, rows times the longest row is at most ``max_tokens``. Lengths (of the longest side) are told apart in
+    steps of an eighth at most, and the examples within a step are shuffled anew at each epoch, as are the batches. As
+    the steps do not depend on the order, each epoch has the same number of batches, and ``Trainer`` can count.
+
+    Args:
+        lengths: (n, sides) tokens of each example on each side: source and target, or the text alone.
+        max_tokens: positions of a batch on one side, padding included.
+        seed: together with the epoch, it decides the batches.
+        multiple_of: of which the number of batches is a multiple, such as the number of processes that share them;
+            the batches with the most rows are halved for that.
+
+    Raises:
+        UserError: an example is longer than ``max_tokens``, or there are fewer examples than ``multiple_of``.
+    """
+
+    STEPS_PER_OCTAVE = 8
+
+    def __init__(self, lengths: np.ndarray, max_tokens: int, seed: int, multiple_of: int = 1) -> None:
+        longest = lengths.max(axis=1)
+        if longest.max() > max_tokens:
+            index = int(longest.argmax())
+            raise UserError(
+                f"max_tokens is {max_tokens}, but example {index + 1} of the training data has {longest[index]} "
+                f"tokens; write max_tokens: {longest[index]} or more, or allow shorter texts only."
+            )
+        if len(lengths) < multiple_of:
+            raise UserError(f"{len(lengths)} training examples are too few for {multiple_of} processes; launch fewer.")
+        self.lengths, self.max_tokens, self.seed, self.epoch = lengths, max_tokens, seed, 0
+        octave = np.floor(np.log2(np.maximum(longest, 1)))
+        step = np.maximum(1, 2**octave / self.STEPS_PER_OCTAVE).astype(np.int64)
+        self._bounds = np.minimum(-(-longest // step) * step, max_tokens)  # (n,) at least as long as the example
+        self._ends = self._cut(np.sort(self._bounds), multiple_of)
+
+    def _cut(self, bounds: np.ndarray, multiple_of: int) -> np.ndarray:
+        """Where batches end in the examples from the shortest to the longest."""
+        sizes, start = [], 0
+        while start < len(bounds):
+            rows = bounds[start : start + self.max_tokens // max(1, int(bounds[start]))]
+            sizes.append(int((np.arange(1, len(rows) + 1) * rows <= self.max_tokens).sum()))
+            start += sizes[-1]
+        while len(sizes) % multiple_of:
+            largest = int(np.argmax(sizes))
+            sizes[largest : largest + 1] = [-(-sizes[largest] // 2), sizes[largest] // 2]
+        return np.cumsum(sizes)
+
+    @property
+    def padding_share(self) -> float:
+        """Padded positions among all positions of the epoch's batches."""
+        return padding_share(self.lengths, self)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = np.random.default_rng([self.seed, self.epoch])
+        order = np.lexsort((generator.random(len(self._bounds)), self._bounds))
+        batches = np.split(order, self._ends[:-1])
+        for index in generator.permutation(len(batches)):
+            yield batches[index].tolist()

@@ -167,6 +167,9 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
     def __getitem__(self, index: int) -> dict[str, list[int]]:
         return {"input_ids": self.sources[index], "labels": self.targets[index]}
 
+    def set_epoch(self, epoch: int) -> None:
+        """Pairs have the same ids at each pass."""
+
     def sampler(self, seed: int) -> PermutationSampler:
         """The order in which training reads the pairs."""
         return PermutationSampler(len(self), seed)

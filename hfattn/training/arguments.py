@@ -19,7 +19,10 @@ _FIXED = {
     "prediction_loss_only": "a run always reports its scores",
     "remove_unused_columns": "the batches hold what the model reads",
     "label_names": "the batches hold what the model reads",
+    "optim": "choose it with optimizer",
+    "train_sampling_strategy": "max_tokens puts examples of like length together",
 }
+_LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity")
 _SEED = (0, 2**32 - 1)
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": _SEED,
@@ -58,7 +61,8 @@ def training_arguments(
     Any other field of ``TrainingArguments`` than those that the package decides may be written there. Some have other
     defaults than in transformers: the best checkpoint on the validation set is loaded at the end, and callbacks (early
     stopping) are resumed with the rest. ``bf16: auto`` is mixed precision where the hardware computes bfloat16, a CPU
-    included. Checkpoints go to ``run/checkpoints``.
+    included. A ``metric_for_best_model`` is to become greater, unless its name speaks of a loss, nats, bits or
+    perplexity. Checkpoints go to ``run/checkpoints``.
 
     Raises:
         UserError: a field is unknown, mistyped or out of range.
@@ -79,6 +83,8 @@ def training_arguments(
         "dataloader_pin_memory": torch.cuda.is_available(),
         "use_cpu": not torch.accelerator.is_available(),  # TrainingArguments asks for it where bf16 is for the CPU
     }
+    if (metric := fields.get("metric_for_best_model")) is not None:
+        defaults["greater_is_better"] = not any(word in str(metric) for word in _LOWER_IS_BETTER)
     decided = {"output_dir": str(run / "checkpoints"), "batch_eval_metrics": True, "remove_unused_columns": False}
     arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:

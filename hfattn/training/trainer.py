@@ -3,13 +3,16 @@
 import json
 import re
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch.utils.data import DataLoader
 from transformers import (
+    EarlyStoppingCallback,
     Seq2SeqTrainer,
     Trainer,
     TrainerCallback,
@@ -19,14 +22,19 @@ from transformers import (
 )
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
+from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..errors import NonFiniteError
+from ..data import PermutationSampler, TokenBatches, padding_share
+from ..errors import NonFiniteError, UserError
 from ..metrics import token_statistics
 from ..models.cache_recurrent import RecurrentCache
+from ..models.strict_config import unknown_message
+from .averaging import AveragingConfig, MovingAverage, mean_weights
+from .schedules import ScheduleConfig, make_scheduler
 
 
-def last_complete_checkpoint(directory: str | Path) -> Path | None:
-    """The latest checkpoint in a folder that was written to its end, or None.
+def complete_checkpoints(directory: str | Path) -> list[Path]:
+    """The checkpoints in a folder that were written to their end, the latest last.
 
     ``trainer_state.json`` is the last file of a checkpoint: without it, or with half of it, the process was killed
     while it saved, and the checkpoint before is the one to continue from.
@@ -35,13 +43,20 @@ def last_complete_checkpoint(directory: str | Path) -> Path | None:
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         if match := re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name):
             numbered.append((int(match[1]), path))
-    for _, path in sorted(numbered, reverse=True):
+    complete = []
+    for _, path in sorted(numbered):
         try:
             json.loads((path / "trainer_state.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
             continue
-        return path
-    return None
+        complete.append(path)
+    return complete
+
+
+def last_complete_checkpoint(directory: str | Path) -> Path | None:
+    """The latest checkpoint in a folder that was written to its end, or None."""
+    complete = complete_checkpoints(directory)
+    return complete[-1] if complete else None
 
 
 class _Epochs(TrainerCallback):
@@ -86,28 +101,99 @@ class ReliableTrainer(Trainer):
 
     - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of one that never stopped, wherever
       it was killed: also after its last step.
-    - The data set's own ``sampler(seed)`` gives the order of the training data.
+    - The data set's own ``sampler(seed)`` gives the order of the training data; with ``max_tokens``, ``TokenBatches``
+      of its ``lengths`` does. The data set's ``set_epoch`` is called before each pass.
     - A loss or a weight that is not finite raises ``NonFiniteError``, which names the step; no checkpoint is written
       from then on, so the last one is good.
+    - With an exponential moving average of the weights, that is what is evaluated, compared with the best, saved as a
+      checkpoint's weights and left in the model at the end; a checkpoint has the others beside it.
+
+    Args:
+        schedule: of the learning rate; without a name, it is that of the arguments.
+        averaging: of the weights.
+        max_tokens: positions of a batch of each process on one side; None is the arguments' number of examples.
+        early_stopping_patience: evaluations without improvement after which training ends; None is never.
+
+    Raises:
+        UserError: the weights are to be averaged where a process holds only some of them.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        schedule: ScheduleConfig | None = None,
+        averaging: AveragingConfig | None = None,
+        max_tokens: int | None = None,
+        early_stopping_patience: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.schedule = schedule or ScheduleConfig()
+        self.averaging = averaging or AveragingConfig()
+        self.max_tokens = max_tokens
         self._sampler: Any = None
+        self._average: MovingAverage | None = None
         self.add_callback(_Epochs(self))
         self.add_callback(Stopwatch())
+        if early_stopping_patience is not None:
+            self.add_callback(EarlyStoppingCallback(early_stopping_patience))
+        if self.averaging != AveragingConfig() and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise UserError("The section averaging needs the whole weights in each process; leave it out with FSDP.")
+        if self.averaging.ema is not None:
+            self._average = MovingAverage(self.model, self.averaging.ema)
+            self.add_callback(self._average)
 
     @property
     def training_seconds(self) -> float:
         """Seconds that ``train`` has taken, over all the processes that this run was resumed in."""
         return next(c.seconds for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
 
+    @property
+    def padding_share(self) -> float:
+        """Padded positions among all positions of the training batches: those of the first pass, unless it knows."""
+        if self.max_tokens is not None:
+            return self._token_batches(self.max_tokens).padding_share
+        order, rows = list(self.train_dataset.sampler(self._data_seed)), self.args.train_batch_size
+        batches = (order[start : start + rows] for start in range(0, len(order), rows))
+        return padding_share(self.train_dataset.lengths, batches)
+
     def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
+        output = self._train(resume_from_checkpoint, **kwargs)
+        self.remove_callback(EarlyStoppingCallback)  # the evaluations that follow do not decide on anything
+        if self.averaging.last is not None:
+            self.accelerator.wait_for_everyone()  # until the last checkpoint is complete
+            checkpoints = complete_checkpoints(self.args.output_dir)[-self.averaging.last :]
+            self.model.load_state_dict(mean_weights(checkpoints), strict=False)  # tied weights are saved once
+        return output
+
+    def _train(self, resume_from_checkpoint: str | None, **kwargs: Any) -> Any:
         if resume_from_checkpoint is not None:
+            self._check_model(Path(resume_from_checkpoint))
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / "trainer_state.json"))
             if self._has_ended(state):
                 return self._reload(resume_from_checkpoint, state)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        best_is_loaded = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
+        if self._average is not None and not best_is_loaded:
+            self._average.apply()
+        return output
+
+    def _check_model(self, checkpoint: Path) -> None:
+        """Make sure that a checkpoint is one of this model: Trainer would leave what it lacks at random."""
+        file = checkpoint / SAFE_WEIGHTS_NAME
+        if not file.exists():  # sharded, which names its tensors elsewhere
+            return
+        own = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
+        with safe_open(file, "pt") as weights:
+            names = weights.keys()
+            saved = {name: weights.get_slice(name).get_shape() for name in names}
+        tied = set(self.model.all_tied_weights_keys)
+        differing = [name for name in own.keys() | saved.keys() if own.get(name) != saved.get(name)]
+        for name in sorted(set(differing) - (tied - saved.keys())):
+            raise UserError(
+                f"{checkpoint} holds another model: its {name} is {saved.get(name, 'absent')}, and this model's is "
+                f"{own.get(name, 'absent')}; resume with the model that it was saved from, or choose another folder."
+            )
 
     def _has_ended(self, state: TrainerState) -> bool:
         """Whether training was over at a checkpoint: Trainer, resumed there, would take a step before it notices."""
@@ -128,13 +214,61 @@ class ReliableTrainer(Trainer):
 
     def begin_epoch(self, epoch: int) -> None:
         """Called before each pass over the training data, also when it is resumed in the middle."""
-        if hasattr(self._sampler, "set_epoch"):
+        self.train_dataset.set_epoch(epoch)
+        if isinstance(self._sampler, PermutationSampler | TokenBatches):
             self._sampler.set_epoch(epoch)
 
+    @property
+    def _data_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        self._sampler = (train_dataset or self.train_dataset).sampler(seed)
+        self._sampler = (train_dataset or self.train_dataset).sampler(self._data_seed)
         return self._sampler
+
+    def _token_batches(self, max_tokens: int) -> TokenBatches:
+        return TokenBatches(self.train_dataset.lengths, max_tokens, self._data_seed, self.args.world_size)
+
+    def get_train_dataloader(self) -> DataLoader:
+        if self.max_tokens is None:
+            return super().get_train_dataloader()
+        self._sampler = self._token_batches(self.max_tokens)
+        loader = DataLoader(
+            self.train_dataset,
+            batch_sampler=self._sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
+
+    lr_scheduler: Any
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        if self.schedule.name is None or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        width = self.accelerator.unwrap_model(self.model).config.hidden_size
+        optimizer = self.optimizer if optimizer is None else optimizer
+        self.lr_scheduler = make_scheduler(self.schedule, optimizer, self.args, num_training_steps, width)
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """The averaged weights, where there are such, while the model has those that are trained."""
+        return nullcontext() if self._average is None or not self.is_in_train else self._average.applied()
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        with self._averaged():
+            return super().evaluate(*args, **kwargs)
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        name = self.args.metric_for_best_model
+        if name is not None and f"eval_{name.removeprefix('eval_')}" not in metrics:
+            known = sorted(metric.removeprefix("eval_") for metric in metrics)
+            raise UserError(f"training.metric_for_best_model: {unknown_message(name, known, 'a score of this recipe')}")
+        return super()._determine_best_metric(metrics, trial)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss = super().training_step(*args, **kwargs)
@@ -148,15 +282,23 @@ class ReliableTrainer(Trainer):
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self._check_weights()
-        super()._save_checkpoint(*args, **kwargs)
+        with self._averaged():
+            super()._save_checkpoint(*args, **kwargs)
 
     def _check_weights(self) -> None:
         for name, parameter in self.model.named_parameters():
             if not torch.isfinite(parameter).all():
                 raise self._not_finite(f"The weights {name} are not finite", self.state.global_step)
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self._average is not None and checkpoint is not None:
+            self._average.resume(checkpoint)
+
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
+        if self._average is not None and self.args.should_save:
+            self._average.save_raw(output_dir)
         # Trainer writes trainer_state.json next: by then every process must have written its part.
         self.accelerator.wait_for_everyone()
 

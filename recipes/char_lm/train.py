@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Text, Windows, check_split, encode_text, open_text, split_positions
@@ -28,14 +28,13 @@ from hfattn.training import (
     ReliableTrainer,
     SampleCallback,
     StatefulTrainer,
+    TrainingConfig,
     last_complete_checkpoint,
     load_config,
     model_config,
-    optimizer_class_and_arguments,
     parse_command,
     plot_curves,
     run_facts,
-    training_arguments,
     write_results,
 )
 
@@ -98,13 +97,10 @@ class SampleConfig:
 
 @strict
 @dataclass
-class Config:
+class Config(TrainingConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)  # fields of CharRNNConfig
-    optimizer: str = "adamw"
-    early_stopping_patience: int | None = None  # evaluations without improvement
-    training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingArguments
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
@@ -115,12 +111,9 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section does not make a model, an optimiser or training arguments.
     """
     model_config(CharRNNConfig, config.model, vocab_size=1)
-    arguments = training_arguments(run, config.training)
-    optimizer_class_and_arguments(config.optimizer, arguments)
-    if config.early_stopping_patience is not None and config.early_stopping_patience < 1:
-        raise UserError(f"early_stopping_patience is {config.early_stopping_patience}; write at least 1, or null.")
-    if config.early_stopping_patience is not None and not arguments.load_best_model_at_end:
-        raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
+    arguments = config.arguments(run)
+    if config.max_tokens is not None:
+        raise UserError("All windows are equally long; write training.per_device_train_batch_size, not max_tokens.")
     if config.data.stateful and arguments.n_gpu > 1:
         raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
     return arguments
@@ -162,9 +155,6 @@ def main() -> None:
 
     # Training
 
-    callbacks = [SampleCallback(tokenizer, config.sample.prompt, config.sample.max_new_tokens, arguments.seed)]
-    if config.early_stopping_patience is not None:
-        callbacks.append(EarlyStoppingCallback(config.early_stopping_patience))
     trainer = (StatefulTrainer if data.stateful else ReliableTrainer)(
         model,
         arguments,
@@ -173,14 +163,13 @@ def main() -> None:
         eval_dataset=evaluation_sets[0],
         compute_metrics=LanguageModelScores(),
         preprocess_logits_for_metrics=token_statistics,
-        optimizer_cls_and_kwargs=optimizer_class_and_arguments(config.optimizer, arguments),
-        callbacks=callbacks,
+        callbacks=[SampleCallback(tokenizer, config.sample.prompt, config.sample.max_new_tokens, arguments.seed)],
+        **config.trainer_options(arguments),
     )
     command.claim_run(config, text=text.fingerprint, processes=arguments.world_size)
     checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    for callback in (EarlyStoppingCallback, SampleCallback):  # the evaluations below are not theirs
-        trainer.remove_callback(callback)
+    trainer.remove_callback(SampleCallback)  # the evaluations below are not its
 
     # Evaluation, with the best weights on the validation set
 

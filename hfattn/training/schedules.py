@@ -1,0 +1,143 @@
+"""Learning-rate schedules that transformers does not have, by name.
+
+t is the number of an update, counted from 1; lr is ``training.learning_rate``.
+
+- ``noam`` (Vaswani et al. 2017, section 5.3, equation 3): lr · d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is the
+  model's ``hidden_size``. The paper's has lr = 1.
+- ``tfixup`` (Huang et al. 2020, section 5): lr · sqrt(P / (P + t - 1)): the first update has the whole rate.
+- Warm-up factors (Ma & Yarats 2019), which multiply the rate of ``training.lr_scheduler_type``: ``linear_warmup``
+  min(1, t / tau) and ``exponential_warmup`` 1 - exp(-t / tau); ``untuned_linear`` takes tau = 2 / (1 - beta2), and
+  ``untuned_exponential`` tau = 1 / (1 - beta2).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import TrainingArguments, get_scheduler
+
+from ..errors import UserError
+from ..models.strict_config import unknown_message
+
+WHOLE = ("noam", "tfixup")  # a rate from the first update to the last
+TUNED = ("linear_warmup", "exponential_warmup")
+UNTUNED = ("untuned_linear", "untuned_exponential")
+SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
+
+
+@strict
+@dataclass
+class ScheduleConfig:
+    """The section ``schedule`` of a recipe; without a name, the rate is that of ``TrainingArguments``."""
+
+    name: str | None = None  # noam, tfixup, linear_warmup, exponential_warmup, untuned_linear, untuned_exponential
+    warmup_steps: int | None = None  # of noam (None: 4000, as in the paper); tau of linear and exponential_warmup
+    decay_steps: int | None = None  # P of tfixup (None: 4000)
+
+    def validate_name(self) -> None:
+        if self.name is not None and self.name not in SCHEDULES:
+            raise ValueError(unknown_message(self.name, SCHEDULES, "a schedule"))
+
+    def validate_steps(self) -> None:
+        for field, names in (("warmup_steps", ("noam", *TUNED)), ("decay_steps", ("tfixup",))):
+            value = getattr(self, field)
+            if value is None:
+                continue
+            if self.name not in names:
+                raise ValueError(f"{field} is for {', '.join(names)}, and name is {self.name}; leave it out.")
+            if value < 1:
+                raise ValueError(f"{field} is {value}; write a whole number of at least 1.")
+        if self.name in TUNED and self.warmup_steps is None:
+            raise ValueError(f"{self.name} needs warmup_steps; write its tau in updates, such as 1000.")
+
+    def check(self, training: Mapping[str, Any], optimizer: str) -> None:
+        """Make sure that the sections ``training`` and ``optimizer`` do not ask for another schedule.
+
+        Raises:
+            UserError: they do.
+        """
+        if self.name is None:
+            return
+        for field in ("warmup_steps", "warmup_ratio"):
+            if training.get(field):
+                raise UserError(f"schedule.name {self.name} has its own warm-up or none; leave training.{field} out.")
+        if self.name in WHOLE and "lr_scheduler_type" in training:
+            raise UserError(f"schedule.name {self.name} is a whole schedule; leave training.lr_scheduler_type out.")
+        if training.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
+            raise UserError(
+                f"schedule.name {self.name} multiplies a rate that is known beforehand; write another "
+                "training.lr_scheduler_type, such as constant."
+            )
+        if self.name in UNTUNED and optimizer == "rmsprop":
+            raise UserError(f"schedule.name {self.name} takes its warm-up from beta2, which rmsprop has not.")
+
+
+def noam(step: int, hidden_size: int, warmup_steps: int) -> float:
+    return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def tfixup(step: int, decay_steps: int) -> float:
+    return math.sqrt(decay_steps / (decay_steps + step - 1))
+
+
+def linear_warmup(step: int, tau: float) -> float:
+    return min(1.0, step / tau)
+
+
+def exponential_warmup(step: int, tau: float) -> float:
+    return -math.expm1(-step / tau)
+
+
+def make_scheduler(
+    schedule: ScheduleConfig,
+    optimizer: torch.optim.Optimizer,
+    arguments: TrainingArguments,
+    num_training_steps: int,
+    hidden_size: int,
+) -> LambdaLR:
+    """The scheduler of a run with a named schedule.
+
+    Args:
+        schedule: its configuration, with a name.
+        optimizer: whose rate it decides.
+        arguments: for the rate that a warm-up factor multiplies, and for beta2.
+        num_training_steps: updates of the whole run.
+        hidden_size: d of noam.
+    """
+    if schedule.name == "noam":
+        warmup_steps = schedule.warmup_steps or 4000
+        return LambdaLR(optimizer, lambda done: noam(done + 1, hidden_size, warmup_steps))
+    if schedule.name == "tfixup":
+        decay_steps = schedule.decay_steps or 4000
+        return LambdaLR(optimizer, lambda done: tfixup(done + 1, decay_steps))
+    if schedule.warmup_steps is not None:
+        tau: float = schedule.warmup_steps
+    else:
+        tau = (2 if schedule.name == "untuned_linear" else 1) / (1 - arguments.adam_beta2)
+    factor: Callable[[int, float], float]
+    factor = linear_warmup if schedule.name in ("linear_warmup", "untuned_linear") else exponential_warmup
+    # The factors of transformers' schedules come with an optimiser of their own; this one is not stepped.
+    idle = torch.optim.SGD([torch.zeros(1)])
+    multiplied = get_scheduler(
+        arguments.lr_scheduler_type,
+        idle,
+        num_warmup_steps=0,
+        num_training_steps=num_training_steps,
+        scheduler_specific_kwargs=arguments.lr_scheduler_kwargs,
+    ).lr_lambdas[0]
+    return LambdaLR(optimizer, lambda done: factor(done + 1, tau) * multiplied(done))
+
+
+__all__ = [
+    "SCHEDULES",
+    "ScheduleConfig",
+    "exponential_warmup",
+    "linear_warmup",
+    "make_scheduler",
+    "noam",
+    "tfixup",
+]
