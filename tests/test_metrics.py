@@ -1,20 +1,52 @@
 """The metrics against literal sums, offline."""
 
 import math
+import random
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import evaluate
 import numpy as np
 import pytest
+import sacrebleu
 import torch
+from matplotlib import colormaps, image
+from sacrebleu.metrics import BLEU, CHRF
+from sklearn.metrics import f1_score, log_loss
+from transformers import Trainer, TrainingArguments
 
+from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
+from hfattn.errors import UserError
 from hfattn.metrics import (
+    F1,
+    SWAPS,
+    Accuracy,
     BitsPerCharacter,
+    Bleu,
+    ChrF,
+    ClassificationScores,
+    ConfusionMatrix,
+    CorpusScore,
+    ExactMatch,
     LanguageModelScores,
     NextCharacterAccuracy,
     Perplexity,
+    TranslationScores,
+    bleu_by_length,
+    class_probabilities,
+    class_statistics,
+    column_slices,
+    counterfactual,
+    length_slices,
+    plot_confusion,
+    scores_by_slice,
+    swap_words,
     token_statistics,
+    translation_report,
+    word_slices,
 )
+from hfattn.tokenizers import build_character_tokenizer
 
 
 def test_accuracy_in_batches_equals_the_literal_share() -> None:
@@ -63,3 +95,309 @@ def test_an_evaluation_counts_each_target_once_and_no_padding() -> None:
     assert result["nats_per_character"] == pytest.approx(mean, rel=1e-5)
     assert result["perplexity"] == pytest.approx(math.exp(mean), rel=1e-5)
     assert result["bits_per_character"] == pytest.approx(mean / math.log(2), rel=1e-5)
+
+
+# Translations
+
+
+def corpus(number: int, seed: int = 0) -> tuple[list[str], list[str], list[str]]:
+    """Sources, what a bad translator might write (now and then nothing at all), and references."""
+    generator = random.Random(seed)
+    words = ["Ein", "Mann", "mit", "dem", "Hund", "läuft", "über", "die", "Wiese,", "gut."]
+    references = [" ".join(generator.choices(words, k=generator.randint(1, 14))) for _ in range(number)]
+    predictions = [
+        " ".join(
+            word.lower() if generator.random() < 0.1 else word for word in text.split() if generator.random() < 0.9
+        )
+        for text in references
+    ]
+    sources = [" ".join("x" * len(text.split())) for text in references]
+    return sources, ["", *predictions[1:]], references
+
+
+def test_bleu_and_chrf_are_those_of_sacrebleu_with_its_signatures() -> None:
+    _, predictions, references = corpus(50)
+    for lowercase, case in ((False, "mixed"), (True, "lc")):
+        for tokenize in ("13a", "intl"):
+            result = Bleu().compute(
+                predictions=predictions, references=references, lowercase=lowercase, tokenize=tokenize
+            )
+            whole = sacrebleu.corpus_bleu(predictions, [references], lowercase=lowercase, tokenize=tokenize)
+            assert result["bleu"] == whole.score > 10
+            version = sacrebleu.__version__
+            assert result["signature"] == f"nrefs:1|case:{case}|eff:no|tok:{tokenize}|smooth:exp|version:{version}"
+        result = ChrF().compute(predictions=predictions, references=references, lowercase=lowercase)
+        metric = CHRF(lowercase=lowercase)
+        assert result["chrf"] == metric.corpus_score(predictions, [references]).score
+        assert result["signature"] == str(metric.get_signature())
+
+
+def test_bleu_of_one_sentence_by_hand() -> None:
+    """3 of 4 words, 2 of 3 pairs, 1 of 2 triples, and for no quadruple of 1 half a match; 4 words where 5 are right."""
+    result = Bleu().compute(predictions=["a b c x"], references=["a b c d e"])
+    precisions = [3 / 4, 2 / 3, 1 / 2, 1 / 2 / 1]
+    assert result["bleu"] == pytest.approx(100 * math.exp(1 - 5 / 4) * math.prod(precisions) ** (1 / 4))
+
+
+def test_several_references_also_where_their_numbers_differ() -> None:
+    predictions = ["the cat sat on the mat", "a dog barks very loudly"]
+    references = [["a cat sat on the mat", "the cat sits on the mat"], ["a dog barked very loudly"]]
+    columns: list[Any] = [["a cat sat on the mat", "a dog barked very loudly"], ["the cat sits on the mat", None]]
+    for metric, reference, name in ((Bleu(), BLEU(), "bleu"), (ChrF(), CHRF(), "chrf")):
+        result = metric.compute(predictions=predictions, references=references)
+        assert result[name] == pytest.approx(reference.corpus_score(predictions, columns).score)
+        assert "nrefs:var" in result["signature"]
+    whole = [both * 2 for both in references[1:]] * 2
+    assert "nrefs:2" in Bleu().compute(predictions=predictions, references=whole)["signature"]
+    score = CorpusScore(BLEU())
+    for prediction, several in zip(predictions, references, strict=True):  # in each batch alone they do not differ
+        score.add([prediction], [several])
+    assert score.compute()[1] == signature_of_several()
+    assert score.compute()[0] == pytest.approx(Bleu().compute(predictions=predictions, references=references)["bleu"])
+
+
+def signature_of_several() -> str:
+    metric = BLEU()
+    metric.corpus_score(["a", "b"], [["a", "b"], ["c", None]])  # type: ignore[list-item]
+    return str(metric.get_signature())
+
+
+def test_a_corpus_in_batches_has_the_scores_of_the_whole() -> None:
+    sources, predictions, references = corpus(40)
+    tokenizer = build_character_tokenizer([*predictions, *references], ends=True)
+    scores, signatures = TranslationScores(tokenizer), []
+    for _ in range(2):  # the second evaluation begins again from nothing
+        for start in range(0, 40, 7):
+            rows = slice(start, start + 7)
+            labels = tokenizer(references[rows], padding=True, return_tensors="pt")
+            wrote = tokenizer(predictions[rows], padding=True, return_tensors="pt").input_ids
+            expected = labels.input_ids.masked_fill(labels.attention_mask == 0, -100)
+            statistics = (expected, torch.ones(expected.shape), wrote)
+            batch = SimpleNamespace(predictions=statistics, label_ids=expected)
+            result = scores(batch, compute_result=start + 7 >= 40)
+        signatures.append(dict(scores.signatures))
+    assert result["bleu"] == sacrebleu.corpus_bleu(predictions, [references]).score
+    assert result["chrf"] == sacrebleu.corpus_chrf(predictions, [references]).score
+    assert result["exact_match"] == np.mean([a == b for a, b in zip(predictions, references, strict=True)])
+    assert result["pairs"] == 40
+    report = translation_report(sources, predictions, references)
+    assert signatures == [{name: report["signatures"][name] for name in ("bleu", "chrf")}] * 2
+    assert {name: result[name] for name in ("bleu", "chrf", "exact_match")}.items() <= report.items()
+
+
+def test_a_report_has_cased_and_lowercased_bleu_and_bleu_by_length() -> None:
+    sources, predictions, references = corpus(60)
+    report = translation_report(sources, predictions, references)
+    lowered = sacrebleu.corpus_bleu(predictions, [references], lowercase=True).score
+    assert report["bleu_lowercase"] == lowered > report["bleu"]
+    assert "case:lc" in report["signatures"]["bleu_lowercase"]
+    assert "case:mixed" in report["signatures"]["bleu"]
+    rows = report["by_source_length"]
+    assert [(row["from"], row["to"]) for row in rows] == [(1, 4), (5, 8), (9, 12), (13, 16)]  # no longer ones, no rows
+    for row in rows:
+        chosen = [i for i, source in enumerate(sources) if row["from"] <= len(source.split()) <= row["to"]]
+        assert row["pairs"] == len(chosen)
+        part = [predictions[i] for i in chosen], [[references[i] for i in chosen]]
+        assert row["bleu"] == sacrebleu.corpus_bleu(*part).score
+    assert sum(row["pairs"] for row in rows) == report["pairs"] == 60
+    assert bleu_by_length(sources, predictions, references, edges=[1])[0] == {
+        "from": 1, "to": None, "pairs": 60, "bleu": report["bleu"],
+    }  # fmt: skip
+
+
+def test_translations_of_nothing_score_nothing() -> None:
+    report = translation_report(["a b", "c"], ["", ""], ["a b c d", "e"])
+    assert (report["bleu"], report["bleu_lowercase"], report["chrf"], report["exact_match"]) == (0, 0, 0, 0)
+
+
+# Classes
+
+
+def test_accuracy_f1_and_confusion_by_hand() -> None:
+    right, predicted = [0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 0, 0]
+    assert Accuracy().compute(predictions=predicted, references=right) == {"accuracy": 3 / 6}
+    # Class 0: precision 2/4, recall 2/3; class 1: 1/2 and 1/2; class 2: never predicted.
+    f1 = [2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3), 1 / 2, 0]
+    assert F1().compute(predictions=predicted, references=right)["f1"] == pytest.approx(sum(f1) / 3)
+    binary = F1().compute(predictions=predicted[:5], references=right[:5], average="binary")
+    assert binary["f1"] == pytest.approx(1 / 2)
+    matrix = {"confusion_matrix": [[2, 1, 0], [1, 1, 0], [1, 0, 0]]}
+    assert ConfusionMatrix().compute(predictions=predicted, references=right) == matrix
+
+
+def test_one_class_alone() -> None:
+    """Scikit-learn by itself would draw the confusion matrix of one class as a single number."""
+    one = {"predictions": [0, 0], "references": [0, 0]}
+    assert Accuracy().compute(**one) == {"accuracy": 1.0}
+    assert F1().compute(**one) == {"f1": 1.0}
+    assert F1().compute(**one, average="binary") == {"f1": 0.0}
+    assert ConfusionMatrix().compute(**one, num_classes=2) == {"confusion_matrix": [[2, 0], [0, 0]]}
+
+
+@pytest.mark.parametrize("num_labels", [1, 2, 3])
+def test_a_classifier_evaluated_by_trainer_against_scikit_learn(num_labels: int, tmp_path: Path) -> None:
+    torch.manual_seed(num_labels)
+    sizes = {"vocab_size": 20, "hidden_size": 8, "embedding_size": 8, "num_labels": num_labels}
+    kind = {"problem_type": "multi_label_classification" if num_labels == 1 else "single_label_classification"}
+    model = RNNEncoderForSequenceClassification(RNNEncoderConfig(**sizes, **kind)).eval()
+    torch.nn.init.normal_(model.classifier.weight, std=5.0)
+    right = torch.randint(0, max(num_labels, 2), (23,))
+    labels = right[:, None].float() if num_labels == 1 else right
+    ids = torch.randint(1, 20, (23, 6))
+    arguments = TrainingArguments(
+        str(tmp_path), per_device_eval_batch_size=5, batch_eval_metrics=True, use_cpu=True, report_to="none"
+    )
+    trainer = Trainer(
+        model,
+        arguments,
+        eval_dataset=[{"input_ids": ids[i], "labels": labels[i]} for i in range(23)],
+        compute_metrics=ClassificationScores(),
+        preprocess_logits_for_metrics=class_statistics,
+    )
+    results = [trainer.evaluate() for _ in range(2)]
+    with torch.no_grad():
+        probabilities = class_probabilities(model(ids).logits.double())
+    assert probabilities.shape == (23, max(num_labels, 2))
+    predicted = probabilities.argmax(-1)
+    assert 0 < (predicted == right).sum() < 23
+    for result in results:
+        assert result["eval_examples"] == 23
+        assert result["eval_accuracy"] == pytest.approx((predicted == right).double().mean().item())
+        assert result["eval_f1"] == pytest.approx(f1_score(right, predicted, average="macro"))
+        nats = log_loss(right, probabilities, labels=range(max(num_labels, 2)))
+        assert result["eval_nats_per_example"] == pytest.approx(nats, rel=1e-5)
+        assert result["eval_loss"] == pytest.approx(nats, rel=1e-5)
+
+
+def test_probabilities_of_one_sigmoid_keep_their_precision() -> None:
+    logits = torch.tensor([[40.0], [-40.0], [0.0]])
+    expected = [[math.exp(-40), 1], [1, math.exp(-40)], [0.5, 0.5]]
+    torch.testing.assert_close(class_probabilities(logits), torch.tensor(expected), rtol=1e-5, atol=0)
+
+
+def test_the_picture_of_a_confusion_matrix(tmp_path: Path) -> None:
+    path = tmp_path / "confusion.png"
+    plot_confusion(path, [[9, 1], [0, 0]], ["negative $x", "positive"], "reviews")
+    colors, areas = np.unique(image.imread(path).reshape(-1, 4), axis=0, return_counts=True)
+    largest = {tuple((255 * color).round()) for color in colors[np.argsort(-areas)[:4]]}
+    # Shares 0.9 and 0.1, a class that does not occur, and the paper.
+    assert largest == {tuple(map(float, colormaps["cividis"](share, bytes=True))) for share in (0.9, 0.1, 0.0)} | {
+        (255,) * 4
+    }
+    with pytest.raises(UserError, match=r"shape \(2, 2\).* 3 labels"):
+        plot_confusion(path, [[1, 0], [0, 1]], ["a", "b", "c"], "")
+
+
+# Beyond the average
+
+
+def test_scores_of_slices() -> None:
+    texts = ["good", "not good at all", "Not, I said, bad!", "notable " * 11]
+    right, predicted = [1, 0, 1, 1], [1, 1, 1, 0]
+    slices: dict[str, Any] = {
+        **length_slices(texts, edges=[1, 4, 9]),
+        **column_slices("label", ["positive", "negative", "positive", "positive"]),
+        **word_slices(texts, ["not", "dull"]),
+        "short": [len(text) < 5 for text in texts],
+    }
+    assert scores_by_slice(Accuracy(), predicted, right, slices) == {
+        "1-3 words": {"examples": 1, "accuracy": 1.0},
+        "4-8 words": {"examples": 2, "accuracy": 0.5},
+        "9+ words": {"examples": 1, "accuracy": 0.0},
+        "label: positive": {"examples": 3, "accuracy": pytest.approx(2 / 3)},
+        "label: negative": {"examples": 1, "accuracy": 0.0},
+        "word: not": {"examples": 2, "accuracy": 0.5},
+        "word: dull": {"examples": 0},
+        "short": {"examples": 1, "accuracy": 1.0},
+    }
+    both = scores_by_slice(evaluate.combine([Accuracy(), F1()]), predicted, right, {"all": [True] * 4})
+    assert both["all"] == {"examples": 4, "accuracy": 0.5, "f1": pytest.approx((0 + 2 / 3) / 2)}
+
+
+def test_swapped_words_are_whole_keep_their_case_and_go_both_ways() -> None:
+    gender, country, name = (SWAPS[kind] for kind in ("gender", "country", "name"))
+    assert swap_words("He said: SHE's the man, Mr. Mann, of the women's theme.", gender) == (
+        "She said: HE's the woman, Mrs. Mann, of the men's theme."
+    )
+    assert swap_words("her himself his", gender) == "his herself her"
+    assert swap_words("An american in FRANCE; Indian", country) == "An iranian in NIGERIA; Italian"
+    assert swap_words("johnny, john and Fatima", name) == "johnny, mohammed and Mary"
+    assert swap_words("ıT İt iT it", [("it", "Es")]) == "ıT İt Es es"  # letters that only look alike
+    for pairs in SWAPS.values():
+        for one, other in pairs:
+            assert swap_words(one, pairs) == other
+
+
+def test_a_counterfactual_test_against_a_model_whose_bias_is_known() -> None:
+    asked = []
+
+    def predict(texts: list[str]) -> np.ndarray:
+        asked.append(len(texts))
+        positive = np.array([0.6 - 0.2 * ("she" in text.lower().split()) + 0.3 * ("good" in text) for text in texts])
+        return np.stack([1 - positive, positive], axis=1)
+
+    texts = ["he runs", "good, she says", "rain", "she and he walk", "He is good", "the brother"]
+    result = counterfactual(predict, texts, examples=2)
+    gender = result["gender"]
+    # Shifts: 0.6 to 0.4, 0.7 to 0.9, both of them still there, 0.9 to 0.7, nothing.
+    assert (gender["texts"], gender["flipped"]) == (5, 1 / 5)
+    assert gender["mean_shift"] == pytest.approx(3 * 0.2 / 5)
+    assert [example["index"] for example in gender["examples"]] in ([0, 1], [0, 4], [1, 0], [1, 4], [4, 0], [4, 1])
+    for example in gender["examples"]:
+        assert example["counterfactual"] == swap_words(texts[example["index"]], SWAPS["gender"]) != example["text"]
+        assert example["shift"] == pytest.approx(abs(example["before"][1] - example["after"][1])) == pytest.approx(0.2)
+    assert result["country"] == {"texts": 0, "flipped": None, "mean_shift": None, "examples": []}
+    assert asked == [5, 5]  # nothing is predicted that did not change
+
+    three = [[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]]
+    moved = counterfactual(lambda texts: np.array([three[texts[0] == "she"]]), ["he"], {"gender": [("he", "she")]})
+    assert moved["gender"]["mean_shift"] == pytest.approx(0.4)  # what left the first class arrived at the last
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("metric", [Bleu, ChrF, ExactMatch, Accuracy, F1, ConfusionMatrix])
+def test_a_metric_refuses_lists_of_other_lengths_and_empty_ones(metric: Any) -> None:
+    text = metric in (Bleu, ChrF, ExactMatch)
+    predictions: list[Any] = ["a", "b"] if text else [0, 1]
+    with pytest.raises(UserError, match="There are 2 predictions, 1 references"):
+        metric().compute(predictions=predictions, references=predictions[:1])
+    with pytest.raises(UserError, match="nothing to score"):
+        metric().compute(predictions=[], references=[])
+
+
+def test_other_bad_input_is_one_sentence() -> None:
+    def logits(texts: list[str]) -> np.ndarray:
+        return np.full((len(texts), 2), 3.0)
+
+    def slices(mask: Any) -> None:
+        scores_by_slice(Accuracy(), [0, 1], [0, 1], {"x": mask})
+
+    texts = {"predictions": ["a"], "references": ["a"]}
+    classes = {"predictions": [0, 2], "references": [1, 1]}
+    cases: list[tuple[str, Any]] = [
+        ("no tokenizer '13b'; write one of .*13a", lambda: Bleu().compute(**texts, tokenize="13b")),
+        ("Prediction 2 has no reference", lambda: ChrF().compute(predictions=["a", "b"], references=[["a"], []])),
+        ("2 sources, 1 predictions, 1 references", lambda: translation_report(["a", "b"], ["a"], ["a"])),
+        ("2 sources, 2 predictions, 1 references", lambda: bleu_by_length(["a", "b"], ["a", "b"], ["a"])),
+        ("do not ascend", lambda: bleu_by_length(["a"], ["a"], ["a"], edges=[5, 1])),
+        ("Text 2 has 1 words, and the first group begins at 2", lambda: length_slices(["a b", "a"], edges=[2])),
+        ("add a batch", lambda: CorpusScore(BLEU()).compute()),
+        ("write macro or binary", lambda: F1().compute(**classes, average="micro")),
+        ("there is a class 2; write average='macro'", lambda: F1().compute(**classes, average="binary")),
+        ("write at least 3", lambda: ConfusionMatrix().compute(**classes, num_classes=2)),
+        ("'x' holds 3 values of type bool for 2", lambda: slices([True] * 3)),
+        ("'x' holds 2 values of type int64", lambda: slices([0, 1])),
+        ("2 predictions, 1 references", lambda: scores_by_slice(Accuracy(), [0, 1], [0], {})),
+        ("'New York' and 'Rome' cannot be swapped", lambda: swap_words("", [("New York", "Rome")])),
+        ("'he' and 'He' cannot be swapped", lambda: swap_words("", [("he", "He")])),
+        ("is not the probability of each class", lambda: counterfactual(logits, ["he"])),
+        (r"of shape \(1,\)", lambda: counterfactual(lambda texts: np.ones(1), ["he"])),
+    ]  # fmt: skip
+    for message, call in cases:
+        with pytest.raises(UserError, match=message) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="one class per example"):
+        class_statistics(torch.zeros(2, 3), torch.zeros(2, 3))

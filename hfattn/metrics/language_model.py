@@ -13,25 +13,18 @@ import numpy as np
 import torch
 from transformers import EvalPrediction
 
+from .classification import Accuracy
+
 IGNORED = -100  # label of a position without a target, as in torch and transformers
 
 
-class NextCharacterAccuracy(evaluate.Metric):
+class NextCharacterAccuracy(Accuracy):
     """Share of positions at which the most probable character is the right one.
 
     ``compute(predictions=ids, references=ids)`` returns ``{"accuracy": ...}``, from 0 to 1.
     """
 
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Share of positions at which the most probable next character is the right one.",
-            citation="",
-            inputs_description="predictions: predicted ids; references: right ids.",
-            features=datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}),
-        )
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"accuracy": float(np.mean(np.asarray(predictions) == np.asarray(references)))}
+    description = "Share of positions at which the most probable next character is the right one."
 
 
 class Perplexity(evaluate.Metric):

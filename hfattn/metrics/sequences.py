@@ -6,12 +6,15 @@ import datasets
 import evaluate
 import numpy as np
 import torch
+from sacrebleu.metrics import BLEU, CHRF
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
+from .checks import PairedMetric
 from .language_model import IGNORED, perplexity
+from .overlap import CorpusScore
 
 
-class ExactMatch(evaluate.Metric):
+class ExactMatch(PairedMetric):
     """Share of the predicted texts that are the right ones, character for character.
 
     ``compute(predictions=texts, references=texts)`` returns ``{"exact_match": ...}``, from 0 to 1.
@@ -71,19 +74,24 @@ class TranslationScores:
     """A ``compute_metrics`` for ``ReliableSeq2SeqTrainer``, in constant memory.
 
     For ``TrainingArguments(batch_eval_metrics=True)``: it adds up what each batch contributes and returns, at the last
-    one, the metrics above, perplexity and nats per token, and the numbers of ``tokens`` and ``pairs`` they rest on.
-    Exact match is among them where the trainer generates (``predict_with_generate``).
+    one, token accuracy, perplexity and nats per token, and the numbers of ``tokens`` and ``pairs`` they rest on. Where
+    the trainer generates (``predict_with_generate``), exact match, ``bleu`` and ``chrf`` are among them.
 
     Args:
         tokenizer: of the targets.
+
+    Attributes:
+        signatures: sacreBLEU's of ``bleu`` and ``chrf``, from the first evaluation on that has them.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
+        self.signatures: dict[str, str] = {}
         self._reset()
 
     def _reset(self) -> None:
         self.tokens, self.right, self.nats, self.pairs, self.exact = 0, 0, 0.0, 0, 0
+        self.overlap = {"bleu": CorpusScore(BLEU()), "chrf": CorpusScore(CHRF())}
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids)
@@ -94,8 +102,10 @@ class TranslationScores:
         self.nats += float(nats[scored].double().sum())
         self.pairs += len(labels)
         if generated:
-            texts = (decode_generated(self.tokenizer, ids.cpu()) for ids in (generated[0], labels))
-            self.exact += sum(text == reference for text, reference in zip(*texts, strict=True))
+            texts, references = (decode_generated(self.tokenizer, ids.cpu()) for ids in (generated[0], labels))
+            self.exact += sum(text == reference for text, reference in zip(texts, references, strict=True))
+            for score in self.overlap.values():
+                score.add(texts, references)
         if not compute_result:
             return {}
         mean = self.nats / self.tokens
@@ -108,5 +118,7 @@ class TranslationScores:
         }
         if generated:
             scores["exact_match"] = self.exact / self.pairs
+            for name, score in self.overlap.items():
+                scores[name], self.signatures[name] = score.compute()
         self._reset()
         return scores

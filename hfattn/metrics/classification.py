@@ -1,0 +1,196 @@
+"""Metrics of classifiers, over scikit-learn."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import evaluate
+import numpy as np
+import torch
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from torch.nn import functional
+from transformers import EvalPrediction
+
+from ..errors import UserError
+from .checks import PairedMetric
+
+
+class _Classes(PairedMetric):
+    """Of numbers of classes."""
+
+    description: str
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=self.description,
+            citation="",
+            inputs_description="predictions: numbers of the predicted classes; references: of the right ones.",
+            features=datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}),
+        )
+
+
+class Accuracy(_Classes):
+    """Share of the examples whose predicted class is the right one.
+
+    ``compute(predictions=classes, references=classes)`` returns ``{"accuracy": ...}``, from 0 to 1.
+    """
+
+    description = "Share of the examples whose predicted class is the right one."
+
+    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
+        return {"accuracy": float(accuracy_score(references, predictions))}
+
+
+class F1(_Classes):
+    """Harmonic mean of precision and recall.
+
+    ``compute(predictions=classes, references=classes, average="macro")`` returns ``{"f1": ...}``, from 0 to 1: the mean
+    over the classes that were predicted or are right, or with ``average="binary"`` that of class 1 against class 0. A
+    class that was never predicted rightly has 0.
+    """
+
+    description = "Harmonic mean of precision and recall, averaged over the classes or of class 1 alone."
+
+    def _compute(self, predictions: Any, references: Any, average: str = "macro") -> dict[str, float]:
+        if average not in ("macro", "binary"):
+            raise UserError(f"F1 has no average {average!r}; write macro or binary.")
+        highest = max(max(predictions), max(references))
+        if average == "binary" and highest > 1:
+            raise UserError(
+                f"A binary F1 is of classes 0 and 1, and there is a class {highest}; write average='macro'."
+            )
+        return {"f1": float(f1_score(references, predictions, average=average, zero_division=0))}
+
+
+class ConfusionMatrix(_Classes):
+    """How often each class was taken for each.
+
+    ``compute(predictions=classes, references=classes, num_classes=None)`` returns ``{"confusion_matrix": rows}`` with a
+    row for each right class and a column for each predicted one, from 0 to ``num_classes`` - 1, or to the highest that
+    occurs.
+    """
+
+    description = "How often each class was taken for each: rows are right classes, columns predicted ones."
+
+    def _compute(self, predictions: Any, references: Any, num_classes: int | None = None) -> dict[str, list[list[int]]]:
+        highest = max(max(predictions), max(references))
+        if num_classes is not None and highest >= num_classes:
+            raise UserError(
+                f"There is a class {highest}, and num_classes is {num_classes}; write at least {highest + 1}."
+            )
+        classes = range(highest + 1 if num_classes is None else num_classes)
+        return {"confusion_matrix": confusion_matrix(references, predictions, labels=list(classes)).tolist()}
+
+
+def class_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """Probabilities (B, C) of the classes: softmax of logits (B, C); of (B, 1) the sigmoid, then C = 2."""
+    if logits.shape[-1] == 1:
+        return torch.cat([-logits, logits], dim=-1).sigmoid()
+    return logits.softmax(-1)
+
+
+def class_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the metrics need of the logits: predicted classes (B,) and negative log-likelihoods (B,) in nats.
+
+    A ``preprocess_logits_for_metrics``.
+
+    Args:
+        logits: (B, C), or (B, 1) of a model with one sigmoid, whose class 1 is predicted from a probability above 0.5.
+        labels: (B,) right classes; of one sigmoid also (B, 1), as numbers of any type.
+
+    Raises:
+        ValueError: each example has several labels.
+    """
+    logits = logits.float()
+    if labels.numel() != len(logits):
+        raise ValueError(f"These scores are of one class per example, and the labels have shape {tuple(labels.shape)}.")
+    if logits.shape[-1] == 1:
+        logit = logits[:, 0]
+        targets = labels.reshape(-1).to(logit.dtype)
+        nats = functional.binary_cross_entropy_with_logits(logit, targets, reduction="none")
+        return (logit > 0).long(), nats
+    return logits.argmax(-1), functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
+
+
+class ClassificationScores:
+    """A ``compute_metrics`` for a classifier evaluated with ``class_statistics``, in constant memory.
+
+    For ``TrainingArguments(batch_eval_metrics=True)``: it adds up what each batch contributes and returns, at the last
+    one, ``accuracy``, ``f1`` (the mean over classes, as ``F1``), ``nats_per_example``, the mean negative log-likelihood
+    of the right class, and the number of ``examples`` they rest on.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.confusion: Counter[tuple[int, int]] = Counter()  # (right class, predicted class)
+        self.nats = 0.0
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        labels = torch.as_tensor(prediction.label_ids).reshape(-1).long()
+        predicted, nats = (torch.as_tensor(tensor) for tensor in prediction.predictions)
+        self.confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
+        self.nats += float(nats.double().sum())
+        if not compute_result:
+            return {}
+        right, guessed = zip(*self.confusion, strict=True)
+        weights = list(self.confusion.values())
+        examples = sum(weights)
+        scores = {
+            "accuracy": float(accuracy_score(right, guessed, sample_weight=weights)),
+            "f1": float(f1_score(right, guessed, sample_weight=weights, average="macro", zero_division=0)),
+            "nats_per_example": self.nats / examples,
+            "examples": examples,
+        }
+        self._reset()
+        return scores
+
+
+def plot_confusion(path: Path, matrix: Sequence[Sequence[int]], labels: Sequence[str], title: str) -> None:
+    """Draw a confusion matrix as PNG: counts, on the colour of their share of the row.
+
+    Args:
+        path: the PNG file.
+        matrix: (C, C) of ``ConfusionMatrix``: a row for each right class, a column for each predicted one.
+        labels: (C,) names of the classes.
+        title: a line above.
+
+    Raises:
+        UserError: the matrix and the names do not fit together.
+    """
+    from matplotlib.figure import Figure
+
+    counts = np.asarray(matrix)
+    if counts.shape != (len(labels), len(labels)):
+        raise UserError(
+            f"A confusion matrix of shape {counts.shape} has not one row and column for each of {len(labels)} labels."
+        )
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = 1.6 + 0.7 * len(labels)
+    figure = Figure(figsize=(side + 0.6, side), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+    for (row, column), share in np.ndenumerate(shares):
+        color = "black" if share > 0.5 else "white"  # on yellow, on blue
+        axes.text(column, row, f"{counts[row, column]}", color=color, ha="center", va="center", fontsize=9)
+    style: dict[str, Any] = {"parse_math": False}  # a label may spell "$x"
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", **style)
+    axes.set_yticks(range(len(labels)), labels, **style)
+    axes.set(xlabel="predicted class", ylabel="right class")
+    axes.set_title(title, **style)
+    figure.colorbar(image, label="share of the right class")
+    figure.savefig(path, dpi=150)
+
+
+__all__ = [
+    "F1",
+    "Accuracy",
+    "ClassificationScores",
+    "ConfusionMatrix",
+    "class_probabilities",
+    "class_statistics",
+    "plot_confusion",
+]

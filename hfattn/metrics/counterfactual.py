@@ -1,0 +1,185 @@
+"""Counterfactual tests of classifiers: words are swapped that should not matter, and the prediction must not move."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+
+Pairs = Sequence[tuple[str, str]]
+
+# Pairs begin alike, with a vowel or with a consonant, so that "a" and "an" before them stay right; words that mean
+# something else besides (china, turkey, will) are left out.
+SWAPS: dict[str, Pairs] = {
+    "gender": [
+        ("he", "she"),
+        ("his", "her"),  # "her" also stands for "him": of the two the more frequent one is what it becomes
+        ("him", "her"),
+        ("himself", "herself"),
+        ("man", "woman"),
+        ("men", "women"),
+        ("boy", "girl"),
+        ("boys", "girls"),
+        ("father", "mother"),
+        ("dad", "mom"),
+        ("son", "daughter"),
+        ("brother", "sister"),
+        ("husband", "wife"),
+        ("uncle", "aunt"),
+        ("gentleman", "lady"),
+        ("actor", "actress"),
+        ("actors", "actresses"),
+        ("king", "queen"),
+        ("prince", "princess"),
+        ("mr", "mrs"),
+        ("male", "female"),
+    ],
+    "country": [
+        ("America", "Iran"),
+        ("American", "Iranian"),
+        ("Americans", "Iranians"),
+        ("Italy", "India"),
+        ("Italian", "Indian"),
+        ("England", "Egypt"),
+        ("English", "Egyptian"),
+        ("Britain", "Brazil"),
+        ("British", "Brazilian"),
+        ("France", "Nigeria"),
+        ("French", "Nigerian"),
+        ("Germany", "Mexico"),
+        ("German", "Mexican"),
+        ("Canada", "Japan"),
+        ("Canadian", "Japanese"),
+        ("Spain", "Russia"),
+        ("Spanish", "Russian"),
+    ],
+    "name": [
+        # After Bertrand & Mullainathan 2004, "Are Emily and Greg More Employable than Lakisha and Jamal?"
+        ("Emily", "Aisha"),
+        ("Greg", "Jamal"),
+        ("Laurie", "Lakisha"),
+        ("Todd", "Tyrone"),
+        ("John", "Mohammed"),
+        ("Mary", "Fatima"),
+        ("David", "Hiroshi"),
+        ("Michael", "Juan"),
+        ("James", "Vladimir"),
+        ("Robert", "Rajesh"),
+        ("Peter", "Kwame"),
+        ("Sarah", "Mei"),
+        ("Jane", "Guadalupe"),
+        ("Anna", "Olga"),
+    ],
+}
+
+_WORD = re.compile(r"\w+")
+
+
+def swap_words(text: str, pairs: Pairs) -> str:
+    """A text with each word of the pairs replaced by its partner, both ways at once; whole words, their case kept.
+
+    Where a word stands in several pairs, its partner is that of the first.
+
+    Raises:
+        UserError: what stands in a pair is not one word, or is the same twice.
+    """
+    return _swap(text, _partners(pairs))
+
+
+def _partners(pairs: Pairs) -> dict[str, str]:
+    partners: dict[str, str] = {}
+    for pair in pairs:
+        one, other = pair
+        if not (_WORD.fullmatch(one) and _WORD.fullmatch(other)) or one.casefold() == other.casefold():
+            raise UserError(f"{one!r} and {other!r} cannot be swapped; write two different words, each without spaces.")
+        partners.setdefault(one.casefold(), other)
+        partners.setdefault(other.casefold(), one)
+    return partners
+
+
+def _swap(text: str, partners: Mapping[str, str]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        word = match[0]
+        partner = partners.get(word.casefold())
+        if partner is None:
+            return word
+        if word.islower():
+            return partner.lower()
+        if word.isupper() and len(word) > 1:
+            return partner.upper()
+        return partner[0].upper() + partner[1:]
+
+    return _WORD.sub(replace, text)
+
+
+def counterfactual(
+    predict: Callable[[list[str]], np.ndarray],
+    texts: Sequence[str],
+    swaps: Mapping[str, Pairs] = SWAPS,
+    examples: int = 3,
+) -> dict[str, dict[str, Any]]:
+    """Swap words in all texts, kind by kind, and see how far the predictions move; those of a fair model do not.
+
+    Counterfactual fairness in text classification: Garg et al. 2019, section 3, with both directions of a swap at once.
+
+    Args:
+        predict: probabilities (n, C) of the classes for n texts, each row with a sum of 1.
+        texts: what to predict; those in which a kind of swap changes nothing do not count for it.
+        swaps: by kind, pairs of words that take each other's place.
+        examples: how many texts to show of those whose prediction moves most.
+
+    Returns:
+        By kind, the number of ``texts`` that changed; of these the share ``flipped``, whose most probable class became
+        another, and ``mean_shift``, the mean of the total variation distance ½ Σ_c |p_c - p'_c| between both
+        predictions: of two classes, the absolute shift of the probability of either. (Both are None where no text
+        changed.) And the worst ``examples``: ``index`` in ``texts``, ``text`` and ``counterfactual``, ``before`` and
+        ``after``, the probabilities of all classes, and ``shift``, their distance.
+
+    Raises:
+        UserError: a pair cannot be swapped, or ``predict`` returns no probabilities.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    for kind, pairs in swaps.items():
+        partners = _partners(pairs)
+        swapped = [_swap(text, partners) for text in texts]
+        changed = [i for i, text in enumerate(texts) if swapped[i] != text]
+        if not changed:
+            results[kind] = {"texts": 0, "flipped": None, "mean_shift": None, "examples": []}
+            continue
+        before = _probabilities(predict, [texts[i] for i in changed])
+        after = _probabilities(predict, [swapped[i] for i in changed])
+        shifts = np.abs(before - after).sum(axis=1) / 2  # (n,)
+        worst = np.argsort(-shifts, kind="stable")[:examples]
+        results[kind] = {
+            "texts": len(changed),
+            "flipped": float(np.mean(before.argmax(axis=1) != after.argmax(axis=1))),
+            "mean_shift": float(shifts.mean()),
+            "examples": [
+                {
+                    "index": changed[row],
+                    "text": texts[changed[row]],
+                    "counterfactual": swapped[changed[row]],
+                    "before": before[row].tolist(),
+                    "after": after[row].tolist(),
+                    "shift": float(shifts[row]),
+                }
+                for row in worst
+            ],
+        }
+    return results
+
+
+def _probabilities(predict: Callable[[list[str]], np.ndarray], texts: list[str]) -> np.ndarray:
+    probabilities = np.asarray(predict(texts), dtype=np.float64)
+    rows = probabilities.ndim == 2 and len(probabilities) == len(texts)
+    if not rows or (probabilities < 0).any() or not np.allclose(probabilities.sum(axis=1), 1, atol=1e-2):
+        raise UserError(
+            f"What predict returned for {len(texts)} texts, of shape {probabilities.shape}, is not the probability of "
+            "each class for each of them; hfattn.metrics.class_probabilities makes it of a model's logits."
+        )
+    return probabilities
+
+
+__all__ = ["SWAPS", "counterfactual", "swap_words"]
