@@ -349,6 +349,9 @@ def test_a_counterfactual_test_against_a_model_whose_bias_is_known() -> None:
     assert result["country"] == {"texts": 0, "flipped": None, "mean_shift": None, "examples": []}
     assert asked == [5, 5]  # nothing is predicted that did not change
 
+    still = counterfactual(lambda texts: np.full((len(texts), 2), 0.5), texts)["gender"]
+    assert still == {"texts": 5, "flipped": 0.0, "mean_shift": 0.0, "examples": []}
+
     three = [[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]]
     moved = counterfactual(lambda texts: np.array([three[texts[0] == "she"]]), ["he"], {"gender": [("he", "she")]})
     assert moved["gender"]["mean_shift"] == pytest.approx(0.4)  # what left the first class arrived at the last

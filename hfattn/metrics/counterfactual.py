@@ -134,7 +134,7 @@ def counterfactual(
         By kind, the number of ``texts`` that changed; of these the share ``flipped``, whose most probable class became
         another, and ``mean_shift``, the mean of the total variation distance ½ Σ_c |p_c - p'_c| between both
         predictions: of two classes, the absolute shift of the probability of either. (Both are None where no text
-        changed.) And the worst ``examples``: ``index`` in ``texts``, ``text`` and ``counterfactual``, ``before`` and
+        changed.) And the worst ``examples`` of those that moved: ``index`` in ``texts``, ``text`` and ``counterfactual``, ``before`` and
         ``after``, the probabilities of all classes, and ``shift``, their distance.
 
     Raises:
@@ -151,7 +151,7 @@ def counterfactual(
         before = _probabilities(predict, [texts[i] for i in changed])
         after = _probabilities(predict, [swapped[i] for i in changed])
         shifts = np.abs(before - after).sum(axis=1) / 2  # (n,)
-        worst = np.argsort(-shifts, kind="stable")[:examples]
+        worst = [row for row in np.argsort(-shifts, kind="stable")[:examples].tolist() if shifts[row] > 0]
         results[kind] = {
             "texts": len(changed),
             "flipped": float(np.mean(before.argmax(axis=1) != after.argmax(axis=1))),
