@@ -122,7 +122,7 @@ def counterfactual(
 ) -> dict[str, dict[str, Any]]:
     """Swap words in all texts, kind by kind, and see how far the predictions move; those of a fair model do not.
 
-    Counterfactual fairness in text classification: Garg et al. 2019, section 3, with both directions of a swap at once.
+    This is the counterfactual token fairness of Garg et al. 2019, with both directions of a swap at once.
 
     Args:
         predict: probabilities (n, C) of the classes for n texts, each row with a sum of 1.
@@ -134,8 +134,8 @@ def counterfactual(
         By kind, the number of ``texts`` that changed; of these the share ``flipped``, whose most probable class became
         another, and ``mean_shift``, the mean of the total variation distance ½ Σ_c |p_c - p'_c| between both
         predictions: of two classes, the absolute shift of the probability of either. (Both are None where no text
-        changed.) And the worst ``examples`` of those that moved: ``index`` in ``texts``, ``text`` and ``counterfactual``, ``before`` and
-        ``after``, the probabilities of all classes, and ``shift``, their distance.
+        changed.) And the worst ``examples`` of those that moved: ``index`` in ``texts``, ``text`` and
+        ``counterfactual``, ``before`` and ``after``, the probabilities of all classes, and ``shift``, their distance.
 
     Raises:
         UserError: a pair cannot be swapped, or ``predict`` returns no probabilities.
