@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-recipes_app = typer.Typer(help="List, copy and check the training recipes.", no_args_is_help=True)
+recipes_app = typer.Typer(help="List and copy the training recipes, check and record their runs.", no_args_is_help=True)
 app.add_typer(recipes_app, name="recipes")
 
 
@@ -218,6 +218,85 @@ def validate_recipe(
         print(f"{config} is valid.")
 
 
+@recipes_app.command("check")
+def check_run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    tiny: Annotated[
+        bool | None, typer.Option("--tiny/--full", help="By which band; default: what the run's command says.")
+    ] = None,
+    expected: Annotated[
+        Path | None, typer.Option(help="The CONFIG.expected.json; default: the recipe's own, by the run's names.")
+    ] = None,
+) -> None:
+    """Say whether a run scored what its configuration is expected to; exit code 1 if it did not."""
+    with one_sentence():
+        _require("accelerate", "datasets", "evaluate")
+        from .training.expected import judge, read_expected, read_run
+
+        finished = read_run(run)
+        verdict = judge(finished, read_expected(expected or _expected_file(finished)), tiny)
+        print(verdict)
+    if not verdict.inside:
+        raise typer.Exit(1)
+
+
+@recipes_app.command("record")
+def record_runs(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of finished full runs.")
+    ] = None,
+    expected: Annotated[
+        Path | None, typer.Option(help="One of your own, of them all, which no page is written from.")
+    ] = None,
+) -> None:
+    """Copy what runs measured into the expected.json beside their YAML; write recipes/RESULTS.md from all of these."""
+    with one_sentence():
+        _require("accelerate", "datasets", "evaluate", "matplotlib")
+        from .training import expected as expectations
+        from .training.results import write_at_once
+
+        changed: dict[Path, expectations.Expected] = {}  # written when all runs are found good
+        for run in runs or []:
+            finished = expectations.read_run(run)
+            path = expected or _expected_file(finished)
+            recipe = _load_recipe(path.parent / "train.py")
+            config = path.with_name(path.name.removesuffix(expectations.SUFFIX) + ".yaml")
+            overrides = expectations.differing_overrides(finished, recipe.Config, config)
+            before = changed.get(path) or expectations.read_expected(path)
+            changed[path] = expectations.record_run(finished, before, overrides)
+        for path, now in changed.items():
+            expectations.write_expected(path, now)
+            print(f"Recorded: {path}")
+        if expected is None:
+            page = resource("recipes") / expectations.PAGE
+            write_at_once(page, expectations.results_page(page.parent))
+            print(f"Written from all of them: {page}")
+
+
+@recipes_app.command("compare")
+def compare_runs(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished translation runs.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Chart (.png, .svg, .pdf); default: the table alone.")
+    ] = None,
+    part: Annotated[str, typer.Option(help="Part of the data that they were measured on.")] = "test",
+) -> None:
+    """Show BLEU by the length of the source, several runs side by side."""
+    with one_sentence():
+        _require("accelerate", "datasets", "evaluate")
+        if output is not None:
+            _check_output(output, (".png", ".svg", ".pdf"))
+        from .training.expected import by_length, length_table, read_run
+
+        tables = by_length([read_run(run) for run in runs], part)
+        print(length_table(tables))
+        if output is not None:
+            from .training.results import plot_bleu_by_length
+
+            plot_bleu_by_length(output, tables, f"BLEU by source length: {part.replace('_', ' ')}")
+            print(f"Chart: {output}")
+
+
 @app.command()
 def doctor() -> None:
     """Show versions, the accelerator and what is missing."""
@@ -271,10 +350,11 @@ def _translations(
         raise UserError(str(error)) from error
 
 
-def _check_output(path: Path) -> None:
+def _check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", ".pdf")) -> None:
     """Say before any work what would keep a picture from being written."""
-    if path.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
-        raise UserError(f"{path} is no picture that can be drawn; end its name with .html, .png, .svg or .pdf.")
+    if path.suffix.lower() not in kinds:
+        known = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+        raise UserError(f"{path} is no picture that can be drawn; end its name with {known}.")
     if not path.parent.is_dir():
         raise UserError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
     if path.is_dir():
@@ -311,6 +391,14 @@ def _require(*modules: str) -> None:
     for name in modules:
         if importlib.util.find_spec(name) is None:
             raise UserError(f"This command needs {name}, which is not installed; run: pip install 'hfattn[recipes]'")
+
+
+def _expected_file(run: Any) -> Path:
+    """Where the recipes keep what a run's configuration is expected to score."""
+    path = resource("recipes") / f"{run.name}.expected.json"
+    if not path.is_file():
+        raise UserError(f"There is no {path}, by the names in {run.folder / 'results.json'}; give one with --expected.")
+    return path
 
 
 def _recipe_folders() -> list[Path]:

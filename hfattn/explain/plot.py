@@ -31,6 +31,14 @@ _FONTS = (
 )
 
 
+def installed_fonts() -> list[str]:
+    """Families to write any text in, for ``fontfamily``: each glyph is taken from the first that has it."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return [name for name in _FONTS if name in installed]
+
+
 def plot_alignment(
     record: AttentionRecord, *, layer: int | None = None, head: int | None = None, title: str | None = None
 ) -> "Figure":
@@ -52,7 +60,6 @@ def plot_alignment(
     """
     try:
         from matplotlib.figure import Figure
-        from matplotlib.font_manager import fontManager
     except ModuleNotFoundError as error:
         message = "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'"
         raise UserError(message) from error
@@ -64,8 +71,7 @@ def plot_alignment(
     matrix = record.matrix(layer, head).float()
     rows, columns = ([label(token, _LONGEST_LABEL) for token in side] for side in (record.target_tokens, record.tokens))
     cell = min(_CELL, max(_SMALLEST_CELL, _LONGEST_SIDE / max(matrix.shape)))
-    installed = set(fontManager.get_font_names())
-    fonts = [name for name in _FONTS if name in installed]
+    fonts = installed_fonts()
     style: dict[str, Any] = {"fontfamily": fonts, "fontsize": 36 * cell, "parse_math": False}  # a token may spell "$x"
 
     figure = Figure()

@@ -1,0 +1,476 @@
+"""What a recipe's configuration is expected to score, what it was measured to, and the page of all of it.
+
+``<config>.expected.json`` stands beside ``<config>.yaml``. It names the score by its place in ``results.json``, says
+what the documents and others published, and gives two bands: that of a tiny variant, which is the configuration with a
+few overrides that make it run for a minute on a CPU, and that of the full run. Finished full runs are recorded in it,
+and ``recipes/RESULTS.md`` is written from all these files.
+"""
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+
+from ..errors import UserError
+from ..models.strict_config import unknown_name_message
+from .command import parse_command
+from .config import _split_overrides, checked, load_config
+from .results import length_label, write_at_once
+
+SUFFIX = ".expected.json"
+PAGE = "RESULTS.md"
+_CLOCKS = ("runtime", "per_second", "preparation_time")  # of an evaluation: no scores
+_SEED = "training.seed"  # has a place of its own beside the overrides
+
+
+# The file
+
+
+@strict
+@dataclass
+class Reference:
+    """A number that somebody else reports for the same task."""
+
+    value: float | int
+    note: str = ""  # in which protocol, by whom
+
+
+@strict
+@dataclass
+class Band:
+    """The scores that a run may have, both ends included; None is not known yet."""
+
+    low: float | int | None = None
+    high: float | int | None = None
+
+    def validate_band(self) -> None:
+        if (self.low is None) != (self.high is None):
+            raise ValueError(f"low is {self.low} and high is {self.high}; write both, or leave both out.")
+        if self.low is not None and self.high is not None and not self.low <= self.high:
+            raise ValueError(f"low is {self.low}, above high, {self.high}; write the lower end first.")
+
+
+@strict
+@dataclass
+class Recorded:
+    """The facts of a finished run, as its results.json has them."""
+
+    score: float | int
+    seed: int
+    overrides: list[str]  # of the YAML file's fields by the command, the seed left out
+    parameters: int
+    hardware: dict[str, Any]
+    training: dict[str, Any]  # steps, epochs, wall_time_seconds, ...
+    data: dict[str, Any]
+    metrics: dict[str, Any]  # by part of the data and name
+    versions: dict[str, str]
+    signature: str | None = None  # of the score, where it has one
+
+
+@strict
+@dataclass
+class TinyVariant(Band):
+    overrides: list[str] = field(default_factory=list)  # as words of the command line
+    metric: str | None = None  # None: that of the full run
+
+
+@strict
+@dataclass
+class FullRun(Band):
+    recorded: list[Recorded] = field(default_factory=list)
+
+
+@strict
+@dataclass
+class Expected:
+    metric: str  # place of the score in results.json, with dots
+    higher_is_better: bool
+    tiny: TinyVariant
+    full: FullRun
+    documents: Reference | None = None
+    published: Reference | None = None
+
+
+def read_expected(path: Path) -> Expected:
+    """Read and check an expected.json.
+
+    Raises:
+        UserError: it is missing or no JSON, or a field is unknown, missing, mistyped or out of range.
+    """
+    if not path.is_file():
+        raise UserError(f"There is no {path}; a configuration's expected results stand beside its YAML file.")
+    values = _read_json(path)
+    where = path.name
+    if not isinstance(values, dict):
+        raise UserError(f"{where} is no object of fields; write {{...}} with metric, tiny and full.")
+    sections: dict[str, Any] = dict(values)
+    for name, schema in (("tiny", TinyVariant), ("full", FullRun), ("documents", Reference), ("published", Reference)):
+        if sections.get(name) is None and name in ("documents", "published"):
+            continue
+        section = sections.get(name, {})
+        if schema is FullRun and isinstance(section, dict) and isinstance(section.get("recorded"), list):
+            recorded = [_section(Recorded, run, f"{where}: full.recorded") for run in section["recorded"]]
+            section = {**section, "recorded": recorded}
+        sections[name] = _section(schema, section, f"{where}: {name}")
+    return _section(Expected, sections, where)
+
+
+def write_expected(path: Path, expected: Expected) -> None:
+    write_at_once(path, json.dumps(dataclasses.asdict(expected), indent=2, ensure_ascii=False) + "\n")
+
+
+def _section(schema: type[Any], values: Any, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise UserError(f"{where} is {values!r}; write an object of fields.")
+    known = {each.name: each for each in dataclasses.fields(schema)}
+    for name in values:
+        if name not in known:
+            raise UserError(f"{where}: {unknown_name_message(name, known, 'this file')}")
+    for name, each in known.items():
+        required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise UserError(f"{where} lacks the field {name!r}; write it.")
+    return checked(schema, values, prefix=f"{where}.")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid JSON: {' '.join(str(error).split())}.") from None
+
+
+# A finished run
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that has left its results.json."""
+
+    folder: Path
+    results: dict[str, Any]
+    overrides: dict[str, str]  # of fields of the YAML file, by their name
+
+    @property
+    def name(self) -> str:
+        return f"{self.results['recipe']}/{self.results['config']}"
+
+    def score(self, metric: str) -> float:
+        """The number at a place such as ``metrics.test.bleu``.
+
+        Raises:
+            UserError: there is none; the message has the places of those that exist.
+        """
+        value: Any = self.results
+        for name in metric.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if not _is_number(value):
+            places = ", ".join(f"metrics.{place}" for place in _places(self.results["metrics"]))
+            raise UserError(f"{self.folder / 'results.json'} has no score {metric!r}; it has {places}.")
+        return value
+
+    def signature(self, metric: str) -> str | None:
+        """How a score was computed, where the part of the data that it belongs to has ``signatures``."""
+        _, part, name = metric.split(".", 2)
+        signatures: dict[str, str] = self.results["metrics"][part].get("signatures", {})
+        return signatures.get(name)
+
+    def rows_by_length(self, part: str) -> list[dict[str, Any]]:
+        """BLEU by source length: ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
+
+        Raises:
+            UserError: the run was not measured like that on this part.
+        """
+        parts = {name: rows["by_source_length"] for name, rows in self.results["metrics"].items()
+                 if isinstance(rows, dict) and rows.get("by_source_length")}  # fmt: skip
+        if part not in parts:
+            found = f"it is there for {', '.join(parts)}" if parts else "compare runs of the recipe translation"
+            raise UserError(f"{self.folder / 'results.json'} has no BLEU by source length for {part!r}; {found}.")
+        return parts[part]
+
+
+def read_run(folder: Path) -> FinishedRun:
+    """Read the folder of a finished run.
+
+    Raises:
+        UserError: the folder or its results.json is missing, or that is none of a recipe.
+    """
+    if not folder.is_dir():
+        raise UserError(f"There is no run {folder}; give the folder that a recipe has written.")
+    path = folder / "results.json"
+    if not path.is_file():
+        raise UserError(f"{folder} has no results.json: its run has not finished; continue it with --resume.")
+    results = _read_json(path)
+    needed = ("recipe", "config", "command", "seed", "metrics", "model", "training", "data", "hardware", "versions")
+    for name in needed:
+        if not isinstance(results, dict) or name not in results:
+            raise UserError(f"{path} has no {name!r}, so it is not a recipe's; give the folder of a recipe's run.")
+    words = shlex.split(results["command"])
+    scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
+    if not scripts or "--config" not in results["command"]:
+        raise UserError(f"{path} has the command {results['command']!r}, which is not a recipe's; run a recipe.")
+    command = parse_command(results["recipe"], "", words[scripts[0] + 1 :])
+    return FinishedRun(folder, results, dict(_split_overrides(command.overrides)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names of the numbers, with dots; a name that has a dot of its own cannot be written like that."""
+    for name, value in values.items():
+        if "." in name or name.endswith(_CLOCKS):
+            continue
+        if isinstance(value, dict):
+            yield from _places(value, f"{prefix}{name}.")
+        elif _is_number(value):
+            yield f"{prefix}{name}"
+
+
+# Inside or outside
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where a run's score lies beside what is expected of it."""
+
+    run: str
+    variant: str  # tiny, full
+    metric: str
+    score: float
+    low: float
+    high: float
+    higher_is_better: bool
+
+    @property
+    def inside(self) -> bool:
+        return self.low <= self.score <= self.high
+
+    def __str__(self) -> str:
+        where = "inside"
+        if not self.inside:
+            better = self.score > self.high if self.higher_is_better else self.score < self.low
+            where = "outside, and better" if better else "outside"
+        kind = "tiny variant" if self.variant == "tiny" else "full run"
+        return f"{self.run}, {kind}: {self.metric} is {self.score:.6g}, expected {self.low:g} to {self.high:g}: {where}"
+
+
+def is_tiny(run: FinishedRun, expected: Expected) -> bool:
+    """Whether a run was started with all the overrides of the tiny variant."""
+    tiny = dict(_split_overrides(expected.tiny.overrides))
+    return bool(tiny) and tiny.items() <= run.overrides.items()
+
+
+def judge(run: FinishedRun, expected: Expected, tiny: bool | None = None) -> Verdict:
+    """Compare a run with its band.
+
+    Args:
+        run: to judge.
+        expected: of its configuration.
+        tiny: by which band; None is what its command says.
+
+    Raises:
+        UserError: the run lacks the score, or there is no band for it yet.
+    """
+    tiny = is_tiny(run, expected) if tiny is None else tiny
+    band: Band = expected.tiny if tiny else expected.full
+    variant = "tiny" if tiny else "full"
+    metric = (expected.tiny.metric if tiny else None) or expected.metric
+    score = run.score(metric)
+    if band.low is None or band.high is None:
+        raise UserError(
+            f"{run.name} scored {score:.6g} ({metric}), and nothing is expected of it yet; write {variant}.low and "
+            f"{variant}.high in its {SUFFIX.removeprefix('.')}."
+        )
+    return Verdict(run.name, variant, metric, score, band.low, band.high, expected.higher_is_better)
+
+
+# Recording
+
+
+def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> list[str]:
+    """The overrides that say something else than the YAML file, without the seed, as words in alphabetical order.
+
+    Args:
+        run: with its overrides.
+        schema: the recipe's ``Config``.
+        config: the YAML file.
+
+    Raises:
+        UserError: the recipe has no such field any more.
+    """
+    plain = load_config(schema, config)
+    words: list[str] = []
+    for name, value in sorted(run.overrides.items()):
+        if name != _SEED and load_config(schema, config, [f"--{name}", value]) != plain:
+            words += [f"--{name}", value]
+    return words
+
+
+def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Expected:
+    """Add the facts of a full run; they replace those of a run with the same seed and overrides.
+
+    Raises:
+        UserError: the run is one of the tiny variant, or lacks the score.
+    """
+    if is_tiny(run, expected):
+        raise UserError(f"{run.folder} is a run of the tiny variant of {run.name}, which is checked, not recorded.")
+    results = run.results
+    metrics = {
+        part: {name: value for name, value in scores.items() if _is_number(value) and not name.endswith(_CLOCKS)}
+        for part, scores in results["metrics"].items()
+        if isinstance(scores, dict)
+    }
+    new = Recorded(
+        score=run.score(expected.metric),
+        signature=run.signature(expected.metric),
+        seed=results["seed"],
+        overrides=overrides,
+        parameters=results["model"]["parameters"],
+        hardware=results["hardware"],
+        training=results["training"],
+        data=results["data"],
+        metrics=metrics,
+        versions=results["versions"],
+    )
+    kept = [old for old in expected.full.recorded if (old.seed, old.overrides) != (new.seed, new.overrides)]
+    recorded = sorted([*kept, new], key=lambda each: (each.overrides, each.seed))
+    return dataclasses.replace(expected, full=dataclasses.replace(expected.full, recorded=recorded))
+
+
+# The page of all results
+
+_HEAD = """# Results
+
+Written by `hfattn recipes record RUN...` from the `*.expected.json` beside each configuration, never by hand; there are
+also the runs' other scores, their data and the versions of the libraries. Each row is one run. "Expected" is the band
+in which `hfattn recipes check` wants the score; the time is that of training, evaluations and checkpoints included.
+"""
+_COLUMNS = (
+    "configuration", "score", "expected", "documents", "published", "parameters", "steps", "time", "hardware", "seed",
+)  # fmt: skip
+
+
+def expected_files(recipes: Path) -> list[Path]:
+    return sorted(recipes.glob(f"*/*{SUFFIX}"))
+
+
+def results_page(recipes: Path) -> str:
+    """``RESULTS.md``: a row for each recorded run of each recipe, then the configurations that have none.
+
+    Raises:
+        UserError: an expected.json is wrong.
+    """
+    lines, missing = [_HEAD], []
+    tables: dict[str, list[tuple[str, ...]]] = {}
+    signatures: dict[str, dict[str, None]] = {}
+    for path in expected_files(recipes):
+        recipe, config = path.parent.name, path.name.removesuffix(SUFFIX)
+        expected = read_expected(path)
+        if not expected.full.recorded:
+            missing.append(f"- {recipe}/{config}")
+        for run in expected.full.recorded:
+            tables.setdefault(recipe, []).append(_row(config, expected, run))
+            if run.signature:
+                signatures.setdefault(recipe, {})[f"- {_metric_name(expected.metric)}: `{run.signature}`"] = None
+    for recipe, rows in tables.items():
+        lines += [f"## {recipe}", ""]
+        lines += [f"| {' | '.join(row)} |" for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows)]
+        if recipe in signatures:
+            lines += ["", "Signatures:", "", *signatures[recipe]]
+        lines.append("")
+    if missing:
+        lines += ["## Not run", "", "Configurations of which no full run is recorded:", "", *missing, ""]
+    return "\n".join(lines)
+
+
+def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
+    low, high = expected.full.low, expected.full.high
+    band = "–"
+    if low is not None and high is not None:
+        band = f"{low:g} to {high:g}" + ("" if low <= run.score <= high else " (outside)")
+    name = f"`{config}`" + (f" `{shlex.join(run.overrides)}`" if run.overrides else "")
+    cells = (
+        name,
+        f"{run.score:.4g} {_metric_name(expected.metric)}",
+        band,
+        _reference(expected.documents),
+        _reference(expected.published),
+        f"{run.parameters:,}",
+        f"{run.training['steps']:,}",
+        _duration(run.training["wall_time_seconds"]),
+        _hardware(run.hardware),
+        str(run.seed),
+    )
+    return tuple(cell.replace("|", "\\|") for cell in cells)
+
+
+def _metric_name(metric: str) -> str:
+    """``metrics.test.exact_match`` → ``exact match (test)``."""
+    _, part, *name = metric.split(".")
+    return f"{' '.join(name).replace('_', ' ')} ({part.replace('_', ' ')})"
+
+
+def _reference(reference: Reference | None) -> str:
+    if reference is None:
+        return "–"
+    return f"{reference.value:g}" + (f" ({reference.note})" if reference.note else "")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _hardware(hardware: Mapping[str, Any]) -> str:
+    name = str(hardware.get("gpu") or hardware["cpu"])
+    parts = [name] if "gpu" in hardware else [name, f"{hardware['threads']} threads"]
+    if hardware.get("processes", 1) > 1:
+        parts.append(f"{hardware['processes']} processes")
+    return ", ".join(parts).replace(" 1 threads", " 1 thread")
+
+
+# Several runs side by side
+
+
+def by_length(runs: Sequence[FinishedRun], part: str) -> dict[str, list[dict[str, Any]]]:
+    """BLEU by source length of several runs on the same pairs, by the name of each run.
+
+    Args:
+        runs: at least one.
+        part: of the data, such as test.
+
+    Raises:
+        UserError: a run was not measured like that, or on pairs of other lengths.
+    """
+    names = [str(run.results["config"]) for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.folder) for run in runs]
+    tables = {name: run.rows_by_length(part) for name, run in zip(names, runs, strict=True)}
+    first, *others = tables
+    for other in others:
+        groups = [[(row["from"], row["to"], row["pairs"]) for row in tables[name]] for name in (first, other)]
+        if groups[0] != groups[1]:
+            raise UserError(
+                f"{first} and {other} were measured on other pairs; compare runs with the same data and split."
+            )
+    return tables
+
+
+def length_table(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The same as text: a line for each group of lengths, a column for each run."""
+    widths = [max(8, len(name) + 2) for name in tables]
+    heads = "".join(f"{name:>{width}}" for name, width in zip(tables, widths, strict=True))
+    lines = [f"{'words':10}{'pairs':>8}{heads}"]
+    for rows in zip(*tables.values(), strict=True):
+        scores = "".join(f"{row['bleu']:{width}.2f}" for row, width in zip(rows, widths, strict=True))
+        lines.append(f"{length_label(rows[0]):10}{rows[0]['pairs']:8d}{scores}")
+    return "\n".join(lines)
