@@ -7,6 +7,7 @@ from .command import RecipeCommand, parse_command
 from .config import load_config, model_config
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .results import plot_curves, run_facts, write_results
+from .saving import writing
 from .schedules import SCHEDULES, ScheduleConfig
 from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 from .training_config import TrainingConfig
@@ -32,4 +33,5 @@ __all__ = [
     "run_facts",
     "training_arguments",
     "write_results",
+    "writing",
 ]

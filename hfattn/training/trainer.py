@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..metrics import token_statistics
 from ..models.cache_recurrent import RecurrentCache
 from ..models.strict_config import unknown_message
 from .averaging import AveragingConfig, MovingAverage, mean_weights
+from .saving import writing
 from .schedules import ScheduleConfig, make_scheduler
 
 
@@ -282,8 +284,14 @@ class ReliableTrainer(Trainer):
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self._check_weights()
-        with self._averaged():
-            super()._save_checkpoint(*args, **kwargs)
+        folder = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        try:
+            with writing(folder, f"{self._kept()}: free some space and continue with --resume"), self._averaged():
+                super()._save_checkpoint(*args, **kwargs)
+        except UserError:
+            shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed is known to be incomplete
+            self._close()
+            raise
 
     def _check_weights(self) -> None:
         for name, parameter in self.model.named_parameters():
@@ -303,10 +311,18 @@ class ReliableTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:
-        self.callback_handler.on_train_end(self.args, self.state, self.control)  # closes the progress bar and the logs
+        self._close()
+        return NonFiniteError(
+            f"{what} at step {step}; {self._kept()}: lower training.learning_rate or training.max_grad_norm."
+        )
+
+    def _close(self) -> None:
+        """End the progress bar and the logs, so that a sentence can follow."""
+        self.callback_handler.on_train_end(self.args, self.state, self.control)
+
+    def _kept(self) -> str:
         checkpoint = last_complete_checkpoint(self.args.output_dir)
-        kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
-        return NonFiniteError(f"{what} at step {step}; {kept}: lower training.learning_rate or training.max_grad_norm.")
+        return f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
 
 
 class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):

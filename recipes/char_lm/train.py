@@ -36,6 +36,7 @@ from hfattn.training import (
     plot_curves,
     run_facts,
     write_results,
+    writing,
 )
 
 RECIPE = "char_lm"
@@ -178,7 +179,8 @@ def main() -> None:
         for name, dataset in zip(("validation", "test"), evaluation_sets, strict=False)
     }
     if trainer.is_world_process_zero():
-        publish(command, config, trainer, tokenizer, text, scores, levels)
+        with writing(command.run):
+            publish(command, config, trainer, tokenizer, text, scores, levels)
     trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
     trainer.accelerator.end_training()
 
