@@ -20,11 +20,16 @@ def optimizer_class_and_arguments(
 ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
     """The ``optimizer_cls_and_kwargs`` of ``Trainer``, with the rate and the moments of ``TrainingArguments``.
 
+    Weight decay, which ``Trainer`` gives to the weights but not to biases and norms, is decoupled from the gradient
+    (Loshchilov & Hutter 2019).
+
     Raises:
-        UserError: no optimiser has that name.
+        UserError: no optimiser has that name, or it has no decoupled weight decay and is asked for one.
     """
     if name not in OPTIMIZERS:
         raise UserError(f"optimizer is {name!r}; write one of {', '.join(OPTIMIZERS)}.")
+    if name == "rmsprop" and arguments.weight_decay != 0:
+        raise UserError("rmsprop has no decoupled weight decay; write training.weight_decay: 0, or optimizer: adamw.")
     kwargs: dict[str, Any] = {"lr": arguments.learning_rate, "eps": arguments.adam_epsilon}
     if name != "rmsprop":
         kwargs["betas"] = (arguments.adam_beta1, arguments.adam_beta2)

@@ -1,0 +1,197 @@
+"""Learning-rate schedules against their formulas, optimisers' weight decay, and what a configuration refuses."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub.dataclasses import strict
+from transformers import Trainer, TrainingArguments
+
+from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+)
+from hfattn.errors import UserError
+from hfattn.training import ScheduleConfig, TrainingConfig, load_config, optimizer_class_and_arguments
+from hfattn.training.schedules import make_scheduler
+
+
+def rates(updates: int, learning_rate: float = 1.0, total: int = 10_000, **fields: Any) -> list[float]:
+    """The rate of each update, read where the optimiser reads it."""
+    own = {name: fields.pop(name) for name in ("lr_scheduler_type", "adam_beta2") if name in fields}
+    arguments = TrainingArguments("unused", use_cpu=True, report_to="none", **{"lr_scheduler_type": "constant", **own})
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=learning_rate)
+    scheduler = make_scheduler(ScheduleConfig(**fields), optimizer, arguments, total, hidden_size=512)
+    used = []
+    for _ in range(updates):
+        used.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return used
+
+
+def test_noam_is_the_papers() -> None:
+    used = rates(9000, name="noam")
+    expected = [512**-0.5 * min(t**-0.5, t * 4000**-1.5) for t in range(1, 9001)]
+    assert used == pytest.approx(expected, rel=1e-12)
+    assert max(used) == pytest.approx(6.988e-4, abs=5e-8)
+    assert used.index(max(used)) == 3999  # the 4000th update
+    assert rates(5, 2.0, name="noam", warmup_steps=10) == pytest.approx(
+        [2 * 512**-0.5 * t * 10**-1.5 for t in range(1, 6)], rel=1e-12
+    )
+
+
+def test_tfixup_decays_from_the_first_update_on() -> None:
+    used = rates(5000, 3e-4, name="tfixup")
+    assert used == pytest.approx([3e-4 * math.sqrt(4000 / (4000 + done)) for done in range(5000)], rel=1e-12)
+    assert rates(31, 1.0, name="tfixup", decay_steps=10)[30] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "factor"),
+    [
+        ({"name": "linear_warmup", "warmup_steps": 20}, lambda t: min(1, t / 20)),
+        ({"name": "exponential_warmup", "warmup_steps": 20}, lambda t: 1 - math.exp(-t / 20)),
+        ({"name": "untuned_linear", "adam_beta2": 0.98}, lambda t: min(1, t / 100)),
+        ({"name": "untuned_exponential", "adam_beta2": 0.98}, lambda t: 1 - math.exp(-t / 50)),
+        ({"name": "untuned_linear", "adam_beta2": 0.999}, lambda t: min(1, t / 2000)),
+    ],
+)
+def test_warm_up_multiplies_the_rate_of_the_arguments(fields: dict[str, Any], factor: Any) -> None:
+    steps = range(1, 301)
+    assert rates(300, 0.1, **fields) == pytest.approx([0.1 * factor(t) for t in steps], rel=1e-9)
+    cosine = [0.5 * (1 + math.cos(math.pi * (t - 1) / 400)) for t in steps]
+    expected = [0.1 * factor(t) * decay for t, decay in zip(steps, cosine, strict=True)]
+    assert rates(300, 0.1, total=400, lr_scheduler_type="cosine", **fields) == pytest.approx(expected, rel=1e-9)
+
+
+# Optimisers
+
+
+@pytest.mark.parametrize("name", ["adamw", "nadam", "radam"])
+def test_weight_decay_is_decoupled_from_the_gradient(tmp_path: Path, name: str) -> None:
+    """Loshchilov & Hutter 2019: with a gradient of zero the weights shrink by the rate times the decay."""
+    arguments = TrainingArguments(str(tmp_path), learning_rate=0.1, use_cpu=True, report_to="none")
+    optimizer_class, kwargs = optimizer_class_and_arguments(name, arguments)
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    optimizer = optimizer_class([{"params": [weight], "weight_decay": 0.3}], **kwargs)
+    for _ in range(3):
+        weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.tensor([1.0, -2.0], dtype=torch.float64) * (1 - 0.03) ** 3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=20, hidden_size=8, num_attention_heads=2)),
+        lambda: BahdanauForConditionalGeneration(BahdanauConfig(vocab_size=20, hidden_size=8, encoder_hidden_size=4)),
+        lambda: CharRNNForCausalLM(CharRNNConfig(vocab_size=20, hidden_size=8, cell="gru_reset_before")),
+    ],
+)
+def test_biases_and_norms_do_not_decay(tmp_path: Path, model: Any) -> None:
+    model = model()
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
+    decaying = set(trainer.get_decay_parameter_names(model))
+    vectors = {name for name, tensor in model.named_parameters() if tensor.dim() < 2 and not name.endswith("score.v")}
+    assert vectors & decaying == set()
+    assert {name for name, tensor in model.named_parameters() if tensor.dim() >= 2} <= decaying
+
+
+# Configuration
+
+
+@strict
+@dataclass
+class RecipeConfig(TrainingConfig):
+    name: str = "a recipe"
+    model: dict[str, Any] = field(default_factory=dict)
+
+
+def arguments(folder: Path, values: dict[str, Any], *words: str) -> TrainingArguments:
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"training": {"report_to": "none"}} | values))
+    return load_config(RecipeConfig, path, list(words)).arguments(folder)
+
+
+def test_a_recipe_inherits_the_sections_on_training(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("name: mine\nschedule: {name: noam, warmup_steps: 100}\nmax_tokens: 4096\n")
+    config = load_config(RecipeConfig, path, ["--averaging.ema", "0.99", "--training.report_to", "none"])
+    assert (config.name, config.optimizer, config.schedule.name) == ("mine", "adamw", "noam")
+    options = config.trainer_options(config.arguments(tmp_path))
+    assert options["averaging"].ema == 0.99
+    assert options["max_tokens"] == 4096
+    assert options["optimizer_cls_and_kwargs"][1]["lr"] == 1.0  # noam's own factor
+
+
+def test_checkpoints_that_will_be_averaged_are_kept(tmp_path: Path) -> None:
+    assert arguments(tmp_path, {}).save_total_limit == 2
+    assert arguments(tmp_path, {"averaging": {"last": 5}}).save_total_limit == 6
+
+
+@pytest.mark.parametrize(
+    ("metric", "greater"),
+    [("bleu", True), ("accuracy", True), ("loss", False), ("nats_per_token", False), ("perplexity", False)],
+)
+def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater: bool) -> None:
+    training = {"report_to": "none", "metric_for_best_model": metric}
+    assert arguments(tmp_path, {"training": training}).greater_is_better is greater
+    assert arguments(tmp_path, {"training": training | {"greater_is_better": True}}).greater_is_better is True
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--schedule.name noaam", "schedule: 'noaam' is not a schedule; did you mean 'noam'?"),
+        ("--schedule.warmup_steps 10", "schedule: warmup_steps is for noam, linear_warmup, exponential_warmup, and"),
+        ("--schedule.name noam --schedule.decay_steps 10", "schedule: decay_steps is for tfixup, and name is noam"),
+        ("--schedule.name noam --schedule.warmup_steps 0", "schedule: warmup_steps is 0; write a whole number of at"),
+        ("--schedule.name linear_warmup", "schedule: linear_warmup needs warmup_steps; write its tau in updates"),
+        (
+            "--schedule.name untuned_linear --training.warmup_steps 10",
+            "schedule.name untuned_linear has its own warm-up or none; leave training.warmup_steps out.",
+        ),
+        (
+            "--schedule.name tfixup --training.lr_scheduler_type cosine",
+            "schedule.name tfixup is a whole schedule; leave training.lr_scheduler_type out.",
+        ),
+        (
+            "--schedule.name untuned_linear --training.lr_scheduler_type reduce_lr_on_plateau",
+            "schedule.name untuned_linear multiplies a rate that is known beforehand; write another",
+        ),
+        ("--schedule.name untuned_linear --optimizer rmsprop", "takes its warm-up from beta2, which rmsprop has not"),
+        ("--optimizer rmsprop --training.weight_decay 0.1", "rmsprop has no decoupled weight decay; write"),
+        ("--optimizer sgdd", "optimizer is 'sgdd'; write one of adamw, nadam, radam, rmsprop."),
+        ("--averaging.ema 1.0", "averaging: ema is 1.0; write a decay between 0 and 1"),
+        ("--averaging.last 1", "averaging: last is 1; write a number of checkpoints of at least 2"),
+        ("--averaging.last 3 --averaging.ema 0.9", "averaging: ema and last are two ways to average; write one"),
+        ("--averaging.last 3 --training.save_total_limit 3", "write training.save_total_limit: 4, or leave it out"),
+        ("--averaging.last 3 --training.save_strategy no", "write training.save_strategy: steps or epoch."),
+        ("--max_tokens 0", "max_tokens is 0; write a whole number of at least 1, or null."),
+        ("--max_tokens 1e3", "'max_tokens' expected"),
+        (
+            "--max_tokens 100 --training.per_device_train_batch_size 8",
+            "max_tokens and training.per_device_train_batch_size both say how large a batch is; leave one out.",
+        ),
+        ("--early_stopping_patience 0", "early_stopping_patience is 0; write a whole number of at least 1, or null."),
+        (
+            "--early_stopping_patience 2 --training.load_best_model_at_end false",
+            "early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.",
+        ),
+        ("--training.optim sgd", "training.optim is not for a recipe to set: choose it with optimizer."),
+        ("--training.train_sampling_strategy group_by_length", "max_tokens puts examples of like length together"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, words: str, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        arguments(tmp_path, {}, *words.split())
+    assert sentence in str(error.value)
