@@ -94,7 +94,7 @@ def test_a_data_set_of_the_hub_is_a_text(tmp_path: Path) -> None:
             )
 
         assert read("me/lines", "text").stdout.decode() == "\n".join(lines)
-        assert b"has no column 'words'; set column to one of ['text', 'n']" in read("me/lines", "words").stderr
+        assert b"Row 0 of me/lines has no column 'words'; write one of text, n." in read("me/lines", "words").stderr
         assert b"me/nothing is neither a file here nor a data set" in read("me/nothing", "text").stderr
 
 

@@ -223,7 +223,7 @@ def test_examples_are_padded_on_the_right_and_end_with_the_end() -> None:
     pairs = Pairs("two", [Pair("ab", "c"), Pair("a", "cba")])
     tokenizer = build_character_tokenizer(pairs.counts, ends=True)
     assert tokenizer.get_vocab() == {"[PAD]": 0, "[BOS]": 1, "[EOS]": 2, "a": 3, "b": 4, "c": 5}
-    encoded = EncodedPairs(pairs, tokenizer, 3, 4)
+    encoded = EncodedPairs(pairs, tokenizer, tokenizer, 3, 4)
     batch = DataCollatorForSeq2Seq(tokenizer)([encoded[0], encoded[1]])
     assert batch["input_ids"].tolist() == [[3, 4, 2], [3, 2, 0]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
@@ -486,7 +486,7 @@ def test_files_of_the_recipe_are_valid() -> None:
 LONG = "a" * 70
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"There is no file .*no.tsv; write the path"),
-    ("empty file", lambda f: ["--data.source", written(f, "")], "pairs.tsv is empty; write a source, a tab"),
+    ("empty file", lambda f: ["--data.source", written(f, "")], "pairs.tsv is empty; write a source and its target"),
     ("no tab", lambda f: ["--data.source", written(f, "a\tb\na b\n")], "Line 2 of pairs.tsv has no tab; write the"),
     ("blank line", lambda f: ["--data.source", written(f, "a\tb\n\nc\td")], "Line 2 of pairs.tsv has no tab; write"),
     ("two tabs", lambda f: ["--data.source", written(f, "a\tb\tc\n")], "Line 1 of pairs.tsv has 2 tabs; write the"),
@@ -507,7 +507,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "new letter",
         lambda f: ["--data.source", written(f, "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
-        r"Line \d+ of pairs.tsv holds '.' \(U\+4E..\), which does not occur in the training pairs; write tokenizer.unk",
+        r"Line \d+ of pairs.tsv holds '.' \(U\+4E..\), which does not occur in the training data; write tokenizer.unk",
     ),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sources such as"),
     ("source", lambda f: ["--data.source", ""], "source is empty; write 'dates', or the path"),

@@ -3,6 +3,7 @@
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .dates import DATES, PARTS, date_pairs
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
+from .rows import Row, Rows, is_local, open_rows
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .vectors import Coverage, load_embeddings
 
@@ -15,6 +16,8 @@ __all__ = [
     "Pair",
     "Pairs",
     "PermutationSampler",
+    "Row",
+    "Rows",
     "Streams",
     "Text",
     "TokenBatches",
@@ -22,7 +25,9 @@ __all__ = [
     "check_split",
     "date_pairs",
     "encode_text",
+    "is_local",
     "load_embeddings",
+    "open_rows",
     "open_text",
     "padding_share",
     "read_pairs",

@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -13,8 +13,9 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..tokenizers import uncovered_characters
 from .batches import PermutationSampler
+from .encoding import Segmenter, draw, encode_texts, lengths_of
+from .rows import Row, Rows, open_rows, parallel_files, read_lines
 from .text import split_positions
 
 
@@ -29,10 +30,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs in memory, and where they come from (``name``, without the folders of a local path)."""
+    """Pairs in memory, and where they come from (``name``, without the folders of a local path, in lines or rows)."""
 
     name: str
     items: list[Pair] = field(repr=False)
+    unit: str = "Line"
 
     def __len__(self) -> int:
         return len(self.items)
@@ -60,42 +62,62 @@ class Pairs:
     def place(self, index: int) -> str:
         """Where a pair stands, in words."""
         line = self.items[index].line
-        return f"Pair {index + 1} of {self.name}" if line is None else f"Line {line} of {self.name}"
+        return f"Pair {index + 1} of {self.name}" if line is None else f"{self.unit} {line} of {self.name}"
 
 
-def read_pairs(path: str | Path) -> Pairs:
-    """Read a UTF-8 file that holds a source, a tab and its target on each line.
+def read_pairs(
+    source: str | Path,
+    *,
+    source_column: str = "source",
+    target_column: str = "target",
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
+) -> Pairs:
+    """Read pairs from a file, from two parallel files, or from a data set on the Hub.
+
+    Args:
+        source: one of
+
+            - the path of a tab-separated UTF-8 file: a source, a tab and its target on each line, without a header;
+            - the path of a ``.jsonl`` file: an object with both columns on each line;
+            - two paths at once, such as ``"folder/train.{en,de}"``: line by line, the sources and their targets;
+            - the id of a data set on the Hub.
+
+        source_column, target_column: of JSON lines and of data sets; ``translation.en`` reaches inside a column.
+        config, split, revision: the part of a Hub data set to read.
 
     Raises:
-        UserError: there is no such file, it is empty, or a line is not that; the message has the line's number.
+        UserError: there is no such file, data set or column, it is empty, or a line is not as it should be; the message
+            has the line's number.
     """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise UserError(f"There is no file {path}; write the path of a tab-separated file, or 'dates'.")
-    items = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                columns = line.decode("utf-8").rstrip("\r\n").split("\t")
-            except UnicodeDecodeError:
-                raise UserError(
-                    f"Line {number} of {path.name} is not UTF-8; convert the file, for example with iconv -t UTF-8."
-                ) from None
-            if len(columns) != 2:
-                found = f"{len(columns) - 1} tabs" if len(columns) > 1 else "no tab"
-                raise UserError(
-                    f"Line {number} of {path.name} has {found}; write the source, one tab and its target on each line."
-                )
-            source, target = columns
-            for name, text in (("source", source), ("target", target)):
-                if not text.strip():
-                    raise UserError(
-                        f"Line {number} of {path.name} has an empty {name}; fill it in, or remove the line."
-                    )
-            items.append(Pair(source, target, line=number))
+    source, columns = str(source), (source_column, target_column)
+    if files := parallel_files(source):
+        rows = _parallel_rows(source, files, columns)
+    else:
+        rows = open_rows(source, columns=columns, config=config, split=split, revision=revision)
+    items = [
+        Pair(rows.text(row, source_column, "source"), rows.text(row, target_column, "target"), line=row.number)
+        for row in rows
+    ]
     if not items:
-        raise UserError(f"{path.name} is empty; write a source, a tab and its target on each line.")
-    return Pairs(path.name, items)
+        raise UserError(f"{rows.name} is empty; write a source and its target on each line.")
+    return Pairs(rows.name, items, unit=rows.unit)
+
+
+def _parallel_rows(source: str, files: tuple[str, str], columns: tuple[str, str]) -> Rows:
+    paths = [Path(file).expanduser() for file in files]
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"There is no file {path}; write the paths of two parallel files, such as train.{{en,de}}.")
+    texts = [[line for _, line in read_lines(path)] for path in paths]
+    if len(texts[0]) != len(texts[1]):
+        raise UserError(
+            f"{paths[0].name} has {len(texts[0])} lines and {paths[1].name} has {len(texts[1])}; give files whose "
+            "lines are translations of each other."
+        )
+    rows = [Row(i, dict(zip(columns, row, strict=True))) for i, row in enumerate(zip(*texts, strict=True), start=1)]
+    return Rows(Path(source).name, lambda: iter(rows))
 
 
 def split_pairs(pairs: Pairs, split: Sequence[float | int | str], seed: int) -> list[Pairs]:
@@ -124,7 +146,7 @@ def split_pairs(pairs: Pairs, split: Sequence[float | int | str], seed: int) -> 
             f"{pairs.name} has {len(sources)} sources, and split {list(split)} leaves a part of them empty; give more "
             "pairs, or another split."
         )
-    return [Pairs(pairs.name, part) for part in items]
+    return [replace(pairs, items=part) for part in items]
 
 
 class EncodedPairs(Dataset[dict[str, list[int]]]):
@@ -132,43 +154,85 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
 
     Args:
         pairs: the pairs.
-        tokenizer: of both sides; it ends each text with its end symbol.
+        tokenizer, target_tokenizer: of the sources and of the targets; each ends each text with its end symbol.
         max_source_length, max_target_length: in tokens, that end included.
+        overlong: a pair with a longer text is an error ("error"), is left out ("drop"), or loses what is too much of
+            that text before its end symbol ("truncate").
+        sampler: for training, draws the ids of a text anew each time that it is read: a ``SubwordSampler`` of both
+            sides, or one or None for each side. A draw that is too long gives way to the tokenizer's own segmentation,
+            which is the one that ``overlong`` and ``lengths`` are about.
+        seed: of the draws; seed, epoch and index decide each of them.
+
+    Attributes:
+        pairs: those that are kept, in their order.
+        dropped: number of pairs that were left out.
+        lengths: (n, 2) tokens of each source and each target, their ends included.
 
     Raises:
-        UserError: a text is longer, or holds a character that the tokenizer can neither encode nor replace.
+        UserError: a text is too long, or all are, or holds a character that can be neither encoded nor replaced.
     """
 
     def __init__(
-        self, pairs: Pairs, tokenizer: PreTrainedTokenizerBase, max_source_length: int, max_target_length: int
+        self,
+        pairs: Pairs,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase,
+        max_source_length: int,
+        max_target_length: int,
+        *,
+        overlong: str = "error",
+        sampler: Segmenter | tuple[Segmenter | None, Segmenter | None] | None = None,
+        seed: int = 0,
     ) -> None:
-        if missing := uncovered_characters(tokenizer, pairs.counts):
-            index = next(i for i, pair in enumerate(pairs) if missing[0] in pair.source + pair.target)
-            raise UserError(
-                f"{pairs.place(index)} holds {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the "
-                "training pairs; write tokenizer.unknown: true to admit it."
+        self.longest = (max_source_length, max_target_length)
+        sources, targets = (
+            encode_texts(
+                texts,
+                side_tokenizer,
+                longest,
+                overlong=overlong,
+                place=pairs.place,
+                what=f"a {side}",
+                option=f"data.max_{side}_length",
             )
-        self.sources: list[list[int]] = tokenizer([pair.source for pair in pairs]).input_ids
-        self.targets: list[list[int]] = tokenizer([pair.target for pair in pairs]).input_ids
-        for name, rows, longest in (
-            ("source", self.sources, max_source_length),
-            ("target", self.targets, max_target_length),
-        ):
-            for i, row in enumerate(rows):
-                if len(row) > longest:
-                    raise UserError(
-                        f"{pairs.place(i)} has a {name} of {len(row)} tokens, its end included; raise "
-                        f"data.max_{name}_length, which is {longest}, or shorten it."
-                    )
+            for side, texts, side_tokenizer, longest in (
+                ("source", [pair.source for pair in pairs], tokenizer, max_source_length),
+                ("target", [pair.target for pair in pairs], target_tokenizer, max_target_length),
+            )
+        )
+        kept = [
+            (pair, source, target)
+            for pair, source, target in zip(pairs, sources, targets, strict=True)
+            if source is not None and target is not None
+        ]
+        if not kept:
+            raise UserError(
+                f"Every pair of {pairs.name} is longer than data.max_source_length, {max_source_length}, or "
+                f"data.max_target_length, {max_target_length}; raise them."
+            )
+        self.dropped = len(pairs) - len(kept)
+        self.pairs = replace(pairs, items=[pair for pair, _, _ in kept])
+        self.sources, self.targets = [source for _, source, _ in kept], [target for _, _, target in kept]
+        self.lengths = lengths_of(self.sources, self.targets)
+        self.samplers = sampler if isinstance(sampler, tuple) else (sampler, sampler)
+        self.seed, self.epoch = seed, 0
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
-        return {"input_ids": self.sources[index], "labels": self.targets[index]}
+        pair, generator = self.pairs.items[index], Random(f"{self.seed} {self.epoch} {index}")
+        source, target = (
+            draw(sampler, text, ids, longest, generator)
+            for sampler, text, ids, longest in zip(
+                self.samplers, pair[:2], (self.sources[index], self.targets[index]), self.longest, strict=True
+            )
+        )
+        return {"input_ids": source, "labels": target}
 
     def set_epoch(self, epoch: int) -> None:
-        """Pairs have the same ids at each pass."""
+        """Draw other segmentations than in other epochs."""
+        self.epoch = epoch
 
     def sampler(self, seed: int) -> PermutationSampler:
         """The order in which training reads the pairs."""

@@ -3,7 +3,6 @@
 import codecs
 import hashlib
 import math
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
+from .rows import local_file, open_rows
 
 EMBEDDED = "embedded"
 PIECE_BYTES = 1 << 20
@@ -76,13 +76,8 @@ def open_text(
     """
     if source == EMBEDDED:
         return Text("python-language-reference", _embedded_pieces)
-    path = Path(os.path.expanduser(source))
-    if path.is_file():
+    if (path := local_file(source)) is not None:
         return Text(path.name, lambda: _file_pieces(path))
-    if path.is_dir():
-        raise UserError(f"{source} is a folder; give the path of one UTF-8 text file.")
-    if source.count("/") > 1 or path.suffix in {".txt", ".md"} or source.startswith((".", "/", "~")):
-        raise UserError(f"There is no file {source}; check the path of the text.")
     return Text(source, _hub_pieces(source, column, config, split, revision))
 
 
@@ -115,26 +110,11 @@ def _file_pieces(path: Path) -> Iterator[str]:
 def _hub_pieces(
     source: str, column: str, config: str | None, split: str, revision: str | None
 ) -> Callable[[], Iterator[str]]:
-    import datasets
-
-    try:
-        rows = datasets.load_dataset(source, config, split=split, revision=revision)
-    except Exception as error:  # the client's errors share no base class; each one means that there is nothing to read
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"{source} is neither a file here nor a data set that the Hub can give ({type(error).__name__}: {reason}); "
-            "check the name, or pass a path."
-        ) from error
-    if column not in rows.column_names:
-        raise UserError(f"The data set {source} has no column {column!r}; set column to one of {rows.column_names}.")
+    rows = open_rows(source, config=config, split=split, revision=revision)
 
     def pieces() -> Iterator[str]:
         for i, row in enumerate(rows):
-            if not isinstance(row[column], str):
-                raise UserError(
-                    f"Row {i} of {source} holds {row[column]!r} in {column!r}, not text; set another column."
-                )
-            yield "\n" * bool(i) + row[column]
+            yield "\n" * bool(i) + rows.text(row, column)
 
     return pieces
 

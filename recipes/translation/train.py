@@ -172,7 +172,7 @@ def main() -> None:
     parts = read_parts(data, arguments.seed)
     tokenizer = build_character_tokenizer(parts["train"].counts, **asdict(config.tokenizer), ends=True)
     encoded = {
-        part: EncodedPairs(pairs, tokenizer, data.max_source_length, data.max_target_length)
+        part: EncodedPairs(pairs, tokenizer, tokenizer, data.max_source_length, data.max_target_length)
         for part, pairs in parts.items()
     }
 
