@@ -1,9 +1,13 @@
-"""Training: the stateful loop against a literal one, exact resumption, processes, numbers that are not finite."""
+"""Training: the stateful loop against a literal one, exact resumption, processes, numbers that are not finite,
+averaged weights, early stopping, what a step's loss is divided by, a disk that fills."""
 
 import json
 import math
 import re
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +16,32 @@ import pytest
 import torch
 from commands import run, tiny_config, train, train_until
 from safetensors.torch import load_file
-from transformers import TrainingArguments
+from torch.utils.data import Dataset
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+    TrainingArguments,
+)
 
-from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.data import Streams, Windows
+from hfattn import CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForConditionalGeneration
+from hfattn.data import PermutationSampler, Streams, Windows
 from hfattn.errors import NonFiniteError, UserError
+from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import (
     OPTIMIZERS,
+    AveragingConfig,
+    ReliableSeq2SeqTrainer,
     ReliableTrainer,
+    ScheduleConfig,
     StatefulTrainer,
     last_complete_checkpoint,
     optimizer_class_and_arguments,
+    write_results,
+    writing,
 )
+from hfattn.training.averaging import RAW_WEIGHTS
 
 V, T, B = 9, 5, 3
 IDS = np.random.default_rng(0).integers(0, V, size=160).astype(np.uint8)
@@ -291,6 +309,337 @@ def test_a_run_that_was_killed_after_its_last_step_takes_no_other(tmp_path: Path
     assert after["training"]["steps"] == before["training"]["steps"]
     assert stopped == "at the last step" or before["training"]["steps"] < 500
     assert after["training"]["wall_time_seconds"] == pytest.approx(before["training"]["wall_time_seconds"], rel=0.5)
+
+
+# Texts of different lengths: batches by tokens, the loss of a step, averaged weights
+
+
+class Reversals(Dataset[dict[str, list[int]]]):
+    """Rows of 2 to 9 ids, to be written backwards; 3 is the end."""
+
+    def __init__(self, number: int = 64) -> None:
+        generator = np.random.default_rng(0)
+        self.rows = [generator.integers(4, 12, size=size).tolist() for size in generator.integers(1, 9, size=number)]
+        self.lengths = np.array([[len(row) + 1, len(row) + 1] for row in self.rows])
+        self.epochs: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        row = self.rows[index]
+        return {"input_ids": [*row, 3], "labels": [*row[::-1], 3]}
+
+    def sampler(self, seed: int) -> PermutationSampler:
+        return PermutationSampler(len(self), seed)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+
+def reversal_model(seed: int = 0, **fields: Any) -> VaswaniForConditionalGeneration:
+    torch.manual_seed(seed)
+    defaults = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "dropout": 0.1}
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    layers = {"encoder_layers": 1, "decoder_layers": 1}
+    return VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=12, **{**defaults, **ids, **layers, **fields}))
+
+
+def reversal_tokenizer() -> PreTrainedTokenizerBase:
+    return build_character_tokenizer(dict.fromkeys("abcdefgh", 1), ends=True)
+
+
+def reversal_trainer(
+    folder: Path, model: VaswaniForConditionalGeneration | None = None, options: Any = None, **arguments: Any
+) -> ReliableSeq2SeqTrainer:
+    model = reversal_model() if model is None else model
+    defaults = {
+        "learning_rate": 0.02,
+        "lr_scheduler_type": "constant",
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 32,
+        "max_steps": 8,
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "logging_nan_inf_filter": False,
+        "restore_callback_states_from_checkpoint": True,
+        "save_strategy": "no",
+    }
+    dataset = Reversals()
+    return ReliableSeq2SeqTrainer(
+        model,
+        Seq2SeqTrainingArguments(str(folder), **{**defaults, **arguments}),
+        data_collator=DataCollatorForSeq2Seq(reversal_tokenizer(), model),
+        train_dataset=dataset,
+        eval_dataset=dataset,
+        **(options or {}),
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_one_batch_equals_as_many_examples_accumulated(tmp_path: Path, smoothing: float) -> None:
+    """Each token of a step counts the same, in whichever micro-batch it stands and however long its neighbours are."""
+    weights = []
+    for rows, accumulation in ((8, 1), (1, 8), (2, 4)):
+        trainer = reversal_trainer(
+            tmp_path,
+            reversal_model(dropout=0.0).double(),
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=accumulation,
+            label_smoothing_factor=smoothing,
+            max_grad_norm=0.5,
+        )
+        trainer.train()
+        weights.append(trainer.model.state_dict())
+    tolerance = 1e-9 if smoothing == 0 else 1e-6  # transformers adds up the smoothed part in float32
+    for other in weights[1:]:
+        for name, tensor in weights[0].items():
+            torch.testing.assert_close(other[name], tensor, atol=tolerance, rtol=0)
+
+
+def test_label_smoothing_is_the_cross_entropy_with_a_smoothed_target(tmp_path: Path) -> None:
+    """Szegedy et al. 2016, section 7: 1 - epsilon on the right token and epsilon / V on each, padding left out."""
+    epsilon = 0.3
+    model, literal = reversal_model(dropout=0.0), reversal_model(dropout=0.0)
+    trainer = reversal_trainer(tmp_path, model, label_smoothing_factor=epsilon, max_steps=1, max_grad_norm=0.0)
+    trainer.optimizer_cls_and_kwargs = (torch.optim.SGD, {"lr": 1.0})
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in list(PermutationSampler(64, 42))[:8]])
+    logits = literal(**{name: tensor for name, tensor in batch.items() if name != "labels"}).logits
+    log_probabilities = logits.log_softmax(-1)
+    scored = batch["labels"] != -100
+    target = torch.full_like(logits, epsilon / 12)
+    target.scatter_add_(-1, batch["labels"].clamp(min=0)[..., None], torch.full_like(logits[..., :1], 1 - epsilon))
+    loss = -(target * log_probabilities).sum(-1)[scored].mean()
+    loss.backward()
+    trainer.train()
+    before = reversal_model(dropout=0.0).state_dict()
+    for (name, tensor), (_, expected) in zip(model.named_parameters(), literal.named_parameters(), strict=True):
+        gradient = torch.zeros_like(tensor) if expected.grad is None else expected.grad
+        torch.testing.assert_close(before[name] - tensor.detach(), gradient, atol=1e-5, rtol=0)
+
+
+def test_batches_by_tokens_in_training(tmp_path: Path) -> None:
+    trainer = reversal_trainer(tmp_path, options={"max_tokens": 40}, max_steps=-1, num_train_epochs=3)
+    shapes = []
+    forward = trainer.model.forward
+
+    def watched(input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        shapes.append((tuple(input_ids.shape), tuple(kwargs["labels"].shape)))
+        return forward(input_ids=input_ids, **kwargs)
+
+    trainer.model.forward = watched
+    trainer.train()
+    assert all(rows * width <= 40 for shape in shapes for rows, width in shape)
+    assert sum(source[0] for source, _ in shapes) == 3 * 64  # each example once in each pass
+    assert trainer.state.global_step == len(shapes) == 3 * len(trainer.get_train_dataloader())
+    assert list(dict.fromkeys(trainer.train_dataset.epochs)) == [0, 1, 2]
+    by_number = reversal_trainer(tmp_path).padding_share
+    assert trainer.padding_share < 0.1 < 0.25 < by_number
+
+
+EVERYTHING = {
+    "max_tokens": 40,
+    "schedule": ScheduleConfig(name="untuned_exponential"),
+    "averaging": AveragingConfig(ema=0.9),
+}
+
+
+def test_a_resumed_run_ends_the_same_with_all_of_it(tmp_path: Path) -> None:
+    """Resumed in the middle of a pass: the batches, the schedule, both sets of weights, to the last bit."""
+    arguments = {
+        "max_steps": 14,
+        "save_strategy": "steps",
+        "save_steps": 5,
+        "eval_strategy": "steps",
+        "eval_steps": 5,
+        "gradient_accumulation_steps": 2,
+        "adam_beta2": 0.9,
+        "label_smoothing_factor": 0.1,
+        "dataloader_num_workers": 0,
+    }
+    whole = reversal_trainer(tmp_path / "whole", options=EVERYTHING, **arguments)
+    whole.train()
+    shutil.copytree(tmp_path / "whole/checkpoint-10", tmp_path / "killed/checkpoint-10")
+    resumed = reversal_trainer(tmp_path / "killed", reversal_model(seed=1), EVERYTHING, **arguments)
+    resumed.train(str(tmp_path / "killed/checkpoint-10"))
+    assert 0 < resumed.state.epoch % 1 < 1
+    for file in ("model.safetensors", RAW_WEIGHTS):
+        first, second = (tmp_path / run / "checkpoint-14" / file for run in ("whole", "killed"))
+        assert first.read_bytes() == second.read_bytes()
+    for name, tensor in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], tensor, atol=0, rtol=0)
+    histories = [[log["eval_loss"] for log in t.state.log_history if "eval_loss" in log] for t in (whole, resumed)]
+    assert histories[0] == histories[1]
+    assert len(histories[0]) == 3
+
+
+class Recorder(TrainerCallback):
+    """The weights after each update."""
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, torch.Tensor]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.weights.append({name: tensor.detach().double().clone() for name, tensor in model.named_parameters()})
+
+
+def test_the_moving_average_is_what_is_evaluated_saved_and_left(tmp_path: Path) -> None:
+    recorder = Recorder()
+    trainer = reversal_trainer(
+        tmp_path,
+        options={"averaging": AveragingConfig(ema=0.6), "callbacks": [recorder]},
+        max_steps=12,
+        save_strategy="steps",
+        save_steps=6,
+        eval_strategy="steps",
+        eval_steps=6,
+    )
+    average = {name: tensor.detach().double().clone() for name, tensor in trainer.model.named_parameters()}
+    trainer.train()
+    averages = {}
+    for step, weights in enumerate(recorder.weights, start=1):
+        decay = min(0.6, (1 + step) / (10 + step))
+        average = {name: decay * average[name] + (1 - decay) * weights[name] for name in weights}
+        averages[step] = average
+    for step in (6, 12):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        saved = dict(VaswaniForConditionalGeneration.from_pretrained(checkpoint).named_parameters())
+        for name, tensor in load_file(checkpoint / RAW_WEIGHTS).items():
+            torch.testing.assert_close(tensor.double(), recorder.weights[step - 1][name], atol=0, rtol=0)
+            torch.testing.assert_close(saved[name].detach().double(), averages[step][name], atol=1e-6, rtol=0)
+    for name, tensor in trainer.model.named_parameters():
+        torch.testing.assert_close(tensor.detach().double(), averages[12][name], atol=1e-6, rtol=0)
+    logged = [log["eval_loss"] for log in trainer.state.log_history if "eval_loss" in log]
+    assert trainer.evaluate()["eval_loss"] == logged[-1]
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path / "checkpoint-6")
+    assert reversal_trainer(tmp_path / "other", loaded).evaluate()["eval_loss"] == pytest.approx(logged[0], abs=1e-6)
+
+
+def test_the_best_of_the_averaged_weights_is_left(tmp_path: Path) -> None:
+    """The score falls after step 4, so that the average of step 4 is the best."""
+    trainer = reversal_trainer(
+        tmp_path,
+        options={"averaging": AveragingConfig(ema=0.9), "early_stopping_patience": 2},
+        max_steps=20,
+        save_strategy="steps",
+        save_steps=2,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="quality",
+        greater_is_better=True,
+    )
+    qualities = iter([0.1, 0.9, 0.3, 0.2, 0.95, 0.99])
+    trainer.compute_metrics = lambda prediction: {"quality": next(qualities)}
+    trainer.train()
+    assert trainer.state.global_step == 8
+    assert trainer.state.best_global_step == 4
+    for name, tensor in load_file(tmp_path / "checkpoint-4" / "model.safetensors").items():
+        torch.testing.assert_close(trainer.model.state_dict()[name], tensor, atol=0, rtol=0)
+
+
+def test_a_metric_that_is_not_computed_is_named(tmp_path: Path) -> None:
+    trainer = reversal_trainer(
+        tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2, metric_for_best_model="qualty"
+    )
+    trainer.compute_metrics = lambda prediction: {"quality": 1.0}
+    with pytest.raises(UserError, match=r"training.metric_for_best_model: 'qualty' is not .* did you mean 'quality'\?"):
+        trainer.train()
+
+
+def test_the_mean_of_the_last_checkpoints_is_left(tmp_path: Path) -> None:
+    recorder = Recorder()
+    trainer = reversal_trainer(
+        tmp_path,
+        reversal_model(tie_word_embeddings=True),
+        {"averaging": AveragingConfig(last=3), "callbacks": [recorder]},
+        max_steps=10,
+        save_strategy="steps",
+        save_steps=2,
+        save_total_limit=4,
+    )
+    trainer.train()
+    for name, tensor in trainer.model.named_parameters():
+        mean = sum(recorder.weights[step - 1][name] for step in (6, 8, 10)) / 3
+        torch.testing.assert_close(tensor.detach(), mean.float(), atol=0, rtol=0)
+    left = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    again = reversal_trainer(
+        tmp_path,
+        reversal_model(seed=1, tie_word_embeddings=True),
+        {"averaging": AveragingConfig(last=3)},
+        max_steps=10,
+        save_strategy="steps",
+    )
+    again.train(str(tmp_path / "checkpoint-10"))  # was killed between its last step and its evaluation
+    for name, tensor in again.model.state_dict().items():
+        torch.testing.assert_close(tensor, left[name], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ({"hidden_size": 24}, r"is \[12, 16\], and this model's is \[12, 24\]; resume with the model that"),
+        ({"decoder_layers": 2}, r"its \S+decoder\.layers\.1\.\S+ is absent, and this model's is \["),
+        ({"share_embeddings": False}, r"checkpoint-2 holds another model"),
+    ],
+)
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path, other: Any, sentence: str) -> None:
+    reversal_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=2).train()
+    with pytest.raises(UserError, match=sentence):
+        reversal_trainer(tmp_path, reversal_model(**other)).train(str(tmp_path / "checkpoint-2"))
+
+
+# A disk that fills
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What this process writes to a file beyond its size fails as it does where the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("fails", ["model.safetensors", "optimizer.pt"])
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, fails: str) -> None:
+    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2}
+    reversal_trainer(tmp_path, **{**options, "max_steps": 2}).train()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "checkpoint-2").iterdir()}
+    limit = len(before[fails]) - 100
+    assert fails == "model.safetensors" or limit > len(before["model.safetensors"])
+    trainer = reversal_trainer(tmp_path, **options)
+    with files_of_at_most(limit), pytest.raises(UserError) as error:
+        trainer.train(str(tmp_path / "checkpoint-2"))
+    assert str(error.value) == (
+        f"The disk is full, and {tmp_path}/checkpoint-4 could not be written to its end; the last good checkpoint is "
+        f"{tmp_path}/checkpoint-2: free some space and continue with --resume."
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "checkpoint-2").iterdir()} == before
+    reversal_trainer(tmp_path, **options).train(str(last_complete_checkpoint(tmp_path)))
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-6"
+
+
+def test_results_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    with (
+        files_of_at_most(100),
+        pytest.raises(UserError, match=f"The disk is full, and {tmp_path} could not be written"),
+    ):
+        write_results(tmp_path / "results.json", {"much": "x" * 1000})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_another_kind_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), writing(tmp_path):
+        (tmp_path / "absent").read_text()
+    with pytest.raises(RuntimeError, match="shapes"), writing(tmp_path):
+        raise RuntimeError("shapes differ")
 
 
 # Processes

@@ -167,7 +167,7 @@ class PermutationSampler(Sampler[int]):
             yield from block[block < self.n].tolist()
 
 
-def padding_share(lengths: np.ndarray, batches: Iterable[Sequence[int]]) -> float:
+def padding_share(lengths: np.ndarray, batches: Iterable[Sequence[int] | np.ndarray]) -> float:
     """Padded positions among all positions of batches whose rows are padded to the longest, all sides together.
 
     Args:

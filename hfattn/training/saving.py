@@ -32,7 +32,8 @@ def _is_full(error: Exception) -> bool:
         return error.errno in _FULL
     if isinstance(error, SafetensorError):
         return any(f"os error {code}" in str(error) for code in _FULL)
-    return "inline_container" in str(error)  # all that torch.save says of a file that it could not write on
+    # All that torch.save says of a file that it could not go on with.
+    return any(words in str(error) for words in ("inline_container", "iostream error"))
 
 
 __all__ = ["writing"]

@@ -214,6 +214,9 @@ class ReliableTrainer(Trainer):
         watch.before = state.stateful_callbacks["Stopwatch"]["args"]["seconds"]
         return TrainOutput(state.global_step, float("nan"), {})
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Trainer would warn of tied weights, which are saved once; what else differs was refused before."""
+
     def begin_epoch(self, epoch: int) -> None:
         """Called before each pass over the training data, also when it is resumed in the middle."""
         self.train_dataset.set_epoch(epoch)
@@ -346,6 +349,8 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Any = None, **kwargs: Any
     ) -> tuple[Any, Any, Any]:
         loss, outputs, labels = Trainer.prediction_step(self, model, inputs, prediction_loss_only, ignore_keys)
+        if prediction_loss_only:
+            return loss, None, None
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
         predictions: tuple[torch.Tensor, ...] = token_statistics(logits, labels)
         if self.args.predict_with_generate:
