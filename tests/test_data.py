@@ -1,6 +1,7 @@
 """Texts, splits, windows and streams: what a batch holds, in which order, and in how much memory."""
 
 import io
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -78,24 +79,28 @@ def test_a_data_set_of_the_hub_is_a_text(tmp_path: Path) -> None:
     lines = ["To be,", "or not to be", "", "señor"]
     buffer = io.BytesIO()
     pd.DataFrame({"text": lines, "n": range(4)}).to_parquet(buffer)
-    code = (
-        "import sys\n"
-        "from hfattn.data import open_text\n"
-        "from hfattn.errors import UserError\n"
-        "text = open_text(sys.argv[1], column=sys.argv[2])\n"
-        "sys.stdout.buffer.write(''.join(text.pieces()).encode())\n"
-    )
+    code = """
+import json
+from hfattn.data import open_text
+from hfattn.errors import UserError
+
+for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "n"), ("me/nothing", "text")):
+    try:
+        print(json.dumps("".join(open_text(name, column=column).pieces())))
+    except UserError as error:
+        print(json.dumps(str(error)))
+"""
     with HubServer() as hub:
         hub.put("dataset", "me/lines", {"data/train-00000-of-00001.parquet": buffer.getvalue()})
-
-        def read(*words: str) -> subprocess.CompletedProcess[bytes]:
-            return subprocess.run(
-                [sys.executable, "-c", code, *words], env=hub.environment(tmp_path / "home"), capture_output=True
-            )
-
-        assert read("me/lines", "text").stdout.decode() == "\n".join(lines)
-        assert b"Row 0 of me/lines has no column 'words'; write one of text, n." in read("me/lines", "words").stderr
-        assert b"me/nothing is neither a file here nor a data set" in read("me/nothing", "text").stderr
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=hub.environment(tmp_path), capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    text, no_column, no_text, nothing = map(json.loads, done.stdout.splitlines())
+    assert text == "\n".join(lines)
+    assert no_column == "Row 0 of me/lines has no column 'words'; write one of text, n."
+    assert no_text == "Row 0 of me/lines holds 0 in 'n', not text; write another column."
+    assert nothing.startswith("me/nothing is neither a file here nor a data set")
 
 
 def test_splits() -> None:

@@ -86,4 +86,4 @@ def draw(sampler: Segmenter | None, text: str, ids: list[int], max_length: int, 
     if sampler is None:
         return ids
     drawn = sampler(text, generator)
-    return drawn if len(drawn) <= max_length else ids
+    return drawn if 0 < len(drawn) <= max_length else ids

@@ -1,10 +1,7 @@
 """Pairs of a source and a target text: where they come from, how they are split, how they become training examples."""
 
-import hashlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -15,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .batches import PermutationSampler
 from .encoding import Segmenter, draw, encode_texts, lengths_of
+from .examples import Examples
 from .rows import Row, Rows, open_rows, parallel_files, read_lines
-from .text import split_positions
 
 
 class Pair(NamedTuple):
@@ -29,40 +26,15 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs in memory, and where they come from (``name``, without the folders of a local path, in lines or rows)."""
+class Pairs(Examples[Pair]):
+    """Pairs in memory."""
 
-    name: str
-    items: list[Pair] = field(repr=False)
-    unit: str = "Line"
+    noun = "Pair"
 
-    def __len__(self) -> int:
-        return len(self.items)
+    def columns(self, item: Pair) -> tuple[str, ...]:
+        return item.source, item.target
 
-    def __iter__(self) -> Iterator[Pair]:
-        return iter(self.items)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the pairs as a tab-separated file in UTF-8."""
-        digest = hashlib.sha256()
-        for pair in self.items:
-            digest.update(f"{pair.source}\t{pair.target}\n".encode())
-        return digest.hexdigest()
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How often each character occurs, sources and targets together."""
-        counts: Counter[str] = Counter()
-        for pair in self.items:
-            counts.update(pair.source)
-            counts.update(pair.target)
-        return counts
-
-    def place(self, index: int) -> str:
-        """Where a pair stands, in words."""
-        line = self.items[index].line
-        return f"Pair {index + 1} of {self.name}" if line is None else f"{self.unit} {line} of {self.name}"
+    texts = columns
 
 
 def read_pairs(
@@ -134,19 +106,7 @@ def split_pairs(pairs: Pairs, split: Sequence[float | int | str], seed: int) -> 
     Raises:
         UserError: the split does not fit, or leaves a part empty.
     """
-    sources = list(dict.fromkeys(pair.source for pair in pairs))
-    Random(seed).shuffle(sources)
-    parts = split_positions(len(sources), split, unit="sources")
-    part_of = {source: part for part, positions in enumerate(parts) for source in sources[positions]}
-    items: list[list[Pair]] = [[] for _ in parts]
-    for pair in pairs:
-        items[part_of[pair.source]].append(pair)
-    if not all(items):
-        raise UserError(
-            f"{pairs.name} has {len(sources)} sources, and split {list(split)} leaves a part of them empty; give more "
-            "pairs, or another split."
-        )
-    return [replace(pairs, items=part) for part in items]
+    return pairs.split(split, seed, key=lambda pair: pair.source, unit="sources")
 
 
 class EncodedPairs(Dataset[dict[str, list[int]]]):

@@ -105,11 +105,14 @@ def open_rows(
         config, split, revision: the part of a Hub data set to read.
 
     Raises:
-        UserError: there is no such file or data set; when it is read, that a line is not as it should be.
+        UserError: there is no such file or data set, or not in one of these formats; when it is read, also where a line
+            is not as it should be.
     """
     path = local_file(source)
     if path is None:
         return _hub_rows(source, config, split, revision)
+    if path.suffix in (".csv", ".json"):
+        raise UserError(f"{path.name} is neither JSON lines nor tab-separated; convert it to {JSON_LINES} or .tsv.")
     if path.suffix == JSON_LINES:
         return Rows(path.name, lambda: _json_rows(path))
     return Rows(path.name, lambda: _tab_separated_rows(path, columns))
@@ -170,6 +173,8 @@ def _tab_separated_rows(path: Path, columns: Sequence[str] | None) -> Iterator[R
         values = line.split("\t")
         if columns is None:
             columns = values
+            if len(set(columns)) < len(columns):
+                raise UserError(f"Line {number} of {path.name} names a column twice: {', '.join(columns)}; rename it.")
         elif len(values) != len(columns):
             found = {1: "no tab", 2: "one tab"}.get(len(values), f"{len(values) - 1} tabs")
             raise UserError(

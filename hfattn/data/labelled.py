@@ -1,0 +1,222 @@
+"""Labelled texts: where they come from, how they are split, how they become training examples."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+from .batches import PermutationSampler
+from .encoding import Segmenter, draw, encode_texts, lengths_of
+from .examples import Examples
+from .rows import Rows, open_rows
+
+
+class Labelled(NamedTuple):
+    """A text, the number of its class, its line in the file it comes from, and what else is written there of it."""
+
+    text: str
+    label: int
+    line: int | None = None
+    fields: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class LabelledTexts(Examples[Labelled]):
+    """Labelled texts in memory, and the names of the classes, from class 0 on."""
+
+    labels: list[str] = field(repr=False)
+
+    noun = "Text"
+
+    def columns(self, item: Labelled) -> tuple[str, ...]:
+        return self.labels[item.label], item.text
+
+    def texts(self, item: Labelled) -> tuple[str, ...]:
+        return (item.text,)
+
+
+def read_labelled(
+    source: str | Path,
+    *,
+    text_column: str = "text",
+    label_column: str = "label",
+    labels: Sequence[str] | None = None,
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
+) -> LabelledTexts:
+    """Read labelled texts from a file or from a data set on the Hub.
+
+    Labels are written as names or as numbers of classes. All other columns become ``fields``.
+
+    Args:
+        source: the path of a ``.jsonl`` file, the path of a tab-separated file whose first line names its columns, or
+            the id of a data set on the Hub.
+        text_column, label_column: ``review.text`` reaches inside a column.
+        labels: names of the classes, from class 0 on. Where a data set on the Hub names its classes: the same names in
+            the order that is wanted, or other names for them, one for each. None: as that data set has them, else all
+            that are written, numbers from the lowest, names in alphabetical order.
+        config, split, revision: the part of a Hub data set to read.
+
+    Raises:
+        UserError: there is no such file, data set or column, it is empty, or a line is not as it should be; the message
+            has the line's number.
+    """
+    rows = open_rows(str(source), config=config, split=split, revision=revision)
+    texts, written, lines, fields = [], [], [], []
+    for row in rows:
+        texts.append(rows.text(row, text_column, "text"))
+        label = rows.value(row, label_column)
+        if isinstance(label, bool) or not isinstance(label, int | str):
+            raise UserError(
+                f"{rows.place(row)} has the label {label!r}; write the name of a class, or its number, a whole number."
+            )
+        written.append(label)
+        lines.append(row.number)
+        fields.append({name: row.values[name] for name in row.values if name not in (text_column, label_column)})
+    if not texts:
+        raise UserError(f"{rows.name} is empty; write a text and its label on each line.")
+    names, number_of = _classes(rows, label_column, labels, written)
+    for label, line in zip(written, lines, strict=True):
+        if label not in number_of:
+            raise UserError(
+                f"{rows.unit} {line} of {rows.name} has the label {label!r}, which is none of {', '.join(names)}; "
+                "correct it, or write other labels."
+            )
+    numbers = [number_of[label] for label in written]
+    items = list(map(Labelled, texts, numbers, lines, fields))
+    return LabelledTexts(rows.name, items, names, unit=rows.unit)
+
+
+def _classes(
+    rows: Rows, column: str, labels: Sequence[str] | None, written: Iterable[int | str]
+) -> tuple[list[str], dict[int | str, int]]:
+    """The names of the classes, and the number of the class that each way of writing a label means."""
+    known = rows.classes.get(column)
+    names = list(labels or known or sorted({str(label) for label in written}, key=_number_or_name))
+    if len(set(names)) < max(2, len(names)):
+        raise UserError(f"The labels of {rows.name} are {', '.join(names)}; write at least two, each of them once.")
+    number_of: dict[int | str, int] = {name: i for i, name in enumerate(names)}
+    if known is not None and set(known) == set(names):
+        return names, number_of | {i: names.index(name) for i, name in enumerate(known)}
+    if known is not None and (len(known) != len(names) or set(known) & set(names)):
+        raise UserError(
+            f"The labels are {', '.join(names)}, and {rows.name} has {', '.join(known)}; write these, or another name "
+            "for each of them."
+        )
+    if any(_is_number(name) for name in names):  # then numbers are names themselves
+        return names, number_of | {int(name): i for i, name in enumerate(names) if _is_number(name)}
+    return names, number_of | {i: i for i in range(len(names))} | {str(i): i for i in range(len(names))}
+
+
+def _is_number(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
+
+
+def _number_or_name(name: str) -> tuple[bool, int, str]:
+    return (False, int(name), name) if _is_number(name) else (True, 0, name)
+
+
+def split_labelled(texts: LabelledTexts, split: Sequence[float | int | str], seed: int) -> list[LabelledTexts]:
+    """Shuffle labelled texts and cut them into train, validation and, if three parts are given, test.
+
+    Equal texts stay together: no text that is evaluated was trained on.
+
+    Args:
+        texts: all of them.
+        split: shares or numbers of distinct texts, as in ``split_positions``.
+        seed: of the shuffling.
+
+    Raises:
+        UserError: the split does not fit, or leaves a part empty.
+    """
+    return texts.split(split, seed, key=lambda item: item.text, unit="texts")
+
+
+class EncodedTexts(Dataset[dict[str, Any]]):
+    """Token ids of labelled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
+
+    A text of which the tokenizer leaves nothing is one unknown token.
+
+    Args:
+        texts: the texts.
+        tokenizer: if it closes each text with an end symbol, that stays.
+        max_length: in tokens, such an end included.
+        overlong: a longer text loses what is too much ("truncate"), is left out ("drop"), or is an error ("error").
+        keep: the "first" or the "last" tokens of a text that is truncated.
+        float_labels: labels are lists of one number, ``[0.0]`` or ``[1.0]``, as a model with one sigmoid needs them
+            where it does not convert them, and not numbers of classes.
+        sampler: for training, a ``SubwordSampler`` that draws the ids of a text anew each time that it is read. A draw
+            that is too long gives way to the tokenizer's own segmentation, which is the one that ``overlong`` and
+            ``lengths`` are about.
+        seed: of the draws; seed, epoch and index decide each of them.
+
+    Attributes:
+        texts: those that are kept, in their order.
+        dropped: number of texts that were left out.
+        lengths: (n, 1) tokens of each text.
+
+    Raises:
+        UserError: a text is too long, or all are, or nothing is left of it, or it holds a character that can be neither
+            encoded nor replaced, or there are more than two classes where ``float_labels`` are wanted.
+    """
+
+    def __init__(
+        self,
+        texts: LabelledTexts,
+        tokenizer: PreTrainedTokenizerBase,
+        max_length: int,
+        *,
+        overlong: str = "truncate",
+        keep: str = "first",
+        float_labels: bool = False,
+        sampler: Segmenter | None = None,
+        seed: int = 0,
+    ) -> None:
+        if float_labels and len(texts.labels) > 2:
+            raise UserError(f"{texts.name} has {len(texts.labels)} classes, and one sigmoid tells two apart.")
+        encoded = encode_texts(
+            [item.text for item in texts],
+            tokenizer,
+            max_length,
+            overlong=overlong,
+            place=texts.place,
+            what="a text",
+            option="data.max_length",
+            keep=keep,
+        )
+        kept = [(item, ids) for item, ids in zip(texts, encoded, strict=True) if ids is not None]
+        if not kept:
+            raise UserError(f"Every text of {texts.name} is longer than data.max_length, {max_length}; raise it.")
+        self.dropped = len(texts) - len(kept)
+        self.texts = replace(texts, items=[item for item, _ in kept])
+        self.max_length, self.float_labels, self.draws = max_length, float_labels, sampler
+        self.seed, self.epoch = seed, 0
+        self.ids = [ids for _, ids in kept]
+        for i, ids in enumerate(self.ids):
+            if not ids:
+                if tokenizer.unk_token_id is None:
+                    raise UserError(f"The tokenizer leaves nothing of {self.texts.place(i)}; remove that text.")
+                self.ids[i] = [tokenizer.unk_token_id]
+        self.lengths = lengths_of(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        item, generator = self.texts.items[index], Random(f"{self.seed} {self.epoch} {index}")
+        ids = draw(self.draws, item.text, self.ids[index], self.max_length, generator)
+        return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.label}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw other segmentations than in other epochs."""
+        self.epoch = epoch
+
+    def sampler(self, seed: int) -> PermutationSampler:
+        """The order in which training reads the texts."""
+        return PermutationSampler(len(self), seed)
