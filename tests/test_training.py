@@ -679,3 +679,33 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path: Path, stateful: 
         first, second = (result["metrics"][split] for result in results)
         assert first["characters"] == second["characters"]
         assert first["nats_per_character"] == pytest.approx(second["nats_per_character"], abs=1e-4)
+
+
+def test_two_processes_share_batches_by_tokens(tmp_path: Path) -> None:
+    """Each of two processes reads every other batch: the step of one process that accumulates two."""
+    options = {"max_tokens": 36, "averaging": AveragingConfig(ema=0.9)}
+    arguments = {"max_steps": -1, "num_train_epochs": 2, "label_smoothing_factor": 0.1, "adam_epsilon": 0.1}
+    one = reversal_trainer(
+        tmp_path / "one", reversal_model(dropout=0.0), options, gradient_accumulation_steps=2, **arguments
+    )
+    assert len(one.get_train_dataloader()) % 2 == 0
+    one.train()
+    script = tmp_path / "two.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from test_training import AveragingConfig, reversal_model, reversal_trainer\n"
+        f"two = reversal_trainer(Path('two'), reversal_model(dropout=0.0), {options!r}, **{arguments!r})\n"
+        "two.train()\n"
+        "if two.is_world_process_zero():\n"
+        "    two.model.save_pretrained(f'two-{two.args.world_size}-{two.state.global_step}')\n"
+    )
+    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", 0]
+    done = run([*launch, script], cwd=tmp_path, PYTHONPATH=str(Path(__file__).parent))
+    assert done.returncode == 0, done.stderr
+    two = VaswaniForConditionalGeneration.from_pretrained(tmp_path / f"two-2-{one.state.global_step}")
+    moved = 0.0
+    for (name, tensor), other in zip(one.model.named_parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(other, tensor, atol=1e-5, rtol=0, msg=name)
+        moved = max(moved, float((tensor - reversal_model(dropout=0.0).get_parameter(name)).detach().abs().max()))
+    assert moved > 0.01
