@@ -279,7 +279,7 @@ def compare_runs(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Chart (.png, .svg, .pdf); default: the table alone.")
     ] = None,
-    part: Annotated[str, typer.Option(help="Part of the data that they were measured on.")] = "test",
+    part: Annotated[str, typer.Option(help="Part of the data: test, or test.beam for its beam search.")] = "test",
 ) -> None:
     """Show BLEU by the length of the source, several runs side by side."""
     with one_sentence():

@@ -25,6 +25,7 @@ from .results import length_label, write_at_once
 SUFFIX = ".expected.json"
 PAGE = "RESULTS.md"
 _CLOCKS = ("runtime", "per_second", "preparation_time")  # of an evaluation: no scores
+_GROUPS = ("by_slice", "counterfactual")
 _SEED = "training.seed"  # has a place of its own beside the overrides
 
 
@@ -166,32 +167,40 @@ class FinishedRun:
         Raises:
             UserError: there is none; the message has the places of those that exist.
         """
-        value: Any = self.results
-        for name in metric.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
+        value = self._at(metric)
         if not _is_number(value):
             places = ", ".join(f"metrics.{place}" for place in _places(self.results["metrics"]))
             raise UserError(f"{self.folder / 'results.json'} has no score {metric!r}; it has {places}.")
         return value
 
     def signature(self, metric: str) -> str | None:
-        """How a score was computed, where the part of the data that it belongs to has ``signatures``."""
-        _, part, name = metric.split(".", 2)
-        signatures: dict[str, str] = self.results["metrics"][part].get("signatures", {})
+        """How a score was computed, where ``signatures`` stand beside it."""
+        place, _, name = metric.rpartition(".")
+        signatures: dict[str, str] = self._at(place).get("signatures", {})
         return signatures.get(name)
 
     def rows_by_length(self, part: str) -> list[dict[str, Any]]:
         """BLEU by source length: ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
 
+        Args:
+            part: of the data, such as ``test``; or a search on it, such as ``test.beam``.
+
         Raises:
-            UserError: the run was not measured like that on this part.
+            UserError: the run was not measured like that.
         """
-        parts = {name: rows["by_source_length"] for name, rows in self.results["metrics"].items()
-                 if isinstance(rows, dict) and rows.get("by_source_length")}  # fmt: skip
-        if part not in parts:
+        rows: list[dict[str, Any]] | None = self._at(f"metrics.{part}.by_source_length")
+        if not rows:
+            parts = [name for name in self.results["metrics"] if self._at(f"metrics.{name}.by_source_length")]
             found = f"it is there for {', '.join(parts)}" if parts else "compare runs of the recipe translation"
             raise UserError(f"{self.folder / 'results.json'} has no BLEU by source length for {part!r}; {found}.")
-        return parts[part]
+        return rows
+
+    def _at(self, place: str) -> Any:
+        """What stands at a place, its names joined by dots; None if there is nothing."""
+        value: Any = self.results
+        for name in place.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -220,6 +229,19 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores as they are nested, without the scores of groups within the data."""
+    kept: dict[str, Any] = {}
+    for name, value in values.items():
+        if name.endswith(_CLOCKS) or "_by_" in name or name in _GROUPS:
+            continue
+        if _is_number(value):
+            kept[name] = value
+        elif isinstance(value, dict) and (nested := _numbers(value)):
+            kept[name] = nested
+    return kept
 
 
 def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -322,11 +344,6 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
     if is_tiny(run, expected):
         raise UserError(f"{run.folder} is a run of the tiny variant of {run.name}, which is checked, not recorded.")
     results = run.results
-    metrics = {
-        part: {name: value for name, value in scores.items() if _is_number(value) and not name.endswith(_CLOCKS)}
-        for part, scores in results["metrics"].items()
-        if isinstance(scores, dict)
-    }
     new = Recorded(
         score=run.score(expected.metric),
         signature=run.signature(expected.metric),
@@ -336,7 +353,7 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
         hardware=results["hardware"],
         training=results["training"],
         data=results["data"],
-        metrics=metrics,
+        metrics=_numbers(results["metrics"]),
         versions=results["versions"],
     )
     kept = [old for old in expected.full.recorded if (old.seed, old.overrides) != (new.seed, new.overrides)]

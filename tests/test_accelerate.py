@@ -1,0 +1,133 @@
+"""The launch configurations: each as Accelerate reads it, and two CPU processes beside one with twice the batch."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils import DistributedType
+from commands import ROOT, run
+from safetensors.torch import load_file
+
+ACCELERATE = ROOT / "recipes" / "accelerate"
+RECIPE = ROOT / "recipes" / "translation"
+FILES = sorted(ACCELERATE.glob("*.yaml"))
+
+
+def test_the_files_that_the_readme_explains_are_those_there_are() -> None:
+    explained = re.findall(r"^\| `(\w+\.yaml)` \|", (ACCELERATE / "README.md").read_text(), re.MULTILINE)
+    assert sorted(explained) == [path.name for path in FILES]
+    assert len(FILES) == 5
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_a_file_is_read_by_accelerate_as_what_it_is_for(path: Path) -> None:
+    config = load_config_from_file(str(path))
+    assert isinstance(config, ClusterConfig)
+    expected = {
+        "cpu": (DistributedType.NO, True, 1),
+        "one_gpu": (DistributedType.NO, False, 1),
+        "ddp": (DistributedType.MULTI_GPU, False, 2),
+        "fsdp2": (DistributedType.FSDP, False, 2),
+        "deepspeed_zero2": (DistributedType.DEEPSPEED, False, 2),
+    }
+    assert (config.distributed_type, config.use_cpu, config.num_processes) == expected[path.stem]
+    text = path.read_text()
+    assert text.startswith("# ")
+    assert "launch:  accelerate launch --config_file recipes/accelerate/" + path.name in text
+    assert (ROOT / re.findall(r"(recipes/translation/\S+)", text)[0]).is_file()
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_the_launcher_knows_each_field_and_takes_it(path: Path) -> None:
+    """A field of a section that the launcher does not know would be left out without a word."""
+    fields = yaml.safe_load(path.read_text())
+    arguments = launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
+    known = set(vars(arguments))
+    for section in ("fsdp_config", "deepspeed_config"):
+        assert set(fields.get(section, {})) <= known, path
+    arguments, *_ = _validate_launch_command(arguments)
+    chosen = {name for name in ("multi_gpu", "use_fsdp", "use_deepspeed") if getattr(arguments, name)}
+    assert chosen == {"ddp": {"multi_gpu"}, "fsdp2": {"use_fsdp"}, "deepspeed_zero2": {"use_deepspeed"}}.get(
+        path.stem, set()
+    )
+    assert arguments.mixed_precision == "no"
+    assert arguments.num_processes == fields["num_processes"]
+    for section in ("fsdp_config", "deepspeed_config"):
+        for name, value in fields.get(section, {}).items():
+            assert getattr(arguments, name) == value
+    if path.stem == "fsdp2":
+        assert (arguments.fsdp_version, arguments.fsdp_state_dict_type) == (2, "FULL_STATE_DICT")
+    if path.stem == "deepspeed_zero2":
+        assert arguments.zero_stage == 2
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one process with a batch of 8, through the recipe's command and ``cpu.yaml``."""
+    folder = tmp_path_factory.mktemp("one")
+    words = ("one", "two", "three", "a far longer target than any other there is", "five and a half")
+    # Targets of 3 to 50 symbols: the mean over the symbols is not the mean of the processes' means.
+    pairs = folder / "pairs.tsv"
+    pairs.write_text("".join(f"{i}\t{words[i % len(words)]} {i}\n" for i in range(100)))
+    config: dict[str, Any] = {
+        "data": {"source": str(pairs), "split": [0.8, 0.2]},
+        "model": {
+            "model_type": "bahdanau",
+            "preset": "bahdanau2015",
+            "cell": "gru",
+            "embedding_size": 8,
+            "encoder_hidden_size": 8,
+            "hidden_size": 8,
+            "output_size": 8,
+        },
+        "training": {
+            "per_device_train_batch_size": 8,
+            "per_device_eval_batch_size": 8,
+            "max_steps": 12,  # more than one pass: 10 steps
+            "learning_rate": 1.0,
+            "adam_epsilon": 1.0,  # so large that Adam is gradient descent, where a wrong scale of the loss shows
+            "max_grad_norm": 0.5,
+            "eval_steps": 12,
+            "save_steps": 12,
+            "logging_steps": 12,
+            "report_to": "none",
+        },
+        "sample": {"number": 1, "alignments": 1},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(config))
+    launch = ["accelerate", "launch", "--config_file", ACCELERATE / "cpu.yaml", "--num_processes", 2]
+    done = run([*launch, RECIPE / "train.py", "--config", folder / "tiny.yaml", "--output_dir", folder / "run"])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def results(run: Path) -> dict[str, Any]:
+    return json.loads((run / "results.json").read_text())
+
+
+def test_the_cpu_file_is_one_process_whatever_else_is_said(one_process: Path) -> None:
+    assert results(one_process / "run")["hardware"]["processes"] == 1
+
+
+@pytest.mark.parametrize("file", ["ddp", "fsdp2"])
+def test_two_processes_train_the_weights_of_one_with_twice_the_batch(
+    one_process: Path, tmp_path: Path, file: str
+) -> None:
+    """Both read the same examples in each step. On a CPU, Accelerate makes DDP of FSDP: the README says so."""
+    launch = ["accelerate", "launch", "--config_file", ACCELERATE / f"{file}.yaml", RECIPE / "train.py"]
+    words = ["--config", one_process / "tiny.yaml", "--output_dir", tmp_path / "run"]
+    done = run([*launch, *words, "--training.per_device_train_batch_size", 4], cwd=ROOT, ACCELERATE_USE_CPU="true")
+    assert done.returncode == 0, done.stderr
+    one, two = (results(folder) for folder in (one_process / "run", tmp_path / "run"))
+    assert (one["hardware"]["processes"], two["hardware"]["processes"]) == (1, 2)
+    assert one["training"]["steps"] == two["training"]["steps"] == 12
+    weights = [load_file(folder / "run" / "model.safetensors") for folder in (one_process, tmp_path)]
+    torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
+    nats = [each["metrics"]["validation"]["nats_per_token"] for each in (one, two)]
+    assert nats[1] == pytest.approx(nats[0], abs=1e-4)

@@ -1,0 +1,419 @@
+"""Expected and recorded results: the files beside the configurations, and the commands that read and write them."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import ROOT
+from typer.testing import CliRunner, Result
+
+from hfattn import cli
+from hfattn.cli import _load_recipe, app
+from hfattn.errors import UserError
+from hfattn.training import load_config
+from hfattn.training.expected import (
+    PAGE,
+    SUFFIX,
+    expected_files,
+    is_tiny,
+    judge,
+    read_expected,
+    read_run,
+    results_page,
+    write_expected,
+)
+from hfattn.training.results import plot_table
+
+RECIPES = ROOT / "recipes"
+CONFIGURATIONS = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name != "accelerate")
+TINY = ["--data.pairs", "10", "--training.max_steps", "2"]
+BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+ROWS: list[dict[str, Any]] = [
+    {"from": 1, "to": 10, "pairs": 30, "bleu": 40.0},
+    {"from": 11, "to": 20, "pairs": 7, "bleu": 31.25},
+    {"from": 21, "to": None, "pairs": 1, "bleu": 0.0},
+]
+
+
+def write_run(folder: Path, *words: str, bleu: float = 38.1234, config: str = "pairs", **fields: Any) -> Path:
+    """What a run of the translation recipe leaves behind, as far as it is read here."""
+    folder.mkdir(exist_ok=True)
+    command = f"accelerate launch recipes/translation/train.py --config {config}.yaml --output_dir {folder.name}"
+    facts = {
+        "recipe": "translation",
+        "config": config,
+        "command": " ".join([command, *words]),
+        "seed": 1,
+        "versions": {"torch": "2.13.0"},
+        "hardware": {"cpu": "A CPU", "threads": 1, "processes": 1},
+        "data": {"name": "pairs.tsv"},
+        "model": {"parameters": 1234567},
+        "metrics": {
+            "validation": {"bleu": 39.0, "runtime": 1.5},
+            "test": {
+                "bleu": bleu,
+                "exact_match": 0.5,
+                "steps_per_second": 3.5,
+                "exact_match_by_kind": {"22.04.2019": 1.0, "22 April": 0.5},
+                "signatures": {"bleu": BLEU_SIGNATURE},
+                "by_source_length": ROWS,
+                "beam": {"bleu": 41.5, "signatures": {"bleu": "of the beam"}, "by_source_length": ROWS[:2]},
+            },
+        },
+        "training": {"steps": 12000, "epochs": 3.0, "wall_time_seconds": 4510.2},
+    }
+    (folder / "results.json").write_text(json.dumps({**facts, **fields}))
+    return folder
+
+
+EXPECTED: dict[str, Any] = {
+    "metric": "metrics.test.bleu",
+    "higher_is_better": True,
+    "published": {"value": 38, "note": "lower-cased | tokenised"},
+    "tiny": {"overrides": TINY, "metric": "metrics.test.exact_match", "low": 0.25, "high": 1},
+    "full": {"low": 37.5, "high": 40},
+}
+
+
+def written(folder: Path, name: str = "pairs", **fields: Any) -> Path:
+    path = folder / f"{name}{SUFFIX}"
+    path.write_text(json.dumps({**EXPECTED, **fields}))
+    return path
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Recipes of this test's own: the real scripts, with one configuration and what is expected of it."""
+    folder = tmp_path / "recipes"
+    for name in ("translation", "char_lm"):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(RECIPES / name / "train.py", folder / name)
+    shutil.copy(RECIPES / "translation" / "dates.yaml", folder / "translation" / "pairs.yaml")
+    written(folder / "translation")
+    written(folder / "char_lm", "novel", full={})
+    monkeypatch.setattr(cli, "resource", lambda *parts: tmp_path / Path(*parts))
+    return folder
+
+
+def hfattn(*words: object) -> Result:
+    return CliRunner().invoke(app, ["recipes", *map(str, words)])
+
+
+# The files of the repository
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=[f"{path.parent.name}/{path.stem}" for path in CONFIGURATIONS])
+def test_a_configuration_has_a_valid_tiny_variant_with_a_band(path: Path) -> None:
+    expected = read_expected(path.with_name(path.stem + SUFFIX))
+    assert expected.tiny.low is not None
+    assert expected.tiny.overrides
+    recipe = _load_recipe(path.parent / "train.py")
+    tiny = load_config(recipe.Config, path, expected.tiny.overrides)
+    recipe.validate(tiny)
+    assert tiny != load_config(recipe.Config, path)
+
+
+def test_each_expected_file_has_its_configuration() -> None:
+    assert [path.with_name(path.name.removesuffix(SUFFIX) + ".yaml") for path in expected_files(RECIPES)] == [
+        path for path in CONFIGURATIONS if path.with_name(path.stem + SUFFIX).exists()
+    ]
+
+
+def test_the_page_is_what_the_command_writes() -> None:
+    assert (RECIPES / PAGE).read_text() == results_page(RECIPES)
+
+
+def test_lists_and_copies(tmp_path: Path) -> None:
+    listed = hfattn("list").output
+    assert "accelerate" not in [line.strip() for line in listed.splitlines()]
+    assert "fsdp2" not in listed
+    assert hfattn("copy", "translation", tmp_path / "mine").exit_code == 0
+    assert (tmp_path / "mine" / "dates.expected.json").read_text() == (
+        RECIPES / "translation" / "dates.expected.json"
+    ).read_text()
+
+
+# Reading
+
+
+def test_a_file_is_read_and_written_as_it_is(tmp_path: Path) -> None:
+    expected = read_expected(written(tmp_path))
+    assert (expected.tiny.low, expected.full.high, expected.documents) == (0.25, 40, None)
+    assert expected.published is not None
+    assert expected.published.value == 38
+    write_expected(tmp_path / "again.expected.json", expected)
+    assert read_expected(tmp_path / "again.expected.json") == expected
+
+
+RECORDED = {"score": 1.0, "seed": 1, "overrides": [], "parameters": 1, "hardware": {}, "training": {}, "data": {}}
+BAD_FILES: list[tuple[str, dict[str, Any], str]] = [
+    ("unknown", {"tinny": {}}, "pairs.expected.json: 'tinny' is not a field of this file; did you mean 'tiny'?"),
+    ("unknown below", {"full": {"lo": 1}}, "pairs.expected.json: full: 'lo' is not a field of this file; did you mean"),
+    ("missing", {"metric": None}, "metric"),
+    ("crossed", {"full": {"low": 2, "high": 1}}, "full: low is 2, above high, 1; write the lower end first."),
+    ("half", {"full": {"low": 2}}, "full: low is 2 and high is None; write both, or leave both out."),
+    ("text", {"tiny": {"low": "a", "high": 1}}, "pairs.expected.json: tiny: "),
+    ("section", {"tiny": 3}, "pairs.expected.json: tiny is 3; write an object of fields."),
+    ("words", {"tiny": {"overrides": "--a b"}}, "pairs.expected.json: tiny: "),
+    ("recorded", {"full": {"recorded": [RECORDED]}}, "full.recorded lacks the field 'metrics'; write it."),
+    ("reference", {"documents": {"note": "x"}}, "pairs.expected.json: documents lacks the field 'value'; write it."),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), [case[1:] for case in BAD_FILES], ids=[case[0] for case in BAD_FILES])
+def test_a_wrong_file_is_one_sentence(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    path = written(tmp_path, **fields)
+    run = write_run(tmp_path / "run")
+    done = hfattn("check", run, "--expected", path)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_no_file_of_fields(tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run"), tmp_path / "pairs.expected.json"
+    for text, message in (("{", "is not valid JSON"), ("[1]", "is no object of fields"), ("{}", "lacks the field")):
+        path.write_text(text)
+        done = hfattn("check", run, "--expected", path)
+        assert (done.exit_code, message in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+    done = hfattn("check", run, "--expected", tmp_path / "no.expected.json")
+    assert (done.exit_code, "There is no " in done.stderr) == (2, True)
+
+
+def without(name: str) -> Callable[[Path], None]:
+    def cut(run: Path) -> None:
+        results = json.loads((run / "results.json").read_text())
+        del results[name]
+        (run / "results.json").write_text(json.dumps(results))
+
+    return cut
+
+
+BAD_RUNS: list[tuple[str, Callable[[Path], Any], str]] = [
+    ("no folder", shutil.rmtree, "There is no run "),
+    ("unfinished", lambda run: (run / "results.json").unlink(), "has not finished; continue it with --resume"),
+    ("half", lambda run: (run / "results.json").write_text('{"recipe": '), "is not valid JSON"),
+    ("another's", lambda run: (run / "results.json").write_text("[]"), "has no 'recipe', so it is not a recipe's"),
+    ("no metrics", without("metrics"), "has no 'metrics', so it is not a recipe's"),
+    ("command", lambda run: write_run(run, command="python -m this"), "has the command 'python -m this', which is"),
+    ("unknown", lambda run: write_run(run, config="no_such"), "by the names in "),
+    (
+        "no score",
+        lambda run: write_run(run, metrics={"test": {"exact_match": 1.0, "kinds": {"a": 0.5, "b.c": 1}, "runtime": 2}}),
+        "has no score 'metrics.test.bleu'; it has metrics.test.exact_match, metrics.test.kinds.a.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), [case[1:] for case in BAD_RUNS], ids=[case[0] for case in BAD_RUNS])
+@pytest.mark.parametrize("command", ["check", "record"])
+def test_a_wrong_run_is_one_sentence(
+    recipes: Path, tmp_path: Path, spoil: Callable[[Path], Any], message: str, command: str
+) -> None:
+    run = write_run(tmp_path / "run")
+    spoil(run)
+    before = (recipes / "translation" / "pairs.expected.json").read_text()
+    done = hfattn(command, run)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert (recipes / "translation" / "pairs.expected.json").read_text() == before
+    assert not (recipes / PAGE).exists()
+
+
+# Checking
+
+
+@pytest.mark.parametrize(
+    ("words", "bleu", "options", "code", "printed"),
+    [
+        ([], 38.1234, [], 0, "full run: metrics.test.bleu is 38.1234, expected 37.5 to 40: inside"),
+        ([], 37.5, [], 0, "inside"),
+        ([], 37.49, [], 1, "is 37.49, expected 37.5 to 40: outside"),
+        ([], 41.0, [], 1, "outside, and better"),
+        ([], float("nan"), [], 1, "is nan, expected 37.5 to 40: outside"),
+        (TINY, 3.0, [], 0, "tiny variant: metrics.test.exact_match is 0.5, expected 0.25 to 1: inside"),
+        (["--training.max_steps=2", "--training.seed", "3", "--data.pairs=10"], 3.0, [], 0, "tiny variant"),
+        (["--training.max_steps", "2"], 3.0, [], 1, "full run"),
+        (TINY, 38.0, ["--full"], 0, "full run"),
+        ([], 3.0, ["--tiny"], 0, "tiny variant"),
+    ],
+)
+def test_check(
+    recipes: Path, tmp_path: Path, words: list[str], bleu: float, options: list[str], code: int, printed: str
+) -> None:
+    done = hfattn("check", write_run(tmp_path / "run", *words, bleu=bleu), *options)
+    assert done.exit_code == code, done.output
+    assert printed in done.stdout
+    assert done.stdout.startswith("translation/pairs, ")
+
+
+def test_lower_may_be_better_and_a_band_may_not_be_known_yet(recipes: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", bleu=1.0)
+    path = written(recipes / "translation", higher_is_better=False)
+    verdict = judge(read_run(run), read_expected(path))
+    assert (verdict.inside, str(verdict).endswith("outside, and better")) == (False, True)
+    written(recipes / "translation", full={})
+    done = hfattn("check", run)
+    assert done.exit_code == 2
+    assert (
+        "scored 1 (metrics.test.bleu), and nothing is expected of it yet; write full.low and full.high" in done.stderr
+    )
+
+
+def test_a_file_without_a_tiny_variant_has_no_tiny_run(tmp_path: Path) -> None:
+    expected = read_expected(written(tmp_path, tiny={}))
+    assert not is_tiny(read_run(write_run(tmp_path / "run")), expected)
+
+
+# Recording
+
+
+def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Path) -> None:
+    path, gpu = recipes / "translation" / "pairs.expected.json", {"gpu": "A GPU", "threads": 8, "processes": 2}
+    pairs = yaml.safe_load((recipes / "translation" / "pairs.yaml").read_text())["data"]["pairs"]
+    runs = [
+        # What the YAML file says already, and the seed, make it no other run.
+        write_run(tmp_path / "a", "--data.pairs", str(pairs), "--training.seed", "1"),
+        write_run(tmp_path / "b", "--training.seed", "2", seed=2, hardware={"cpu": "A CPU", **gpu}, bleu=37.0),
+        write_run(tmp_path / "c", "--model.cell", "lstm", training={"steps": 5, "wall_time_seconds": 61.4}),
+    ]
+    done = hfattn("record", *runs)
+    assert done.exit_code == 0, done.output
+    first, second, other = read_expected(path).full.recorded
+    assert dataclasses.asdict(first) == {
+        "score": 38.1234,
+        "signature": BLEU_SIGNATURE,
+        "seed": 1,
+        "overrides": [],
+        "parameters": 1234567,
+        "hardware": {"cpu": "A CPU", "threads": 1, "processes": 1},
+        "training": {"steps": 12000, "epochs": 3.0, "wall_time_seconds": 4510.2},
+        "data": {"name": "pairs.tsv"},
+        "metrics": {
+            "validation": {"bleu": 39.0},
+            "test": {"bleu": 38.1234, "exact_match": 0.5, "beam": {"bleu": 41.5}},
+        },
+        "versions": {"torch": "2.13.0"},
+    }
+    assert (second.seed, second.score, other.overrides) == (2, 37.0, ["--model.cell", "lstm"])
+    page = (recipes / PAGE).read_text()
+    assert page == results_page(recipes)
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    published = r"38 (lower-cased \| tokenised)"
+    assert rows == [
+        f"| `pairs` | 38.12 bleu (test) | 37.5 to 40 | – | {published} | 1,234,567 | 12,000 | 75 min "
+        "| A CPU, 1 thread | 1 |",
+        f"| `pairs` | 37 bleu (test) | 37.5 to 40 (outside) | – | {published} | 1,234,567 | 12,000 | 75 min "
+        "| A GPU, 2 processes | 2 |",
+        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | 37.5 to 40 | – | {published} | 1,234,567 | 5 | 61 s "
+        "| A CPU, 1 thread | 1 |",
+    ]
+    assert page.count(BLEU_SIGNATURE) == 1
+    assert page.index("## translation") < page.index("## Not run")
+    assert page.endswith("## Not run\n\nConfigurations of which no full run is recorded:\n\n- char_lm/novel\n")
+
+    # The same seed and overrides again take the place of what was there.
+    assert hfattn("record", write_run(tmp_path / "d", "--training.seed=2", seed=2, bleu=39.5)).exit_code == 0
+    assert [run.score for run in read_expected(path).full.recorded] == [38.1234, 39.5, 38.1234]
+    (recipes / PAGE).unlink()
+    assert hfattn("record").exit_code == 0
+    assert (recipes / PAGE).read_text() == results_page(recipes)
+
+
+def test_the_score_of_a_beam_search_has_its_own_signature(recipes: Path, tmp_path: Path) -> None:
+    path = written(recipes / "translation", metric="metrics.test.beam.bleu")
+    assert hfattn("record", write_run(tmp_path / "run")).exit_code == 0
+    (run,) = read_expected(path).full.recorded
+    assert (run.score, run.signature) == (41.5, "of the beam")
+    page = (recipes / PAGE).read_text()
+    assert "| 41.5 beam bleu (test) | 37.5 to 40 (outside) |" in page
+    assert "- beam bleu (test): `of the beam`" in page
+
+
+def test_what_is_not_recorded(recipes: Path, tmp_path: Path) -> None:
+    """Bad runs leave everything as it was, the good ones before them included."""
+    path = recipes / "translation" / "pairs.expected.json"
+    before, good = path.read_text(), write_run(tmp_path / "good")
+    for bad, message in (
+        (write_run(tmp_path / "tiny", *TINY), "is a run of the tiny variant of translation/pairs, which is checked"),
+        (write_run(tmp_path / "gone", "--model.hiden_size", "3", "--data.pairz", "3"), "did you mean 'data.pairs'"),
+    ):
+        done = hfattn("record", good, bad)
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert (path.read_text(), (recipes / PAGE).exists()) == (before, False)
+
+
+def test_a_recipe_of_ones_own_is_recorded_beside_itself(recipes: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(recipes / "translation", mine)
+    before = (recipes / "translation" / "pairs.expected.json").read_text()
+    run = write_run(tmp_path / "run", config="elsewhere")
+    assert hfattn("record", run, "--expected", mine / "pairs.expected.json").exit_code == 0
+    assert len(read_expected(mine / "pairs.expected.json").full.recorded) == 1
+    assert (recipes / "translation" / "pairs.expected.json").read_text() == before
+    assert not (recipes / PAGE).exists()
+
+
+# Comparing
+
+
+def test_compare_prints_a_table_and_draws_it(tmp_path: Path) -> None:
+    worse = [{**row, "bleu": row["bleu"] / 2} for row in ROWS]
+    first = write_run(tmp_path / "a", config="with")
+    second = write_run(tmp_path / "b", config="without", metrics={"test": {"by_source_length": worse}})
+    done = hfattn("compare", first, second, "--output", tmp_path / "chart.png")
+    assert done.exit_code == 0, done.output
+    assert [line.split() for line in done.stdout.splitlines()[:4]] == [
+        ["words", "pairs", "with", "without"],
+        ["1-10", "30", "40.00", "20.00"],
+        ["11-20", "7", "31.25", "15.62"],
+        ["21+", "1", "0.00", "0.00"],
+    ]
+    assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
+    assert len(hfattn("compare", first, "--part", "test.beam").stdout.splitlines()) == 3
+    same = hfattn("compare", first, write_run(tmp_path / "c", config="with"))
+    assert same.stdout.splitlines()[0].split() == ["words", "pairs", str(first), str(tmp_path / "c")]
+
+
+def test_bad_input_to_compare(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    fewer = write_run(tmp_path / "fewer", config="fewer", metrics={"test": {"by_source_length": ROWS[:2]}})
+    none = write_run(tmp_path / "none", metrics={"test": {"accuracy": 1.0}})
+    for words, message in (
+        ([run, fewer], "pairs and fewer were measured on other pairs"),
+        ([run, none], "has no BLEU by source length for 'test'; compare runs of the recipe translation"),
+        ([run, "--part", "training"], "for 'training'; it is there for test"),
+        ([run, "--output", tmp_path / "chart.html"], "end its name with .png, .svg or .pdf"),
+        ([run, "--output", tmp_path / "no" / "chart.png"], "There is no folder"),
+        ([tmp_path / "nothing"], "There is no run"),
+    ):
+        done = hfattn("compare", *words)
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert message in done.stderr
+
+
+def test_a_table_is_as_large_as_its_texts(tmp_path: Path) -> None:
+    def size(*rows: tuple[str, str]) -> tuple[int, int]:
+        plot_table(tmp_path / "table.png", ("source", "translation"), rows, title="t")
+        header = (tmp_path / "table.png").read_bytes()[16:24]  # of the PNG: width, height
+        return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
+
+    small = size(("a $x^2", "b"))
+    wide, tall = size(("a word " * 5, "b")), size(("a word " * 40, "b"))
+    assert wide[0] > small[0]
+    assert wide[1] == small[1]
+    assert tall[1] > 3 * wide[1] / 2
+    assert size(("a $x^2", "b"), ("", "c"))[1] > small[1]
+
+
+def test_an_error_is_one_that_a_user_can_mend(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a configuration's expected results stand beside its YAML file"):
+        read_expected(tmp_path / "none.expected.json")
