@@ -343,8 +343,8 @@ def _translations(
     from .pipelines import AttnTranslationPipeline
 
     options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
-    pipeline = AttnTranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
     try:
+        pipeline = AttnTranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
         return pipeline(texts, **{name: value for name, value in options.items() if value is not None})
     except ValueError as error:
         raise UserError(str(error)) from error

@@ -22,6 +22,8 @@ from transformers.generation.streamers import BaseStreamer
 from . import models  # noqa: F401  (registers the classes)
 from .errors import UserError
 
+TARGET = "target"  # sub-folder of a translator for the tokenizer of a target with a vocabulary of its own
+
 
 def sample_text(
     model: PreTrainedModel,
@@ -64,13 +66,19 @@ def sample_text(
     return tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
-def translate_texts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[str]:
+def translate_texts(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+) -> list[str]:
     """Translate a batch of texts, as the model's generation configuration says.
 
     Args:
         model: an encoder-decoder; it is left in the mode (training or evaluation) it was in.
-        tokenizer: of both sides.
+        tokenizer: of both sides, or of the source.
         texts: the sources.
+        target_tokenizer: of a target that has a vocabulary of its own.
     """
     training = model.training
     model.eval()
@@ -80,7 +88,29 @@ def translate_texts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
             ids = model.generate(**inputs)
     finally:
         model.train(training)
-    return tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return (target_tokenizer or tokenizer).batch_decode(ids, skip_special_tokens=True)
+
+
+def save_translator(
+    folder: str | Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Write an encoder-decoder with what it needs to read and to write.
+
+    Args:
+        folder: has the model and the tokenizer at its top, where ``AutoTokenizer`` finds it.
+        model: one of this package.
+        tokenizer: of both sides, or of the source.
+        target_tokenizer: of a target that has a vocabulary of its own; it goes into the sub-folder ``target``, and the
+            model's configuration says so.
+    """
+    model.config.target_tokenizer = None if target_tokenizer is None else TARGET
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if target_tokenizer is not None:
+        target_tokenizer.save_pretrained(Path(folder) / TARGET)
 
 
 def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -147,5 +177,6 @@ __all__ = [
     "load_reading_model",
     "load_translation_model",
     "sample_text",
+    "save_translator",
     "translate_texts",
 ]

@@ -106,6 +106,7 @@ def alignment(
     decoder_input_ids: torch.Tensor | None = None,
     decoder_attention_mask: torch.Tensor | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
     eos_token_id: int | Sequence[int] | None = None,
 ) -> AttentionRecord:
     """The attention of one text of a batch, from what a model returned.
@@ -130,6 +131,7 @@ def alignment(
         decoder_attention_mask: (B, T), 0 at padding of the target. Default as for ``attention_mask``; a label of -100
             is padding always.
         tokenizer: names the tokens; without it, they are the ids.
+        target_tokenizer: names those of a target that has a vocabulary of its own.
         eos_token_id: what ends a sequence, where no beam search tells; default the tokenizer's. An empty list is for a
             model that does not end its sequences.
 
@@ -153,9 +155,16 @@ def alignment(
             'model.set_attn_implementation("eager") and pass output_attentions=True.'
         )
 
+    if target_tokenizer is None:
+        target_tokenizer = tokenizer
+    if kind == "decoder":
+        tokenizer = target_tokenizer  # the text that it attends to is the target
+    elif kind != "cross":
+        target_tokenizer = tokenizer
+
     if "sequences" in outputs and kind != "encoder":
-        if eos_token_id is None and tokenizer is not None:
-            eos_token_id = tokenizer.eos_token_id
+        if eos_token_id is None and target_tokenizer is not None:
+            eos_token_id = target_tokenizer.eos_token_id
         num_texts = None if input_ids is None else len(input_ids)
         path = GenerationPath.of(outputs, len(weights), index, hypothesis, num_texts, eos_token_id)
         start = path.prompt_length - weights[0][0].shape[-2]  # a cache may have held the ids before it
@@ -185,13 +194,13 @@ def alignment(
             source = _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
         target = source
         if kind == "cross":
-            target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, tokenizer)
+            target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, target_tokenizer)
         elif num_steps == 1 < num_keys:
             # Attention pooling: what attends is no token, but the one vector that stands for the text.
             pooled = rows.detach().cpu()[..., source.real]
             return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
     rows = rows.detach().cpu()[:, :, target.real][..., source.real]
-    return AttentionRecord(source.names(tokenizer), target.names(tokenizer), rows, kind)
+    return AttentionRecord(source.names(tokenizer), target.names(target_tokenizer), rows, kind)
 
 
 def _rows(weights: Sequence[torch.Tensor], index: int) -> torch.Tensor:

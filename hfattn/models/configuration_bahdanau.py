@@ -53,6 +53,10 @@ class BahdanauConfig(StrictConfig):
     Args:
         vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
         source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
+        target_tokenizer: sub-folder of a saved model with the tokenizer of the target, where that has one of its own
+            (``save_translator`` writes both); None is one tokenizer for both sides.
+        target_tokenizer: sub-folder of the saved model that holds the tokenizer of the target, where it is not that of
+            the source, which is at the top; ``hfattn.generation.save_translator`` writes both.
         share_embeddings: one embedding matrix for source and target; needs one vocabulary.
         tie_word_embeddings: share the target's embedding with the output layer (Press & Wolf 2017); needs
             ``output_size == embedding_size``.
@@ -157,6 +161,8 @@ class BahdanauConfig(StrictConfig):
 
     vocab_size: int = 65
     source_vocab_size: int | None = None
+    target_tokenizer: str | None = None
+    target_tokenizer: str | None = None
     share_embeddings: bool = True
     tie_word_embeddings: bool = False
     embedding_size: int = 128
@@ -221,6 +227,7 @@ class BahdanauConfig(StrictConfig):
 
     def _check_vocabulary(self) -> None:
         self._check_source_vocabulary()
+        self._check_target_tokenizer()
         smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # padding stands on both sides
         self._check_token_ids("pad_token_id", vocab_size=smaller)
         self._check_token_ids("bos_token_id", "eos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)

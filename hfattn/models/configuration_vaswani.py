@@ -44,6 +44,10 @@ class VaswaniConfig(StrictConfig):
     Args:
         vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
         source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
+        target_tokenizer: sub-folder of a saved model with the tokenizer of the target, where that has one of its own
+            (``save_translator`` writes both); None is one tokenizer for both sides.
+        target_tokenizer: sub-folder of the saved model that holds the tokenizer of the target, where it is not that of
+            the source, which is at the top; ``hfattn.generation.save_translator`` writes both.
         share_embeddings: one embedding matrix for source and target; needs one vocabulary.
         tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); with ``share_embeddings``
             all three matrices are one, as in section 3.4.
@@ -123,6 +127,8 @@ class VaswaniConfig(StrictConfig):
 
     vocab_size: int = 32_000
     source_vocab_size: int | None = None
+    target_tokenizer: str | None = None
+    target_tokenizer: str | None = None
     share_embeddings: bool = True
     tie_word_embeddings: bool = True
     lm_head_bias: bool = False
@@ -196,6 +202,7 @@ class VaswaniConfig(StrictConfig):
         self._check_widths()
         self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
         self._check_source_vocabulary()
+        self._check_target_tokenizer()
         self._check_attention("self")
         self._check_attention("cross")
 

@@ -4,13 +4,40 @@ import os
 from typing import Any
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, Pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    Pipeline,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .alignment import GenerationPath, alignment
 
 TASK = "attn-translation"
 _MAX_NEW_TOKENS = 256  # where nobody says; transformers' own limit of 20 tokens would cut sentences short
+
+
+def load_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer of what a model writes: that of what it reads, or the one in the sub-folder that its configuration
+    names as ``target_tokenizer``, beside the weights that it was loaded from.
+
+    Raises:
+        ValueError: there is no such sub-folder, or no tokenizer in it.
+    """
+    folder = model.config.to_dict().get("target_tokenizer")  # a field of this package's encoder-decoders
+    if folder is None:
+        return tokenizer
+    # transformers sets the commit where the model came from the Hub.
+    place, revision = model.config.name_or_path, getattr(model.config, "_commit_hash", None)
+    try:
+        return AutoTokenizer.from_pretrained(place, subfolder=folder, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"The model of {place or 'this process'} writes symbols of a vocabulary of its own, and its tokenizer does "
+            f"not load from the sub-folder {folder!r}; pass target_tokenizer."
+        ) from error
 
 
 class AttnTranslationPipeline(Pipeline):
@@ -23,11 +50,19 @@ class AttnTranslationPipeline(Pipeline):
       included, as the model gives it: whatever the way it was searched or drawn;
     - ``alignment``: an ``AttentionRecord`` of the cross-attention, or None for a model that has none.
 
-    A list of texts returns a list. With ``num_return_sequences`` above 1, each text has a list of translations, the
-    best first. ``batch_size`` translates several texts at once; every other argument is one of ``generate()``.
+    A model that reads and writes two vocabularies brings the tokenizer of the second along; ``target_tokenizer=...``
+    gives another one. A list of texts returns a list. With ``num_return_sequences`` above 1, each text has a list of
+    translations, the best first. ``batch_size`` translates several texts at once; every other argument is one of
+    ``generate()``.
     """
 
     _load_tokenizer = True
+
+    def __init__(self, *args: Any, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if target_tokenizer is None:
+            target_tokenizer = load_target_tokenizer(self.model, self.tokenizer)
+        self.target_tokenizer = target_tokenizer
 
     def _sanitize_parameters(self, **generate_kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         return {}, generate_kwargs, {}
@@ -90,11 +125,12 @@ class AttnTranslationPipeline(Pipeline):
                 index,
                 hypothesis=hypothesis,
                 tokenizer=self.tokenizer,
+                target_tokenizer=self.target_tokenizer,
                 eos_token_id=ends,
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
             )
-        text = self.tokenizer.decode(path.sequence, skip_special_tokens=True)
+        text = self.target_tokenizer.decode(path.sequence, skip_special_tokens=True)
         return {"translation_text": text, "score": score, "alignment": record}
 
     def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
@@ -120,4 +156,4 @@ class TranslationMixin:
 if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # as it is where a copy of this module was loaded before
     PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
 
-__all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin"]
+__all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin", "load_target_tokenizer"]

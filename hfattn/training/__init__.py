@@ -6,7 +6,7 @@ from .callbacks import SampleCallback, TranslationCallback
 from .command import RecipeCommand, parse_command
 from .config import load_config, model_config
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
-from .results import plot_curves, plot_table, run_facts, write_results
+from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, write_results
 from .saving import writing
 from .schedules import SCHEDULES, ScheduleConfig
 from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
@@ -29,6 +29,7 @@ __all__ = [
     "model_config",
     "optimizer_class_and_arguments",
     "parse_command",
+    "plot_bleu_by_length",
     "plot_curves",
     "plot_table",
     "run_facts",

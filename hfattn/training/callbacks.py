@@ -41,8 +41,13 @@ class SampleCallback(TrainerCallback):
 class TranslationCallback(TrainerCallback):
     """Shows after each evaluation how the model translates a few sources by now, and which of them it has right."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair]) -> None:
-        self.tokenizer, self.pairs = tokenizer, pairs
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        pairs: Sequence[Pair],
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> None:
+        self.tokenizer, self.pairs, self.target_tokenizer = tokenizer, pairs, target_tokenizer
 
     def on_evaluate(
         self,
@@ -54,7 +59,8 @@ class TranslationCallback(TrainerCallback):
     ) -> None:
         if not state.is_world_process_zero or model is None:
             return
-        translations = translate_texts(model, self.tokenizer, [pair.source for pair in self.pairs])
+        sources = [pair.source for pair in self.pairs]
+        translations = translate_texts(model, self.tokenizer, sources, self.target_tokenizer)
         tqdm.write(
             "\n".join(
                 f"step {state.global_step}: {pair.source} → {translation} {'✓' if translation == pair.target else '✗'}"
