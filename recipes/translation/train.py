@@ -6,45 +6,59 @@ accelerate launch recipes/translation/train.py --config recipes/translation/date
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
+from torch.utils.data import Subset
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
     GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Seq2SeqTrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import PredictionOutput
 
 from hfattn import BahdanauConfig, VaswaniConfig
-from hfattn.data import DATES, PARTS, EncodedPairs, Pairs, check_split, date_pairs, read_pairs, split_pairs
+from hfattn.data import (
+    DATES,
+    PARTS,
+    EncodedPairs,
+    Pair,
+    Pairs,
+    check_split,
+    date_pairs,
+    is_local,
+    read_pairs,
+    split_pairs,
+)
 from hfattn.errors import UserError, one_sentence
 from hfattn.explain import alignment, plot_alignment, save_html
+from hfattn.generation import save_translator
 from hfattn.hub import write_card
-from hfattn.metrics import ExactMatch, TranslationScores, decode_generated
+from hfattn.metrics import ExactMatch, TranslationScores, decode_generated, translation_report
 from hfattn.models.strict_config import StrictConfig, own_fields
-from hfattn.tokenizers import build_character_tokenizer, check_options
+from hfattn.tokenizers import SubwordSampler, TokenizerConfig, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
     ReliableSeq2SeqTrainer,
+    TrainingConfig,
     TranslationCallback,
     last_complete_checkpoint,
     load_config,
     model_config,
-    optimizer_class_and_arguments,
     parse_command,
+    plot_bleu_by_length,
     plot_curves,
+    plot_table,
     run_facts,
-    training_arguments,
     write_results,
+    writing,
 )
 
 RECIPE = "translation"
@@ -57,32 +71,54 @@ FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family 
 @strict
 @dataclass
 class DataConfig:
-    source: str = DATES  # "dates" (written dates and their ISO form), or the path of a tab-separated file
+    # "dates" (written dates and their ISO form), a tab-separated file, a .jsonl file, two parallel files written as
+    # "train.{en,de}", or the id of a data set on the Hub.
+    source: str = DATES
+    # Another file of that kind, or the split of the Hub data set; null: a part of source.
+    validation: str | None = None
+    test: str | None = None
+    # Of the distinct sources, where validation is null: train, validation[, test].
+    split: list[float | int | str] = field(default_factory=lambda: [0.8, 0.1, 0.1])
+    source_column: str = "source"  # of JSON lines and of a Hub data set; "translation.en" is a column within a column
+    target_column: str = "target"
+    config: str | None = None  # of a Hub data set
+    hub_split: str = "train"
+    revision: str | None = None
     pairs: int = 30_000  # of dates, to train on
     evaluation_pairs: int = 1000  # of dates, in each of the other parts
-    # Of a file's distinct sources: train, validation[, test].
-    split: list[float | int | str] = field(default_factory=lambda: [0.8, 0.1, 0.1])
     max_source_length: int = 64  # tokens, the end included
     max_target_length: int = 64
+    overlong: str = "error"  # a longer text: "error", or "drop" its pair, or "truncate" it; only in training
 
     def validate_sizes(self) -> None:
         for name in ("pairs", "evaluation_pairs", "max_source_length", "max_target_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
         if not self.source:
-            raise ValueError("source is empty; write 'dates', or the path of a tab-separated file.")
+            raise ValueError("source is empty; write 'dates', the path of a file, or the id of a Hub data set.")
+        if self.test is not None and self.validation is None:
+            raise ValueError("test is given without validation; give both, or cut both from source with split.")
         check_split(self.split, unit="sources")
 
 
 @strict
 @dataclass
-class TokenizerConfig:
-    lowercase: bool = False
-    min_count: int = 1
-    unknown: bool = False
+class PairTokenizerConfig(TokenizerConfig):
+    separate: bool = False  # a vocabulary of its own for each side
 
-    def validate_min_count(self) -> None:
-        check_options(self.min_count, self.unknown)
+
+@strict
+@dataclass
+class EvaluationConfig:
+    pairs: int | None = None  # of each part, drawn at random to be translated; null: all. Likelihoods are of all.
+    num_beams: int | None = None  # a beam of this width beside greedy search, on the last part, at the end
+    length_penalty: float | int = 1.0  # of that beam: the exponent of the length that log-probabilities are divided by
+
+    def validate_sizes(self) -> None:
+        if self.pairs is not None and self.pairs < 1:
+            raise ValueError(f"pairs is {self.pairs}; write a whole number of at least 1, or null for all.")
+        if self.num_beams is not None and self.num_beams < 2:
+            raise ValueError(f"num_beams is {self.num_beams}; write at least 2, or null for greedy search alone.")
 
 
 @strict
@@ -100,18 +136,24 @@ class SampleConfig:
 
 @strict
 @dataclass
-class Config:
+class Config(TrainingConfig):
     data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of that type's configuration
-    optimizer: str = "adamw"
-    early_stopping_patience: int | None = None  # evaluations without improvement
-    training: dict[str, Any] = field(default_factory=dict)  # fields of Seq2SeqTrainingArguments
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def translation_model_config(config: Config, vocab_size: int, pad: int = 0, bos: int = 1, eos: int = 2) -> StrictConfig:
-    """The model's configuration: one vocabulary for both sides, which the data decide.
+def translation_model_config(
+    config: Config, vocab_size: int, source_vocab_size: int | None = None, pad: int = 0, bos: int = 1, eos: int = 2
+) -> StrictConfig:
+    """The model's configuration, with the vocabularies that the data decide.
+
+    Args:
+        config: of the recipe.
+        vocab_size: of the target, and of the source too unless that has its own.
+        source_vocab_size: of a source with a vocabulary of its own.
+        pad, bos, eos: ids of the special symbols, on both sides.
 
     Raises:
         UserError: the section ``model`` names no family of encoder-decoders, or a field that its family has not.
@@ -124,7 +166,7 @@ def translation_model_config(config: Config, vocab_size: int, pad: int = 0, bos:
         FAMILIES[family],
         fields,
         vocab_size=vocab_size,
-        source_vocab_size=None,
+        source_vocab_size=source_vocab_size,
         pad_token_id=pad,
         bos_token_id=bos,
         eos_token_id=eos,
@@ -138,15 +180,9 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqTrainingArgumen
     Raises:
         UserError: a section does not make a model, an optimiser or training arguments.
     """
-    translation_model_config(config, vocab_size=1 << 20)
-    fields = {"predict_with_generate": True, **config.training}
-    arguments = training_arguments(run, fields, Seq2SeqTrainingArguments)
-    optimizer_class_and_arguments(config.optimizer, arguments)
-    if config.early_stopping_patience is not None and config.early_stopping_patience < 1:
-        raise UserError(f"early_stopping_patience is {config.early_stopping_patience}; write at least 1, or null.")
-    if config.early_stopping_patience is not None and not arguments.load_best_model_at_end:
-        raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
-    return arguments
+    many = 1 << 20  # more than any special symbol's id
+    translation_model_config(config, many, many if config.tokenizer.separate else None)
+    return config.arguments(run, Seq2SeqTrainingArguments, predict_with_generate=True)
 
 
 def read_parts(data: DataConfig, seed: int) -> dict[str, Pairs]:
@@ -154,8 +190,42 @@ def read_parts(data: DataConfig, seed: int) -> dict[str, Pairs]:
     if data.source == DATES:
         numbers = {part: data.pairs if part == "train" else data.evaluation_pairs for part in PARTS}
         return {part: date_pairs(part, number, seed) for part, number in numbers.items()}
-    parts = split_pairs(read_pairs(data.source), data.split, seed)
-    return dict(zip(("train", "validation", "test"), parts, strict=False))
+
+    def read(source: str, split: str) -> Pairs:
+        return read_pairs(
+            source,
+            source_column=data.source_column,
+            target_column=data.target_column,
+            config=data.config,
+            split=split,
+            revision=data.revision,
+        )
+
+    whole = read(data.source, data.hub_split)
+    if data.validation is None:
+        return dict(zip(("train", "validation", "test"), split_pairs(whole, data.split, seed), strict=False))
+    parts = {"train": whole}
+    local = is_local(data.source)
+    for part, place in (("validation", data.validation), ("test", data.test)):
+        if place is not None:
+            parts[part] = read(place, data.hub_split) if local else read(data.source, place)
+    return parts
+
+
+def build_tokenizers(
+    config: PairTokenizerConfig, pairs: Pairs
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    """The tokenizers of source and target, learned on the training pairs: one for both, unless they are separate."""
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    if config.separate:
+        return build_tokenizer(config, sources, ends=True), build_tokenizer(config, targets, ends=True)
+    tokenizer = build_tokenizer(config, [*sources, *targets], ends=True)
+    return tokenizer, tokenizer
+
+
+def subword_sampler(config: TokenizerConfig, tokenizer: PreTrainedTokenizerBase) -> SubwordSampler | None:
+    """What draws the segmentations of the training texts, where they are drawn."""
+    return SubwordSampler(tokenizer, config.sampling) if config.sampling else None
 
 
 def main() -> None:
@@ -166,21 +236,42 @@ def main() -> None:
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
     set_seed(arguments.seed)
 
-    # Data: pairs -> tokenizer, learned on the training pairs -> ids
+    # Data: pairs -> tokenizers, learned on the training pairs -> ids
 
     data = config.data
     parts = read_parts(data, arguments.seed)
-    tokenizer = build_character_tokenizer(parts["train"].counts, **asdict(config.tokenizer), ends=True)
+    tokenizer, target_tokenizer = build_tokenizers(config.tokenizer, parts["train"])
+    samplers = subword_sampler(config.tokenizer, tokenizer), subword_sampler(config.tokenizer, target_tokenizer)
     encoded = {
-        part: EncodedPairs(pairs, tokenizer, tokenizer, data.max_source_length, data.max_target_length)
+        part: EncodedPairs(
+            pairs,
+            tokenizer,
+            target_tokenizer,
+            data.max_source_length,
+            data.max_target_length,
+            # What is evaluated is never left out.
+            overlong=data.overlong if part == "train" or data.overlong == "error" else "truncate",
+            sampler=samplers if part == "train" else (None, None),
+            seed=arguments.seed,
+        )
         for part, pairs in parts.items()
+    }
+    chosen = {
+        part: draw(len(pairs), config.evaluation.pairs, arguments.seed)
+        for part, pairs in parts.items()
+        if part != "train"
     }
 
     # Model
 
     model = AutoModelForSeq2SeqLM.from_config(
         translation_model_config(
-            config, len(tokenizer), tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id
+            config,
+            len(target_tokenizer),
+            len(tokenizer) if config.tokenizer.separate else None,
+            tokenizer.pad_token_id,
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
         )
     )
     model.generation_config = GenerationConfig(
@@ -195,67 +286,109 @@ def main() -> None:
     # Training
 
     examples = parts["validation"].items[: config.sample.number]
-    callbacks = [TranslationCallback(tokenizer, examples)]
-    if config.early_stopping_patience is not None:
-        callbacks.append(EarlyStoppingCallback(config.early_stopping_patience))
     trainer = ReliableSeq2SeqTrainer(
         model,
         arguments,
         data_collator=DataCollatorForSeq2Seq(tokenizer, model),
         train_dataset=encoded["train"],
-        eval_dataset=encoded["validation"],
-        compute_metrics=TranslationScores(tokenizer),
-        optimizer_cls_and_kwargs=optimizer_class_and_arguments(config.optimizer, arguments),
-        callbacks=callbacks,
+        eval_dataset=Subset(encoded["validation"], chosen["validation"]),
+        compute_metrics=TranslationScores(target_tokenizer),
+        callbacks=[TranslationCallback(tokenizer, examples, target_tokenizer)],
+        **config.trainer_options(arguments),
     )
     fingerprints = {part: pairs.fingerprint for part, pairs in parts.items()}
     command.claim_run(config, pairs=fingerprints, processes=arguments.world_size)
     checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    for callback in (EarlyStoppingCallback, TranslationCallback):  # the evaluations below are not theirs
-        trainer.remove_callback(callback)
+    trainer.remove_callback(TranslationCallback)  # the evaluations below are not its own
 
-    # Evaluation, with the best weights on the validation pairs
+    # Evaluation, with the best weights: likelihoods of all pairs, translations of those that were chosen
 
+    trainer.args.predict_with_generate = False
+    likelihoods = {part: trainer.evaluate(encoded[part], metric_key_prefix=part) for part in chosen}
     trainer.args.predict_with_generate = True
-    outputs = {
-        part: trainer.predict(dataset, metric_key_prefix=part) for part, dataset in encoded.items() if part != "train"
+    searches: dict[str, dict[str, Any]] = {part: {"greedy": {"num_beams": 1}} for part in chosen}
+    if config.evaluation.num_beams is not None:
+        last = list(chosen)[-1]
+        beam = {"num_beams": config.evaluation.num_beams, "length_penalty": float(config.evaluation.length_penalty)}
+        searches[last]["beam"] = beam
+    generated = {
+        part: {
+            name: trainer.predict(Subset(encoded[part], chosen[part]), **search).predictions[2]
+            for name, search in searches[part].items()
+        }
+        for part in chosen
     }
     if trainer.is_world_process_zero():
-        publish(command, config, trainer, tokenizer, parts, outputs)
+        with writing(command.run):
+            translated = {part: [parts[part].items[i] for i in indices] for part, indices in chosen.items()}
+            publish(command, config, trainer, (tokenizer, target_tokenizer), parts, likelihoods, translated, generated)
     trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
     trainer.accelerator.end_training()
+
+
+def draw(length: int, number: int | None, seed: int) -> list[int]:
+    """Which pairs of a part are translated: ``number`` of them at random, or all; in their order."""
+    if number is None or number >= length:
+        return list(range(length))
+    return sorted(Random(seed).sample(range(length), number))
 
 
 def publish(
     command: RecipeCommand,
     config: Config,
     trainer: ReliableSeq2SeqTrainer,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizers: tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase],
     parts: Mapping[str, Pairs],
-    outputs: Mapping[str, PredictionOutput],
+    likelihoods: Mapping[str, Mapping[str, float]],
+    translated: Mapping[str, Sequence[Pair]],
+    generated: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """What the run leaves behind: a folder that loads without hfattn, its results, curve and alignments, its card."""
+    """What the run leaves behind: a folder that loads without hfattn, its results, pictures and card.
+
+    Args:
+        tokenizers: of the sources and of the targets.
+        parts: all pairs of each part.
+        likelihoods: of all pairs of each part but the training pairs, the scores of ``TranslationScores``.
+        translated: of each of these parts, the pairs that were translated.
+        generated: the ids of their translations, by part and by search ("greedy", "beam").
+    """
     run, model, state = command.run, trainer.model, trainer.state
+    tokenizer, target_tokenizer = tokenizers
+    separate = target_tokenizer if config.tokenizer.separate else None
     model.config.use_cache = True
-    model.save_pretrained(run)
-    tokenizer.save_pretrained(run)
-    translations = {part: decode_generated(tokenizer, output.predictions[2]) for part, output in outputs.items()}
+    save_translator(run, model, tokenizer, separate)
+    translations = {
+        part: {search: decode_generated(target_tokenizer, ids) for search, ids in searches.items()}
+        for part, searches in generated.items()
+    }
+    metrics = {
+        part: translation_metrics(translated[part], translations[part], part, likelihoods[part]) for part in translated
+    }
     shown = "test" if "test" in parts else "validation"
+    best = translations[shown].get("beam", translations[shown]["greedy"])
     samples = [
         {"source": pair.source, "reference": pair.target, "translation": translation}
-        for pair, translation in zip(parts[shown], translations[shown][: config.sample.number], strict=False)
+        for pair, translation in zip(translated[shown], best[: config.sample.number], strict=False)
     ]
     title = f"{RECIPE}: {command.config.stem}"
     plot_curves(run / "loss_curve.png", state.log_history, {}, title, "nats per token", "eval_nats_per_token")
+    plot_table(
+        run / "samples.png", ["source", "reference", "translation"], [list(row.values()) for row in samples], title
+    )
+    lengths = metrics[shown].get("beam", metrics[shown])["by_source_length"]
+    plot_bleu_by_length(run / "bleu_by_length.png", {command.config.stem: lengths}, title)
     drawn = [sample["source"] for sample in samples[: config.sample.alignments]]
-    alignments = draw_alignments(run, model, tokenizer, drawn)
-    pairs_read = state.global_step * trainer.get_total_train_batch_size(trainer.args)
+    pairs_read = state.epoch * len(trainer.train_dataset)
     results = {
         **run_facts(RECIPE, command.config, trainer.args.seed),
         "data": {
             "name": parts["train"].name,
-            "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
+            "symbols": len(target_tokenizer) - len(target_tokenizer.all_special_ids),
+            "source_symbols": len(tokenizer) - len(tokenizer.all_special_ids),
+            "tokenizer": config.tokenizer.kind,
+            "separate": config.tokenizer.separate,
+            "dropped": trainer.train_dataset.dropped,
             "parts": {part: {"pairs": len(pairs), "sha256": pairs.fingerprint} for part, pairs in parts.items()},
         },
         "model": {
@@ -264,30 +397,46 @@ def publish(
             "parameters": model.num_parameters(),
             **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
         },
-        "metrics": {
-            part: {
-                **{key.removeprefix(f"{part}_"): value for key, value in output.metrics.items()},
-                "exact_match_by_kind": exact_match_by_kind(parts[part], translations[part]),
-            }
-            for part, output in outputs.items()
-        },
+        "metrics": metrics,
         "training": {
             "steps": state.global_step,
             "epochs": state.epoch,
             "best_step": state.best_global_step,
             "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
             "pairs_per_second": round(pairs_read / trainer.training_seconds),
+            "padding_share": round(trainer.padding_share, 4),
         },
         "samples": samples,
-        "alignments": alignments,
+        "alignments": draw_alignments(run, model, tokenizer, separate, drawn),
     }
     write_results(run / "results.json", results)
     write_card(run, RECIPE, results)
     print(summary(run, results))
 
 
+def translation_metrics(
+    pairs: Sequence[Pair], translations: Mapping[str, Sequence[str]], part: str, likelihood: Mapping[str, float]
+) -> dict[str, Any]:
+    """All scores of a part: of its likelihoods, of greedy search, under ``beam`` of a beam, and by kind of pair."""
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    reports = {search: translation_report(sources, texts, references) for search, texts in translations.items()}
+    greedy = reports.pop("greedy")
+    return {
+        **{key.removeprefix(f"{part}_"): value for key, value in likelihood.items() if key != "epoch"},
+        **greedy,
+        "pairs": likelihood[f"{part}_pairs"],
+        "translated": greedy["pairs"],
+        **reports,
+        "exact_match_by_kind": exact_match_by_kind(pairs, translations["greedy"]),
+    }
+
+
 def draw_alignments(
-    run: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str]
+    run: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    sources: Sequence[str],
 ) -> list[str]:
     """Where the model looks while it translates: a picture and a page for each source, unless it has no attention."""
     model.set_attn_implementation("eager")  # the fused ones have no weights to show
@@ -297,13 +446,13 @@ def draw_alignments(
         return []
     names = [f"alignment-{i + 1}" for i in range(len(sources))]
     for i, (name, source) in enumerate(zip(names, sources, strict=True)):
-        record = alignment(outputs, i, tokenizer=tokenizer, **inputs)
+        record = alignment(outputs, i, tokenizer=tokenizer, target_tokenizer=target_tokenizer, **inputs)
         plot_alignment(record, title=source).savefig(run / f"{name}.png", dpi=150)
         save_html(record, run / f"{name}.html", title=source)
     return names
 
 
-def exact_match_by_kind(pairs: Pairs, translations: Sequence[str]) -> dict[str, float]:
+def exact_match_by_kind(pairs: Iterable[Pair], translations: Sequence[str]) -> dict[str, float]:
     """Exact match of each kind of pair, where the data tell kinds apart: of dates, the written forms."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for pair, translation in zip(pairs, translations, strict=True):
@@ -319,12 +468,18 @@ def exact_match_by_kind(pairs: Pairs, translations: Sequence[str]) -> dict[str, 
 
 def summary(run: Path, results: Mapping[str, Any]) -> str:
     """The end of a run in words: its scores, what it does with forms that it never saw, some translations."""
-    lines = ["", f"{'':16}{'pairs':>8}{'exact match':>14}{'token accuracy':>16}{'nats/token':>12}"]
+    lines = [
+        "",
+        f"{'':16}{'pairs':>8}{'exact match':>14}{'BLEU':>8}{'chrF':>8}{'token accuracy':>16}{'nats/token':>12}",
+    ]
     for part, score in results["metrics"].items():
         lines.append(
-            f"{part.replace('_', ' '):16}{score['pairs']:8d}{score['exact_match']:14.4f}{score['token_accuracy']:16.4f}"
-            f"{score['nats_per_token']:12.4f}"
+            f"{part.replace('_', ' '):16}{score['pairs']:8d}{score['exact_match']:14.4f}{score['bleu']:8.2f}"
+            f"{score['chrf']:8.2f}{score['token_accuracy']:16.4f}{score['nats_per_token']:12.4f}"
         )
+        if "beam" in score:
+            beam = score["beam"]
+            lines.append(f"{'  with a beam':16}{'':8}{beam['exact_match']:14.4f}{beam['bleu']:8.2f}{beam['chrf']:8.2f}")
     if "unseen_forms" in results["metrics"]:
         lines += ["", "Forms that training never saw, and the share of dates translated rightly:"]
         for kind, share in results["metrics"]["unseen_forms"]["exact_match_by_kind"].items():
@@ -336,7 +491,7 @@ def summary(run: Path, results: Mapping[str, Any]) -> str:
         [
             *lines,
             "",
-            f"Model, results, curve and alignments: {run}",
+            f"Model, results and pictures: {run}",
             f'Let it translate: hfattn translate {run} "{example}"',
             f'See where it looks: hfattn attend {run} "{example}"',
         ]
