@@ -54,9 +54,7 @@ class BahdanauConfig(StrictConfig):
         vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
         source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
         target_tokenizer: sub-folder of a saved model with the tokenizer of the target, where that has one of its own
-            (``save_translator`` writes both); None is one tokenizer for both sides.
-        target_tokenizer: sub-folder of the saved model that holds the tokenizer of the target, where it is not that of
-            the source, which is at the top; ``hfattn.generation.save_translator`` writes both.
+            (``hfattn.generation.save_translator`` writes both); None is one tokenizer for both sides.
         share_embeddings: one embedding matrix for source and target; needs one vocabulary.
         tie_word_embeddings: share the target's embedding with the output layer (Press & Wolf 2017); needs
             ``output_size == embedding_size``.
@@ -161,7 +159,6 @@ class BahdanauConfig(StrictConfig):
 
     vocab_size: int = 65
     source_vocab_size: int | None = None
-    target_tokenizer: str | None = None
     target_tokenizer: str | None = None
     share_embeddings: bool = True
     tie_word_embeddings: bool = False

@@ -1,6 +1,7 @@
 """Configuration checks shared by the models of the package."""
 
 import difflib
+import re
 from collections.abc import Collection
 from dataclasses import Field, fields
 from typing import Any, ClassVar, Self
@@ -115,6 +116,22 @@ class StrictConfig(PreTrainedConfig):
             raise ValueError(
                 "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
                 "false, or leave source_vocab_size out."
+            )
+
+    def _check_target_tokenizer(self) -> None:
+        """Of an encoder-decoder, whose source and target have one tokenizer or two."""
+        folder = self.target_tokenizer
+        if folder is None:
+            return
+        if not re.fullmatch(r"\w[\w.-]*", folder):
+            raise ValueError(
+                f"target_tokenizer is {folder!r}; write the name of the sub-folder that it is in, such as 'target', or "
+                "null."
+            )
+        if self.share_embeddings:
+            raise ValueError(
+                "share_embeddings needs one vocabulary, but target_tokenizer is given; write share_embeddings: false, "
+                "or leave target_tokenizer out."
             )
 
     def _check_probability(self, *names: str) -> None:
