@@ -208,15 +208,46 @@ class RecurrentLayer(GradientCheckpointingLayer):
         # A stable sort moves the real steps of each row to the front, in their order, wherever the padding stood.
         order = (~mask).long().argsort(dim=1, stable=True)
         compact = inputs.gather(1, order[..., None].expand_as(inputs))
-        # A packed row holds at least one step; a row without any real step is run on one and put back below.
-        packed = pack_padded_sequence(compact, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        outputs, new = self._run(packed, state)
-        outputs, _ = pad_packed_sequence(outputs, batch_first=True)  # (B, max length, H)
+        run = self._run_by_length if inputs.device.type == "cpu" else self._run_packed
+        # A row without any real step is run on one and put back below.
+        outputs, new = run(compact, state, lengths.clamp(min=1).cpu())  # (B, max length, H)
         old = _or_zeros(state, new)
         new = where_moved(lengths[:, None] > 0, new, old)
         history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
         outputs = history.gather(1, seen[..., None].expand(-1, -1, history.shape[-1]))
         return outputs, *new
+
+    def _run_packed(
+        self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Run the first ``lengths`` (B,) steps of each row of inputs (B, T, D) in one call, as a GPU can."""
+        packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+        outputs, new = self._run(packed, state)
+        return pad_packed_sequence(outputs, batch_first=True)[0], new
+
+    def _run_by_length(
+        self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """The same in one call for each length that occurs, of the rows that are as long.
+
+        torch's packed kernels on a CPU differentiate each step by a tensor of the size of all steps: a time that grows
+        with the square of the length. These calls are of rows without padding.
+        """
+        rows = lengths.argsort(descending=True, stable=True)
+        ends, counts = lengths.unique(return_counts=True)
+        pieces = inputs[rows, : int(ends[-1])].split(ends.diff(prepend=ends.new_zeros(1)).tolist(), dim=1)
+        running = len(rows)
+        state = tuple(tensor[rows] for tensor in state)
+        outputs, finished = [], []
+        for piece, count in zip(pieces, counts.tolist(), strict=True):
+            output, state = self._run(piece[:running], state)
+            outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, len(rows) - running)))
+            running -= count
+            finished.append(tuple(tensor[running:] for tensor in state))
+            state = tuple(tensor[:running] for tensor in state)
+        place = rows.argsort()
+        ended = zip(*reversed(finished), strict=True)
+        return torch.cat(outputs, dim=1)[place], tuple(torch.cat(tensors)[place] for tensors in ended)
 
 
 class DirectedLayer(nn.Module):
