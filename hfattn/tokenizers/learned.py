@@ -1,7 +1,7 @@
 """Tokenizers by their name in a recipe: characters, words, or subwords learned from the training texts."""
 
-import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from ..models.strict_config import unknown_message
 from .character import build_character_tokenizer, check_options
 from .sampling import check_sampling
 from .symbols import UNKNOWN, special_symbols, with_special_symbols
+from .unigram import learn_pieces
 
 SUBWORDS = ("bpe", "unigram", "wordpiece")
 KINDS = ("char", "word", *SUBWORDS)
@@ -94,10 +95,9 @@ def build_tokenizer(
       points. Decoding joins them with spaces.
     - bpe: byte-pair encoding (Sennrich et al. 2016, arXiv 1508.07909, section 3.2), over characters.
     - unigram: the most probable segmentation under a unigram language model (Kudo 2018, arXiv 1804.10959, section 3.2).
-      Scores have 6 decimals, and characters that the trainer kept only to cover the texts share the lowest.
     - wordpiece: the longest subwords from the left (Schuster & Nakajima 2012). The library learns them by the frequency
       of pairs, as bpe does, not by likelihood as the paper. Decoding puts punctuation next to its words as it usually
-      stands, which may not be as it stood. A word with an unknown character is one ``[UNK]``.
+      stands, which may not be as it stood. A word with an unknown character, or of more than 100, is one ``[UNK]``.
 
     Subwords of bpe and unigram hold the space before a word, and none crosses from a word to its punctuation or to the
     next word. They decode to exactly the text that was encoded (lower-cased, if asked for), spaces included, as long as
@@ -125,7 +125,7 @@ def build_tokenizer(
     if isinstance(texts, str | Mapping):
         raise TypeError(f"A tokenizer of kind {config.kind} learns from a list of texts, not {type(texts).__name__}.")
     texts, symbols = list(texts), special_symbols(unknown=True, ends=ends)
-    if not any(texts):
+    if not any(map(str.strip, texts)):
         raise UserError("The texts are empty, so there is nothing to build a tokenizer from; give it some text.")
     learn = {"word": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[config.kind]
     return with_special_symbols(learn(config, texts, symbols), unknown=True, ends=ends, padding_side=padding_side)
@@ -162,23 +162,12 @@ def _bpe(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Token
 
 def _unigram(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tokenizer:
     backend = _reversible(config, models.Unigram())
-    trainer = trainers.UnigramTrainer(
-        vocab_size=_size(config, len(symbols) + len(_alphabet(backend, texts))),
-        special_tokens=symbols,
-        unk_token=UNKNOWN,
-        show_progress=False,
+    size = _size(config, len(symbols) + len(_alphabet(backend, texts)))
+    normalize, split = backend.normalizer.normalize_str, backend.pre_tokenizer.pre_tokenize_str
+    pieces = learn_pieces(Counter(word for text in texts for word, _ in split(normalize(text))), size - len(symbols))
+    backend.model = models.Unigram(
+        [*((symbol, 0.0) for symbol in symbols), *pieces.items()], unk_id=symbols.index(UNKNOWN)
     )
-    backend.train_from_iterator(texts, trainer)
-    scores = dict(json.loads(backend.to_str())["model"]["vocab"][len(symbols) :])
-    # The trainer sums in the order of a hash map, so the last digits differ from process to process; and characters
-    # that its pruning has lost it adds in that order, the lowest score and 0.0001 more for each.
-    lowest, characters = min(scores.values()), sum(len(piece) == 1 for piece in scores)
-    for piece, score in scores.items():
-        steps = (score - lowest) / 1e-4
-        added = len(piece) == 1 and steps < characters and abs(steps - round(steps)) < 1e-6
-        scores[piece] = round(lowest if added else score, 6)
-    vocabulary = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    backend.model = models.Unigram([*((symbol, 0.0) for symbol in symbols), *vocabulary], unk_id=symbols.index(UNKNOWN))
     return backend
 
 
