@@ -115,9 +115,9 @@ def translate(
         from .generation import load_translation_model
 
         _require_text(*texts)
-        translation_model, tokenizer = load_translation_model(model)
-        _require_vocabulary(tokenizer, *texts)
-        for translation in _translations(translation_model, tokenizer, texts, num_beams, max_new_tokens):
+        translator = load_translation_model(model)
+        _require_vocabulary(translator[1], *texts)
+        for translation in _translations(*translator, texts, num_beams, max_new_tokens):
             print(translation["translation_text"])
 
 
@@ -143,11 +143,13 @@ def attend(
         from .explain import alignment
         from .generation import load_reading_model
 
-        reading_model, tokenizer = load_reading_model(model)
+        reading_model, tokenizer, target_tokenizer = load_reading_model(model)
         _require_vocabulary(tokenizer, text)
         title = text
         if reading_model.config.is_encoder_decoder:
-            (translation,) = _translations(reading_model, tokenizer, [text], num_beams, max_new_tokens)
+            (translation,) = _translations(
+                reading_model, tokenizer, target_tokenizer, [text], num_beams, max_new_tokens
+            )
             record = translation["alignment"]
             title = f"{text} → {translation['translation_text']}"
             if record is None:
@@ -338,13 +340,20 @@ def _require_vocabulary(tokenizer: Any, *texts: str) -> None:
 
 
 def _translations(
-    model: Any, tokenizer: Any, texts: list[str], num_beams: int | None, max_new_tokens: int | None
+    model: Any,
+    tokenizer: Any,
+    target_tokenizer: Any,
+    texts: list[str],
+    num_beams: int | None,
+    max_new_tokens: int | None,
 ) -> list[dict[str, Any]]:
     from .pipelines import AttnTranslationPipeline
 
     options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
+    pipeline = AttnTranslationPipeline(
+        model=model, tokenizer=tokenizer, target_tokenizer=target_tokenizer, device=model.device
+    )
     try:
-        pipeline = AttnTranslationPipeline(model=model, tokenizer=tokenizer, device=model.device)
         return pipeline(texts, **{name: value for name, value in options.items() if value is not None})
     except ValueError as error:
         raise UserError(str(error)) from error

@@ -1,5 +1,6 @@
-"""Text from a language model: samples during training, streams on the command line."""
+"""Text from a trained model: samples and translations during training, streams on the command line."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ from transformers.generation.streamers import BaseStreamer
 
 from . import models  # noqa: F401  (registers the classes)
 from .errors import UserError
+from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
 
-TARGET = "target"  # sub-folder of a translator for the tokenizer of a target with a vocabulary of its own
+# A model, the tokenizer of what it reads, and that of what it writes where this has a vocabulary of its own.
+Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
 
 def sample_text(
@@ -88,29 +91,32 @@ def translate_texts(
             ids = model.generate(**inputs)
     finally:
         model.train(training)
-    return (target_tokenizer or tokenizer).batch_decode(ids, skip_special_tokens=True)
+    writer = tokenizer if target_tokenizer is None else target_tokenizer
+    return writer.batch_decode(ids, skip_special_tokens=True)
 
 
 def save_translator(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
-    """Write an encoder-decoder with what it needs to read and to write.
+    """Save an encoder-decoder with what it needs to read and to write: a folder that ``pipeline("attn-translation",
+    model=folder, trust_remote_code=True)`` translates with, also from the Hub, and where hfattn is not installed.
 
     Args:
         folder: has the model and the tokenizer at its top, where ``AutoTokenizer`` finds it.
-        model: one of this package.
+        model: an encoder-decoder.
         tokenizer: of both sides, or of the source.
         target_tokenizer: of a target that has a vocabulary of its own; it goes into the sub-folder ``target``, and the
             model's configuration says so.
+
+    Raises:
+        ValueError: two tokenizers are given to a model with one embedding for the symbols of both.
     """
-    model.config.target_tokenizer = None if target_tokenizer is None else TARGET
+    save_target_tokenizer(folder, model, target_tokenizer)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if target_tokenizer is not None:
-        target_tokenizer.save_pretrained(Path(folder) / TARGET)
 
 
 def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -124,15 +130,25 @@ def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     return _load(name, lambda config: AutoModelForCausalLM, "language model")
 
 
-def load_translation_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder-decoder and its tokenizer, as ``load_language_model`` does."""
-    return _load(name, lambda config: AutoModelForSeq2SeqLM, "translation model")
+def load_translation_model(name: str) -> Translator:
+    """Load an encoder-decoder, as ``load_language_model`` does, with the tokenizer of what it reads, and that of what
+    it writes, or None where the first is of both."""
+    return _with_target_tokenizer(*_load(name, lambda config: AutoModelForSeq2SeqLM, "translation model"))
 
 
-def load_reading_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a model to see where it looks, as ``load_language_model`` does: an encoder-decoder with its output layer,
+def load_reading_model(name: str) -> Translator:
+    """Load a model to see where it looks, as ``load_translation_model`` does: an encoder-decoder with its output layer,
     because it has to write, and any other model without."""
-    return _load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
+    return _with_target_tokenizer(
+        *_load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
+    )
+
+
+def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:
+    try:
+        return model, tokenizer, load_target_tokenizer(model)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

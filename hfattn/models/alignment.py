@@ -131,9 +131,9 @@ def alignment(
         decoder_attention_mask: (B, T), 0 at padding of the target. Default as for ``attention_mask``; a label of -100
             is padding always.
         tokenizer: names the tokens; without it, they are the ids.
-        target_tokenizer: names those of a target that has a vocabulary of its own.
-        eos_token_id: what ends a sequence, where no beam search tells; default the tokenizer's. An empty list is for a
-            model that does not end its sequences.
+        target_tokenizer: names those of a target that has a vocabulary of its own; default ``tokenizer``.
+        eos_token_id: what ends a sequence, where no beam search tells; default that of the tokenizer that names it. An
+            empty list is for a model that does not end its sequences.
 
     Raises:
         ValueError: the outputs hold no such weights, something that they do not hold was not passed, or there is no
@@ -154,13 +154,10 @@ def alignment(
             f"These outputs hold no {_FIELDS[kind]}; where the model has such an attention, call "
             'model.set_attn_implementation("eager") and pass output_attentions=True.'
         )
-
-    if target_tokenizer is None:
+    if target_tokenizer is None or kind in ("encoder", "self"):
         target_tokenizer = tokenizer
     if kind == "decoder":
         tokenizer = target_tokenizer  # the text that it attends to is the target
-    elif kind != "cross":
-        target_tokenizer = tokenizer
 
     if "sequences" in outputs and kind != "encoder":
         if eos_token_id is None and target_tokenizer is not None:

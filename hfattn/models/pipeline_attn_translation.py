@@ -1,6 +1,7 @@
 """The pipeline task "attn-translation": a translation, its probability, and what each of its tokens was read from."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,27 +17,49 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from .alignment import GenerationPath, alignment
 
 TASK = "attn-translation"
+TARGET_FOLDER = "target"  # of a saved model, for the tokenizer of a target with a vocabulary of its own
 _MAX_NEW_TOKENS = 256  # where nobody says; transformers' own limit of 20 tokens would cut sentences short
 
 
-def load_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer of what a model writes: that of what it reads, or the one in the sub-folder that its configuration
-    names as ``target_tokenizer``, beside the weights that it was loaded from.
+def save_target_tokenizer(
+    folder: str | os.PathLike[str], model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase | None
+) -> None:
+    """Write the tokenizer of what a model writes where ``load_target_tokenizer`` finds it, before the model is saved.
+
+    Args:
+        folder: that the model is to be saved in, with the tokenizer of what it reads at the top.
+        model: its configuration then says where the tokenizer is.
+        target_tokenizer: None where the one at the top is of both sides.
+    """
+    model.config.target_tokenizer = None if target_tokenizer is None else TARGET_FOLDER
+    if target_tokenizer is not None:
+        target_tokenizer.save_pretrained(Path(folder) / TARGET_FOLDER)
+
+
+def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of what a model writes, from the sub-folder that its configuration names as ``target_tokenizer``,
+    beside the weights that it was loaded from; None where it names none, because one tokenizer is of both sides.
 
     Raises:
-        ValueError: there is no such sub-folder, or no tokenizer in it.
+        ValueError: there is no such sub-folder, or no tokenizer in it, or the model was not loaded from anywhere.
     """
-    folder = model.config.to_dict().get("target_tokenizer")  # a field of this package's encoder-decoders
-    if folder is None:
-        return tokenizer
-    # transformers sets the commit where the model came from the Hub.
-    place, revision = model.config.name_or_path, getattr(model.config, "_commit_hash", None)
+    subfolder = model.config.to_dict().get("target_tokenizer")  # a field of this package's encoder-decoders
+    if subfolder is None:
+        return None
+    if not model.name_or_path:
+        raise ValueError(
+            "The model was not loaded from a folder, and the tokenizer of what it writes is not that of what it reads; "
+            "pass target_tokenizer."
+        )
+    options = vars(model).get("loading_options", {})  # of this package's encoder-decoders too
     try:
-        return AutoTokenizer.from_pretrained(place, subfolder=folder, revision=revision, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(
+            model.name_or_path, subfolder=subfolder, trust_remote_code=False, **options
+        )
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"The model of {place or 'this process'} writes symbols of a vocabulary of its own, and its tokenizer does "
-            f"not load from the sub-folder {folder!r}; pass target_tokenizer."
+            f"{model.name_or_path} has no tokenizer that loads in the sub-folder {subfolder!r}, where its "
+            "configuration says that the one of its translations is; save it there, or pass target_tokenizer."
         ) from error
 
 
@@ -60,9 +83,12 @@ class AttnTranslationPipeline(Pipeline):
 
     def __init__(self, *args: Any, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if target_tokenizer is None:
-            target_tokenizer = load_target_tokenizer(self.model, self.tokenizer)
-        self.target_tokenizer = target_tokenizer
+        self.target_tokenizer = load_target_tokenizer(self.model) if target_tokenizer is None else target_tokenizer
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
+        """As in transformers, with the target's tokenizer where it has one."""
+        save_target_tokenizer(save_directory, self.model, self.target_tokenizer)
+        super().save_pretrained(save_directory, **kwargs)
 
     def _sanitize_parameters(self, **generate_kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         return {}, generate_kwargs, {}
@@ -130,7 +156,8 @@ class AttnTranslationPipeline(Pipeline):
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
             )
-        text = self.target_tokenizer.decode(path.sequence, skip_special_tokens=True)
+        writer = self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
+        text = writer.decode(path.sequence, skip_special_tokens=True)
         return {"translation_text": text, "score": score, "alignment": record}
 
     def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
@@ -144,6 +171,17 @@ class TranslationMixin:
     """A model that brings its pipeline along: what it saves, ``pipeline("attn-translation", ...)`` runs anywhere."""
 
     config: Any
+    loading_options: dict[str, Any]
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, with a note of which state of a repository it is: the tokenizers have to be of the same
+        one. (No token is noted, because a model may be pickled.)"""
+        loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]
+        model = loaded[0] if kwargs.get("output_loading_info") else loaded
+        names = ("revision", "cache_dir", "local_files_only")
+        model.loading_options = {name: kwargs[name] for name in names if name in kwargs}
+        return loaded
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
         """As in transformers, with the name of the pipeline; its module is copied because the model imports it."""
@@ -156,4 +194,4 @@ class TranslationMixin:
 if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # as it is where a copy of this module was loaded before
     PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
 
-__all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin", "load_target_tokenizer"]
+__all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin", "load_target_tokenizer", "save_target_tokenizer"]
