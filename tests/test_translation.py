@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,13 +18,14 @@ import yaml
 from commands import ROOT, environment, run, train, train_until
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+from typer.testing import CliRunner
 
 from hfattn import BahdanauForConditionalGeneration
-from hfattn.cli import _load_recipe
+from hfattn.cli import _load_recipe, app
 from hfattn.data import EncodedPairs, Pair, Pairs, date_pairs, read_pairs, split_pairs
 from hfattn.data.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
 from hfattn.errors import UserError, one_sentence
-from hfattn.metrics import ExactMatch, TokenAccuracy, TranslationScores, decode_generated, token_statistics
+from hfattn.metrics import Bleu, ExactMatch, TokenAccuracy, TranslationScores, decode_generated, token_statistics
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
 
@@ -456,6 +458,114 @@ def test_other_models_are_another_section(
     assert ("![alignment](alignment-1.png)" in (tmp_path / "run" / "README.md").read_text()) == draws
 
 
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def parallel(folder: Path, name: str, numbers: range) -> None:
+    (folder / f"{name}.de").write_text("".join(f"{NUMBERS[i // 10].title()} {NUMBERS[i % 10]}!\n" for i in numbers))
+    (folder / f"{name}.en").write_text("".join(f"{'-' * (i % 4)}{i:02}.\n" for i in numbers))
+
+
+def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that dates.yaml does not use, in one run; its BLEU is sacreBLEU's of what the saved model writes."""
+    for name, numbers in (("train", range(80)), ("val", range(80, 90)), ("flickr", range(90, 100))):
+        parallel(tmp_path, name, numbers)
+    config = tiny_config(
+        tmp_path,
+        data={
+            "source": f"{tmp_path}/train.{{en,de}}",
+            "validation": f"{tmp_path}/val.{{en,de}}",
+            "test": f"{tmp_path}/flickr.{{en,de}}",
+            "overlong": "drop",
+            "max_target_length": 24,
+        },
+        tokenizer={"kind": "unigram", "vocab_size": 60, "sampling": 0.5},
+        averaging={"ema": 0.9},
+        schedule={"name": "linear_warmup", "warmup_steps": 5},
+        evaluation={"pairs": 5, "num_beams": 3},
+        training={
+            "max_steps": 60,
+            "eval_steps": 30,
+            "save_steps": 30,
+            "label_smoothing_factor": 0.1,
+            "metric_for_best_model": "bleu",
+            "gradient_accumulation_steps": 2,
+        },
+    )
+    sections = yaml.safe_load(config.read_text())
+    del sections["training"]["per_device_train_batch_size"]
+    config.write_text(yaml.safe_dump({**sections, "max_tokens": 200, "early_stopping_patience": 5}))
+    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {part: facts["pairs"] for part, facts in results["data"]["parts"].items()} == {
+        "train": 80, "validation": 10, "test": 10,
+    }  # fmt: skip
+    assert 0 < results["training"]["padding_share"] < 0.5
+    test = results["metrics"]["test"]
+    assert (test["pairs"], test["translated"], test["beam"]["pairs"]) == (10, 5, 5)
+    assert "beam" not in results["metrics"]["validation"]
+    assert "case:lc" in test["signatures"]["bleu_lowercase"]
+
+    model = BahdanauForConditionalGeneration.from_pretrained(tmp_path / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    chosen = sorted(Random(42).sample(range(10), 5))
+    sources = [(tmp_path / "flickr.en").read_text().splitlines()[i] for i in chosen]
+    references = [(tmp_path / "flickr.de").read_text().splitlines()[i] for i in chosen]
+    batch = tokenizer(sources, padding=True, return_tensors="pt")
+    for score, search in ((test, {"num_beams": 1}), (test["beam"], {"num_beams": 3, "length_penalty": 1.0})):
+        texts = tokenizer.batch_decode(model.generate(**batch, **search), skip_special_tokens=True)
+        assert score["bleu"] == pytest.approx(Bleu().compute(predictions=texts, references=references)["bleu"])
+    assert [sample["translation"] for sample in results["samples"]] == texts[:3]
+    for picture in ("samples.png", "bleu_by_length.png"):
+        assert (tmp_path / "run" / picture).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_two_vocabularies_are_published_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The card's snippet and the pipeline, in a process without hfattn, and the command write the same words."""
+    lines = "".join(f"{i // 10} {i % 10}.\t{NUMBERS[i // 10].title()} {NUMBERS[i % 10]}!\n" for i in range(100))
+    config = tiny_config(
+        tmp_path,
+        data={"source": str(written(tmp_path, lines)), "split": [0.8, 0.1, 0.1], "overlong": "truncate"},
+        tokenizer={"kind": "word", "lowercase": True, "strip_punctuation": True, "separate": True},
+        training={"max_steps": 60, "eval_steps": 60, "save_steps": 60},
+    )
+    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["data"]["source_symbols"] == 10
+    assert results["data"]["symbols"] == 10
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["target_tokenizer"] == "target"
+    sample = results["samples"][0]
+    assert set(sample["translation"].split()) <= set(NUMBERS)
+    capsys.readouterr()
+    assert (
+        CliRunner().invoke(app, ["translate", str(tmp_path / "run"), sample["source"]]).stdout.strip()
+        == (sample["translation"])
+    )
+    (snippet,) = re.findall(r"```python\n(.*?)```", (tmp_path / "run" / "README.md").read_text(), re.DOTALL)
+    pipeline = f"""
+from transformers import pipeline
+record = pipeline("attn-translation", model=".", trust_remote_code=True)({sample["source"]!r})
+print(record["translation_text"])
+print(*record["alignment"].tokens, *record["alignment"].target_tokens)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['hfattn'] = None\n" + snippet + pipeline],
+        cwd=tmp_path / "run",
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, tokens = done.stdout.splitlines()
+    assert first == second == sample["translation"]
+    source = sample["source"].removesuffix(".")
+    assert tokens.startswith(f"{source} [EOS] {sample['translation']}")
+
+
 def test_several_processes_count_each_pair_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """30 pairs are no multiple of two processes' batches; the last rows must not be counted twice."""
     config = tiny_config(tmp_path, training={"max_steps": 4, "eval_steps": 4, "save_steps": 4})
@@ -484,6 +594,14 @@ def test_files_of_the_recipe_are_valid() -> None:
 
 
 LONG = "a" * 70
+
+
+def uneven(folder: Path) -> list[object]:
+    (folder / "a.en").write_text("a\nb\n")
+    (folder / "a.de").write_text("c\n")
+    return ["--data.source", f"{folder}/a.{{en,de}}"]
+
+
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"There is no file .*no.tsv; write the path"),
     ("empty file", lambda f: ["--data.source", written(f, "")], "pairs.tsv is empty; write a source and its target"),
@@ -509,6 +627,11 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
         lambda f: ["--data.source", written(f, "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
         r"Line \d+ of pairs.tsv holds '.' \(U\+4E..\), which does not occur in the training data; write tokenizer.unk",
     ),
+    ("line counts", uneven, "a.en has 2 lines and a.de has 1; give files whose lines are translations"),
+    ("one part", lambda f: ["--data.test", "test.tsv"], "test is given without validation; give both"),
+    ("subwords", lambda f: ["--tokenizer.kind", "bpe"], "kind bpe needs a vocab_size"),
+    ("beam", lambda f: ["--evaluation.num_beams", "1"], "num_beams is 1; write at least 2, or null"),
+    ("evaluated", lambda f: ["--evaluation.pairs", "0"], "evaluation: pairs is 0; write a whole number of at least 1"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sources such as"),
     ("source", lambda f: ["--data.source", ""], "source is empty; write 'dates', or the path"),
     ("sizes", lambda f: ["--data.pairs", "0"], "data: pairs is 0; write a whole number of at least 1"),
