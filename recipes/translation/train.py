@@ -319,10 +319,12 @@ def main() -> None:
         }
         for part in chosen
     }
+    model = trainer.whole_model()
     if trainer.is_world_process_zero():
         with writing(command.run):
             translated = {part: [parts[part].items[i] for i in indices] for part, indices in chosen.items()}
-            publish(command, config, trainer, (tokenizer, target_tokenizer), parts, likelihoods, translated, generated)
+            tokenizers = tokenizer, target_tokenizer
+            publish(command, config, trainer, model, tokenizers, parts, likelihoods, translated, generated)
     trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
     trainer.accelerator.end_training()
 
@@ -338,6 +340,7 @@ def publish(
     command: RecipeCommand,
     config: Config,
     trainer: ReliableSeq2SeqTrainer,
+    model: PreTrainedModel,
     tokenizers: tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase],
     parts: Mapping[str, Pairs],
     likelihoods: Mapping[str, Mapping[str, float]],
@@ -353,7 +356,7 @@ def publish(
         translated: of each of these parts, the pairs that were translated.
         generated: the ids of their translations, by part and by search ("greedy", "beam").
     """
-    run, model, state = command.run, trainer.model, trainer.state
+    run, state = command.run, trainer.state
     tokenizer, target_tokenizer = tokenizers
     separate = target_tokenizer if config.tokenizer.separate else None
     model.config.use_cache = True
