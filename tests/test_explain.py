@@ -304,6 +304,36 @@ def test_a_tokenizer_names_the_tokens_and_knows_padding_and_end() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "attended", "attending"),
+    [("cross", "source", "target"), ("encoder", "source", "source"), ("decoder", "target", "target")],
+)
+def test_each_side_has_the_names_of_its_own_tokenizer(kind: str, attended: str, attending: str) -> None:
+    """The same ids on both sides, and names that differ: which tokenizer named them cannot be mistaken."""
+    tokenizers = {
+        "source": build_character_tokenizer(["abcdefgh "], ends=True),
+        "target": build_character_tokenizer(["αβγδεζηθ "], ends=True),
+    }
+    options: dict[str, Any] = {"tokenizer": tokenizers["source"], "target_tokenizer": tokenizers["target"]}
+    inputs = tokenizers["source"](["a b", "cafe"], padding=True, return_tensors="pt")
+    ids, mask = inputs.input_ids, inputs.attention_mask
+    model = make("vaswani")
+    reading = model(input_ids=ids, attention_mask=mask, labels=ids, output_attentions=True)
+    generated = model.generate(ids, attention_mask=mask, **{**OPTIONS, "eos_token_id": EOS})
+    for outputs in (reading, generated):
+        known = alignment(
+            outputs, 0, kind=kind, input_ids=ids, attention_mask=mask, labels=ids, decoder_input_ids=ids,
+            decoder_attention_mask=mask, eos_token_id=EOS,
+        )  # fmt: skip
+        record = alignment(outputs, 0, kind=kind, input_ids=ids, labels=ids, decoder_input_ids=ids, **options)
+        for names, numbers, side in (
+            (record.tokens, known.tokens, attended),
+            (record.target_tokens, known.target_tokens, attending),
+        ):
+            assert names == tuple(tokenizers[side].convert_ids_to_tokens(list(map(int, numbers))))
+        assert torch.equal(record.weights, known.weights)
+
+
 def test_missing_weights_and_arguments() -> None:
     model, inputs = make("marian"), batch("right")
     outputs = model.generate(**inputs, **OPTIONS, do_sample=False)

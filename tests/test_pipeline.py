@@ -1,6 +1,7 @@
 """The pipeline task "attn-translation", in this process and in one without hfattn."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 import torch
 from commands import ROOT, environment
-from transformers import MarianConfig, MarianMTModel, pipeline
+from hub_server import HubServer
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
+from typer.testing import CliRunner
 
 from hfattn import (
     BahdanauConfig,
@@ -17,7 +21,10 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
+from hfattn.cli import app
+from hfattn.errors import UserError
 from hfattn.explain import AttentionRecord
+from hfattn.generation import load_reading_model, load_translation_model, save_translator, translate_texts
 from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -157,11 +164,11 @@ print(json.dumps([{**result, 'alignment': result['alignment'].to_dict()} for res
 """
 
 
-def clean(*words: object, folder: Path) -> list[dict[str, Any]]:
+def clean(*words: object, folder: Path, code: str = CLEAN, **extra: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [sys.executable, "-c", CLEAN, *map(str, words)],
+        [sys.executable, "-c", code, *map(str, words)],
         input=json.dumps(TEXTS), capture_output=True, text=True, cwd=ROOT.parent,
-        env=environment(HF_MODULES_CACHE=str(folder / "modules")),
+        env=environment(**{"HF_MODULES_CACHE": str(folder / "modules"), **extra}),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -204,3 +211,152 @@ def test_a_saved_folder_translates_in_this_process(tmp_path: Path) -> None:
         pipeline("attn-translation", model=str(tmp_path))
     direct = AttnTranslationPipeline(model=translate.model, tokenizer=TOKENIZER, device="cpu")
     check("bahdanau", "go", direct("go", max_new_tokens=8))
+
+
+# Source and target with a tokenizer each
+
+TARGET = build_character_tokenizer(["αβγδεζηθικλμνξοπρστυφχψω "], ends=True)
+W = len(TARGET)
+
+
+def two_sided(name: str) -> Any:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": W, "source_vocab_size": V, "share_embeddings": False, **IDS}
+    model: Any
+    if name == "vaswani":
+        model = VaswaniForConditionalGeneration(VaswaniConfig.preset("small", **sizes))
+    else:
+        model = BahdanauForConditionalGeneration(
+            BahdanauConfig(hidden_size=16, embedding_size=8, encoder_hidden_size=8, **sizes)
+        )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1 and parameter.requires_grad:
+                parameter.normal_(std=0.5)
+    model.generation_config.max_new_tokens = 8
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    save_translator(folder, two_sided("bahdanau"), TOKENIZER, TARGET)
+    return folder
+
+
+def check_sides(model: Any, text: str, translation: dict[str, Any]) -> None:
+    """Each side is named by its own tokenizer: by hand, from the ids that the model writes."""
+    ids = model.generate(**TOKENIZER(text, return_tensors="pt"))[0, 1:].tolist()
+    symbols = {number: symbol for symbol, number in TARGET.get_vocab().items()}
+    names = [symbols[number] for number in ids]
+    assert translation["alignment"].tokens == (*text, "[EOS]")
+    assert translation["alignment"].target_tokens == tuple(names)
+    assert translation["translation_text"] == "".join(name for name in names if name[0] != "[")
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "vaswani"])
+def test_two_tokenizers(tmp_path: Path, name: str) -> None:
+    """Given to the pipeline, and found again by it in the folder that it saves."""
+    model = two_sided(name)
+    translate = pipeline("attn-translation", model=model, tokenizer=TOKENIZER, target_tokenizer=TARGET, device="cpu")
+    results = translate(TEXTS, batch_size=3)
+    for text, result in zip(TEXTS, results, strict=True):
+        check_sides(model, text, result)
+    assert translate_texts(model, TOKENIZER, TEXTS, TARGET) == [result["translation_text"] for result in results]
+
+    translate.save_pretrained(tmp_path)
+    again = pipeline("attn-translation", model=str(tmp_path), trust_remote_code=True, device="cpu")
+    assert AutoTokenizer.from_pretrained(tmp_path).get_vocab() == again.tokenizer.get_vocab() == TOKENIZER.get_vocab()
+    assert again.target_tokenizer.get_vocab() == TARGET.get_vocab()
+    assert [result["translation_text"] for result in again(TEXTS)] == [text["translation_text"] for text in results]
+
+
+def test_loading_and_saving_again(tmp_path: Path, published: Path) -> None:
+    loaded, tokenizer, target = load_translation_model(str(published))
+    assert target is not None
+    assert target.get_vocab() == TARGET.get_vocab() != tokenizer.get_vocab()
+    assert load_reading_model(str(published))[2] is not None
+    expected = translate_texts(two_sided("bahdanau"), TOKENIZER, TEXTS, TARGET)
+    assert translate_texts(loaded, tokenizer, TEXTS, target) == expected
+    save_translator(tmp_path / "two", loaded, tokenizer, target)
+    assert json.loads((tmp_path / "two" / "config.json").read_text())["target_tokenizer"] == "target"
+    save_translator(tmp_path / "one", make("bahdanau"), TOKENIZER)
+    assert not (tmp_path / "one" / "target").exists()
+    assert load_translation_model(str(tmp_path / "one"))[2] is None
+
+
+CLEAN_BOTH = """
+import sys, json
+sys.modules['hfattn'] = None
+from transformers import pipeline
+folder, repository, revision = sys.argv[1:]
+texts, results = json.load(sys.stdin), []
+for model, options in ((folder, {}), (repository, {'revision': revision})):
+    translate = pipeline('attn-translation', model=model, trust_remote_code=True, device='cpu', **options)
+    results += translate(texts, batch_size=2)
+print(json.dumps([{**result, 'alignment': result['alignment'].to_dict()} for result in results]))
+"""
+
+
+def test_two_tokenizers_where_hfattn_is_not_installed(tmp_path: Path, published: Path) -> None:
+    """From a folder, and from the commit of a repository whose tokenizer is another one by now."""
+    expected = translate_texts(two_sided("bahdanau"), TOKENIZER, TEXTS, TARGET)
+    assert "".join(expected)  # there is something to compare
+    files = {path.relative_to(published).as_posix(): path.read_bytes() for path in published.rglob("*.*")}
+    later = {
+        name: data.replace(expected[0][0].encode(), "Ω".encode()) for name, data in files.items() if "target/" in name
+    }
+    with HubServer() as hub:
+        commit = hub.put("model", "me/translator", files)
+        hub.put("model", "me/translator", {**files, **later})
+        client = hub.environment(tmp_path)
+        results = clean(published, "me/translator", commit, folder=tmp_path, code=CLEAN_BOTH, **client)
+    for text, translation, result in zip(TEXTS * 2, expected * 2, results, strict=True):
+        assert result["translation_text"] == translation
+        assert result["alignment"]["tokens"] == [*text, "[EOS]"]
+        assert "".join(name for name in result["alignment"]["target_tokens"] if name[0] != "[") == translation
+
+
+def test_two_tokenizers_on_the_command_line(tmp_path: Path, published: Path) -> None:
+    expected = translate_texts(two_sided("bahdanau"), TOKENIZER, TEXTS[:2], TARGET)
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["translate", str(published), *TEXTS[:2]])
+    assert done.stdout.splitlines() == expected
+    done = CliRunner().invoke(app, ["attend", str(published), TEXTS[0], "--output", str(page)])
+    assert done.stdout.splitlines()[0] == f"{TEXTS[0]} → {expected[0]}"
+    assert all(symbol in page.read_text() for symbol in {*TEXTS[0], *expected[0]} - {" "})
+
+
+@pytest.mark.parametrize("missing", ["folder", "file"])
+def test_the_sub_folder_that_a_configuration_names_is_missing(tmp_path: Path, published: Path, missing: str) -> None:
+    folder = tmp_path / "translator"
+    shutil.copytree(published, folder)
+    if missing == "folder":
+        shutil.rmtree(folder / "target")
+    else:
+        (folder / "target" / "tokenizer.json").unlink()
+    message = f"{folder} has no tokenizer that loads in the sub-folder 'target'"
+    with pytest.raises(ValueError, match=message):
+        pipeline("attn-translation", model=str(folder), trust_remote_code=True, device="cpu")
+    with pytest.raises(UserError, match=message):
+        load_translation_model(str(folder))
+    translate = pipeline(
+        "attn-translation", model=str(folder), target_tokenizer=TARGET, trust_remote_code=True, device="cpu"
+    )
+    check_sides(translate.model, "go", translate("go"))
+
+
+def test_two_tokenizers_given_wrongly(tmp_path: Path) -> None:
+    model = two_sided("bahdanau")
+    save_translator(tmp_path / "two", model, TOKENIZER, TARGET)
+    with pytest.raises(ValueError, match=r"was not loaded from a folder.*pass target_tokenizer"):
+        pipeline("attn-translation", model=model, tokenizer=TOKENIZER, device="cpu")
+    with pytest.raises(ValueError, match="has one embedding for the symbols of both sides"):
+        save_translator(tmp_path / "shared", make("vaswani"), TOKENIZER, TARGET)
+    assert not (tmp_path / "shared").exists()
+    for family in (BahdanauConfig, VaswaniConfig):
+        for name in ("", "../target", "a/b", "."):
+            with pytest.raises(StrictDataclassClassValidationError, match="write the name of the sub-folder"):
+                family(share_embeddings=False, target_tokenizer=name)
+        with pytest.raises(StrictDataclassClassValidationError, match="but target_tokenizer is given"):
+            family(share_embeddings=True, target_tokenizer="target")

@@ -30,7 +30,15 @@ def save_target_tokenizer(
         folder: that the model is to be saved in, with the tokenizer of what it reads at the top.
         model: its configuration then says where the tokenizer is.
         target_tokenizer: None where the one at the top is of both sides.
+
+    Raises:
+        ValueError: the model has one embedding for the symbols of both sides, and so one vocabulary.
     """
+    if target_tokenizer is not None and model.config.to_dict().get("share_embeddings"):
+        raise ValueError(
+            "The model has one embedding for the symbols of both sides, and so one vocabulary; leave target_tokenizer "
+            "out."
+        )
     model.config.target_tokenizer = None if target_tokenizer is None else TARGET_FOLDER
     if target_tokenizer is not None:
         target_tokenizer.save_pretrained(Path(folder) / TARGET_FOLDER)
