@@ -1,15 +1,30 @@
-"""Character tokenizers: exact round trips, and a plain tokenizer.json."""
+"""Tokenizers: exact round trips, a plain tokenizer.json, the same from the same texts; and sampled segmentations."""
 
 import json
+import math
+import random
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from itertools import compress, product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hfattn.errors import UserError
-from hfattn.tokenizers import build_character_tokenizer, uncovered_characters
+from hfattn.tokenizers import (
+    SubwordSampler,
+    TokenizerConfig,
+    build_character_tokenizer,
+    build_tokenizer,
+    uncovered_characters,
+)
+from hfattn.tokenizers.unigram import Lattices, learn_pieces
+from hfattn.training.config import checked
 
 TEXTS = [
     "To be, or not to be.\nThat is\tthe question:\r\n  two  spaces  \x0b\x0c\x85\u2028",
@@ -82,3 +97,292 @@ def test_bad_input() -> None:
         build_character_tokenizer(["abc"], min_count=2)
     with pytest.raises(UserError, match="vocabulary is empty; lower min_count"):
         build_character_tokenizer(["abc"], min_count=2, unknown=True)
+
+
+LEARNED = ("word", "bpe", "unigram", "wordpiece")
+CORPUS = [
+    "¿Dónde está la estación? ¡Ahí!",
+    "The station is there, while the other stations are closed.",
+    "¡No me digas que «no» es un sí!",
+    "\"Tom's dogs,\" she said, 'don't bark'; they aren’t loud.",
+    "  two  leading spaces, and one at the end ",
+    "He was reading while she was walking; they weren't talking.",
+    "Le pregunté por qué no estaba leyendo mientras ella caminaba.",
+    "A well-made table, 3.5 m long (or 4), costs 1,000 €... roughly!?",
+    "[PAD] and [UNK], and [BOS] and [EOS] too",
+    "tabs\tand\nlines\r\n stay ▁ as _they_ ##are",
+]
+
+
+def build(kind: str, *, ends: bool = True, **options: Any) -> PreTrainedTokenizerFast:
+    return build_tokenizer(TokenizerConfig(kind=kind, **options), CORPUS, ends=ends)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_subwords_give_the_raw_text_back(tmp_path: Path, kind: str) -> None:
+    tokenizer = build(kind, vocab_size=150)
+    tokenizer.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    loaded = AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=False)
+    for text in [*CORPUS, "", " ", "   ", "\n", "'", "¿¡?!", "''don't'' ", " (a) ", "a  b\t\tc", "[PAD][EOS]", "▁ a ▁"]:
+        ids = tokenizer(text).input_ids
+        assert ids == loaded(text).input_ids
+        assert ids[-1] == tokenizer.eos_token_id
+        assert not {0, 1, 2} & set(ids)  # "[PAD]" and "[UNK]" in a text are characters
+        assert loaded.decode(ids, skip_special_tokens=True) == text
+    for token in tokenizer.get_vocab():
+        assert not (token[-1].isspace() and token.strip()), "a subword goes on into the next word"
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_symbols_size_and_padding(kind: str) -> None:
+    size = 60 if kind == "word" else 120
+    for ends, symbols in ((True, ["[PAD]", "[UNK]", "[BOS]", "[EOS]"]), (False, ["[PAD]", "[UNK]"])):
+        tokenizer = build(kind, vocab_size=size, ends=ends)
+        vocabulary = tokenizer.get_vocab()
+        assert sorted(vocabulary.values()) == list(range(size))
+        assert sorted(vocabulary, key=vocabulary.__getitem__)[: len(symbols)] == symbols
+        batch = tokenizer(["the", "the stations"], padding=True).input_ids
+        assert batch[0][-1] == 0
+        assert batch[1][-1] == (3 if ends else batch[1][-1])
+    left = build_tokenizer(TokenizerConfig(kind=kind, vocab_size=size), CORPUS, ends=False, padding_side="left")
+    assert left(["the", "the stations"], padding=True).input_ids[0][0] == 0
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_the_same_texts_in_any_order_give_the_same_tokenizer(kind: str) -> None:
+    # The library's maps are seeded anew each time, also within a process.
+    results = set()
+    for seed in range(4):
+        texts = random.Random(seed).sample(CORPUS, len(CORPUS))
+        tokenizer = build_tokenizer(TokenizerConfig(kind=kind, vocab_size=120), texts, ends=True)
+        results.add(tokenizer.backend_tokenizer.to_str())
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+def test_the_smallest_vocabulary_is_named(kind: str) -> None:
+    with pytest.raises(UserError, match=r"vocab_size 7 has no room .*; write at least \d+\.") as caught:
+        build(kind, vocab_size=7)
+    least = int(str(caught.value).split()[-1].rstrip("."))
+    assert len(build(kind, vocab_size=least)) == least
+    with pytest.raises(UserError, match="no room"):
+        build(kind, vocab_size=least - 1)
+    # No more than the texts have: [PAD], [UNK], the space, two letters and what they make.
+    assert len(build_tokenizer(TokenizerConfig(kind=kind, vocab_size=999), ["ab ab ab"], ends=False)) < 12
+
+
+def test_characters_that_training_did_not_see_are_unknown() -> None:
+    for kind, unknown in (("bpe", 2), ("unigram", 1), ("wordpiece", 1), ("word", 1)):
+        tokenizer = build(kind, vocab_size=110)
+        assert tokenizer("the 漢字").input_ids.count(1) == unknown
+        assert 1 not in tokenizer("the station").input_ids
+
+
+def test_subwords_in_lower_case() -> None:
+    for kind in ("bpe", "unigram"):
+        tokenizer = build(kind, vocab_size=150, lowercase=True)
+        for text in CORPUS:
+            assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text.lower()
+
+
+def test_words() -> None:
+    texts = ["b a, a. B don't well-made 'a'", "b, don't"]
+    tokenizer = build_tokenizer(TokenizerConfig(kind="word"), texts, ends=False)
+    # By frequency, then by code point; a quotation mark is none of the word.
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    assert words == ["[PAD]", "[UNK]", "a", "'", ",", "b", "don't", ".", "B", "well-made"]
+    assert tokenizer.decode(tokenizer("b don't,  x").input_ids) == "b don't , [UNK]"
+    stripped = build_tokenizer(
+        TokenizerConfig(kind="word", vocab_size=5, lowercase=True, strip_punctuation=True), texts, ends=False
+    )
+    assert stripped.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "dont": 4}
+    assert stripped("¡Don’t! B-a $ made").input_ids == [4, 3, 2, 1]
+    frequent = build_tokenizer(TokenizerConfig(kind="word", min_count=3), texts, ends=False)
+    assert frequent.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2}
+    with pytest.raises(UserError, match="No word occurs 9 times"):
+        build_tokenizer(TokenizerConfig(kind="word", min_count=9), texts, ends=False)
+    with pytest.raises(UserError, match="no room for the special symbols and a word; write at least 5"):
+        build_tokenizer(TokenizerConfig(kind="word", vocab_size=4), texts, ends=True)
+
+
+def test_word_pieces_are_put_together_again() -> None:
+    tokenizer = build("wordpiece", vocab_size=150)
+    for text in (CORPUS[0], CORPUS[1], CORPUS[5], "¡No me digas que «no»!", "don't (or do); well-made, aren’t"):
+        assert any(token.startswith("##") for token in tokenizer.tokenize(text))
+        assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
+
+
+def test_characters_by_their_name(tmp_path: Path) -> None:
+    for ends in (False, True):
+        tokenizer = build_tokenizer(TokenizerConfig(lowercase=True, unknown=True), CORPUS, ends=ends)
+        same = build_character_tokenizer(CORPUS, lowercase=True, unknown=True, ends=ends)
+        assert tokenizer.get_vocab() == same.get_vocab()
+        assert tokenizer.padding_side == "right"
+    # Counts of characters, and the side that a recurrent language model needs, also once it is saved.
+    config = TokenizerConfig(min_count=2, unknown=True)
+    counted = build_tokenizer(config, {"a": 2, "b": 1}, ends=False, padding_side="left")
+    assert counted.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2}
+    counted.save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path)(["a", "aa"], padding=True).input_ids == [[0, 2], [2, 2]]
+
+
+def segmentations(word: str, pieces: Collection[str]) -> Iterator[list[str]]:
+    if not word:
+        yield []
+    for end in range(1, len(word) + 1):
+        if word[:end] in pieces:
+            for rest in segmentations(word[end:], pieces):
+                yield [word[:end], *rest]
+
+
+def test_lattices_against_every_segmentation() -> None:
+    words, frequencies = ["abab", "a", "bbabb", "ba"], np.array([3.0, 2.0, 1.0, 5.0])
+    pieces = ["a", "b", "ab", "ba", "abab", "bb", "abb"]
+    scores = np.log(np.random.default_rng(0).dirichlet(np.ones(len(pieces))))
+    kept = np.array([piece != "ab" for piece in pieces])
+    for proper in (False, True):
+        lattices = Lattices(words, {piece: i for i, piece in enumerate(pieces)}, proper=proper)
+        for mask, words_mask in ((None, None), (kept, np.array([True, False, True, True]))):
+            left, mine = list(zip(pieces, scores, strict=True)), list(zip(words, frequencies, strict=True))
+            if mask is not None and words_mask is not None:
+                lattices.keep(mask, words_mask)
+                left, mine = list(compress(left, mask)), list(compress(mine, words_mask))
+            table = dict(left)
+            expected, totals = dict.fromkeys(table, 0.0), []
+            for word, frequency in mine:
+                paths = [p for p in segmentations(word, table) if not proper or len(p) > 1 or len(word) == 1]
+                weights = [math.exp(sum(table[piece] for piece in path)) for path in paths]
+                totals.append(math.log(sum(weights)))
+                for path, weight in zip(paths, weights, strict=True):
+                    for piece in path:
+                        expected[piece] += frequency * weight / sum(weights)
+            values = np.array(list(table.values()))
+            np.testing.assert_allclose(lattices.log_likelihoods(values), totals, rtol=1e-12)
+            counts = lattices.expected_counts(values, np.array([frequency for _, frequency in mine]))
+            np.testing.assert_allclose(counts, list(expected.values()), rtol=1e-12, atol=1e-12)
+
+
+def test_learned_pieces() -> None:
+    # "while" only ever ends a word, and "ing" too; a vocabulary of the library's trainer has neither.
+    counts = {" while": 30, " whilst": 2, " reading": 9, " walking": 8, " talking": 7, " king": 5, " x": 1}
+    pieces = learn_pieces(counts, 30)
+    assert len(pieces) <= 30
+    assert {" while", "ing"} <= pieces.keys()
+    assert set("".join(counts)) <= pieces.keys()
+    assert sum(map(math.exp, pieces.values())) == pytest.approx(1, abs=1e-4)
+    assert list(pieces.values()) == sorted(pieces.values(), reverse=True)
+    # Of the 4,000 words 3,000 are ab, which is one piece.
+    assert math.exp(learn_pieces({"ab": 3000, "a": 1000}, 3)["ab"]) == pytest.approx(0.75, abs=0.01)
+    assert len(learn_pieces(counts, 16)) == len(set("".join(counts))) + 1 == 16
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_unigram_samples_every_segmentation_as_often_as_it_should(alpha: float) -> None:
+    tokenizer = build("unigram", vocab_size=150)
+    scores = dict(json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"][4:])
+    words = [" while", " reading"]  # no subword crosses from one to the other
+    weights: dict[str, float] = {}
+    for path in product(*(list(segmentations(word, scores)) for word in words)):
+        tokens = [token for part in path for token in part]
+        weights["|".join(tokens)] = math.exp(alpha * sum(scores[token] for token in tokens))
+    total, draws = sum(weights.values()), 20_000
+    sample, rng = SubwordSampler(tokenizer, alpha), random.Random(0)
+    text = "while reading"
+    drawn = Counter("|".join(tokenizer.convert_ids_to_tokens(sample(text, rng)[:-1])) for _ in range(draws))
+    assert drawn.keys() <= weights.keys()
+    assert len(weights) > 50
+    for pieces, weight in weights.items():
+        share = weight / total
+        assert abs(drawn[pieces] / draws - share) < 4.5 * math.sqrt(share * (1 - share) / draws) + 1 / draws
+
+
+def dropped(pieces: tuple[str, ...], ranks: dict[tuple[str, ...], int], p: float) -> dict[tuple[str, ...], float]:
+    """The probability of each outcome of BPE-dropout, through every set of merges that may be left out."""
+    possible = [i for i in range(len(pieces) - 1) if pieces[i : i + 2] in ranks]
+    outcomes: dict[tuple[str, ...], float] = defaultdict(float)
+    for kept in product([False, True], repeat=len(possible)):
+        probability = math.prod(1 - p if keep else p for keep in kept)
+        merges = [(ranks[pieces[i : i + 2]], i) for i in compress(possible, kept)]
+        if not merges:
+            outcomes[pieces] += probability
+            continue
+        _, i = min(merges)
+        after = (*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :])
+        for outcome, share in dropped(after, ranks, p).items():
+            outcomes[outcome] += probability * share
+    return outcomes
+
+
+def test_bpe_dropout_against_every_choice_of_merges() -> None:
+    tokenizer = build("bpe", vocab_size=150)
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    expected = dropped(tuple(" while"), {tuple(merge): rank for rank, merge in enumerate(merges)}, 0.4)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert len(expected) > 5
+    sample, rng, draws = SubwordSampler(tokenizer, 0.4), random.Random(0), 20_000
+    drawn = Counter(tuple(tokenizer.convert_ids_to_tokens(sample("while", rng)[:-1])) for _ in range(draws))
+    assert drawn.keys() <= expected.keys()
+    for outcome, share in expected.items():
+        assert abs(drawn[outcome] / draws - share) < 4.5 * math.sqrt(share * (1 - share) / draws) + 1 / draws
+
+
+@pytest.mark.parametrize(("kind", "own", "usual"), [("unigram", 1e3, 0.2), ("bpe", 1e-12, 0.1)])
+def test_samples(tmp_path: Path, kind: str, own: float, usual: float) -> None:
+    build(kind, vocab_size=150).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=False)
+    texts = [*CORPUS, "漢字 the 漢", ""]
+    # At one end of its range, sampling is what the tokenizer does anyway, unknown characters included. Segmentations
+    # of the same pieces in another order have the same probability.
+    same = SubwordSampler(tokenizer, own)
+    for text in texts:
+        drawn, usually = same(text, random.Random(0)), tokenizer(text).input_ids
+        assert (sorted(drawn), drawn[-1]) == (sorted(usually), usually[-1]) if kind == "unigram" else drawn == usually
+    sample = SubwordSampler(tokenizer, usual)
+    for text in CORPUS:
+        epochs = [sample(text, np.random.default_rng((1, epoch, 7))) for epoch in range(5)]
+        assert len({tuple(ids) for ids in epochs}) > 1
+        assert all(ids[-1] == tokenizer.eos_token_id for ids in epochs)
+        assert tokenizer.batch_decode(epochs, skip_special_tokens=True) == [text] * 5
+        # Another object, with the same seed, in another order: what a resumed run does.
+        assert SubwordSampler(tokenizer, usual)(text, np.random.default_rng((1, 3, 7))) == epochs[3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "bpee"}, "'bpee' is not a kind of tokenizer; did you mean 'bpe'?"),
+        ({"kind": "bpe"}, "kind bpe needs a vocab_size; write how many"),
+        ({"kind": "char", "vocab_size": 50}, "vocab_size is not for kind char; leave it out"),
+        ({"kind": "word", "vocab_size": 0}, "vocab_size is 0; write a whole number"),
+        ({"kind": "bpe", "vocab_size": 50, "unknown": True}, "unknown is for kind char; leave it out"),
+        ({"kind": "bpe", "vocab_size": 50, "min_count": 2}, "min_count is for kinds char and word; leave it out"),
+        ({"kind": "word", "min_count": 0}, "min_count is 0; write a whole number"),
+        ({"kind": "char", "min_count": 2}, "add unknown: true"),
+        ({"kind": "char", "strip_punctuation": True}, "strip_punctuation is for kind word; leave it out"),
+        ({"kind": "word", "sampling": 0.1}, "sampling is for kinds bpe and unigram; leave it out of kind word"),
+        ({"kind": "wordpiece", "vocab_size": 50, "sampling": 0.1}, "leave it out of kind wordpiece"),
+        ({"kind": "bpe", "vocab_size": 50, "sampling": 1}, "no probability of dropping a merge; write 0.1"),
+        ({"kind": "unigram", "vocab_size": 50, "sampling": -0.1}, "no alpha; write a positive number"),
+        ({"kind": "unigram", "vocab_size": 50, "sampling": math.nan}, "no alpha; write a positive number"),
+        ({"kind": "bpe", "vocab_size": "many"}, "vocab_size.*write a value of that type"),
+    ],
+)
+def test_bad_configuration(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        checked(TokenizerConfig, fields, "tokenizer.")
+
+
+def test_bad_texts_and_samplers() -> None:
+    config = TokenizerConfig(kind="bpe", vocab_size=50)
+    for texts in ([], ["", "  "]):
+        with pytest.raises(UserError, match="The texts are empty"):
+            build_tokenizer(config, texts, ends=True)
+    with pytest.raises(TypeError, match="learns from a list of texts, not Counter"):
+        build_tokenizer(config, Counter("abc"), ends=True)
+    with pytest.raises(TypeError, match="learns from a list of texts, not str"):
+        build_tokenizer(config, "abc", ends=True)
+    with pytest.raises(UserError, match="sampling is for kinds bpe and unigram; leave it out of kind wordlevel"):
+        SubwordSampler(build("word"), 0.1)
+    with pytest.raises(UserError, match="no alpha"):
+        SubwordSampler(build("unigram", vocab_size=150), 0)
