@@ -219,6 +219,7 @@ def test_overrides_mean_what_they_say(tmp_path: Path) -> None:
         assert loaded("--sample.prompt", text).sample.prompt == text
         assert loaded(f"--sample.prompt={text}").sample.prompt == text
     assert loaded("--data.revision", "0123456").data.revision == "0123456"
+    assert loaded("--data.revision", "null").data.revision is None
     assert loaded("--training.learning_rate", "1e-3").training["learning_rate"] == 1e-3
     assert loaded("--training.save_strategy", "no").training["save_strategy"] == "no"
     assert loaded("--data.split", "[10, rest]").data.split == [10, "rest"]

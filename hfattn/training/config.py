@@ -40,7 +40,8 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
         schema: dataclass whose fields are values, dictionaries or dataclasses (sections).
         path: the YAML file.
         overrides: command-line words ``--section.field value`` or ``--section.field=value``. The value of a field that
-            is declared as text is taken as it stands; any other is read as YAML.
+            is declared as text is taken as it stands (``null`` is none where the field allows it); any other is read
+            as YAML.
 
     Raises:
         UserError: the file is missing or no YAML, or a field is unknown, mistyped or out of range.
@@ -56,16 +57,21 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
         raise UserError(
             f"{path.name} is not a mapping of fields; write lines such as 'data:' and below it '  window: 100'."
         )
-    for name, text in _split_overrides(overrides or []):
+    for name, text in split_overrides(overrides or []):
         try:
-            value = text if _is_text(schema, name) else yaml.load(text, _Loader)
+            value = _value(text, _type(schema, name))
         except yaml.YAMLError:
             raise UserError(f"The value {text!r} of --{name} is not valid YAML; put it in quotes.") from None
         _set(values, name, value)
     return _build(schema, values, prefix="")
 
 
-def _split_overrides(words: list[str]) -> list[tuple[str, str]]:
+def split_overrides(words: list[str]) -> list[tuple[str, str]]:
+    """Names and values of ``--section.field value`` or ``--section.field=value``, in their order.
+
+    Raises:
+        UserError: a word is neither of the two.
+    """
     overrides, rest = [], iter(words)
     for word in rest:
         name, equals, value = word.removeprefix("--").partition("=")
@@ -76,13 +82,21 @@ def _split_overrides(words: list[str]) -> list[tuple[str, str]]:
     return overrides
 
 
-def _is_text(schema: Any, dotted: str) -> bool:
-    """Whether a field is declared as str, or as str | None."""
+def _value(text: str, declared: Any) -> Any:
+    if declared is str:
+        return text
+    if set(get_args(declared)) == {str, type(None)}:
+        return None if text == "null" else text
+    return yaml.load(text, _Loader)
+
+
+def _type(schema: Any, dotted: str) -> Any:
+    """What a field is declared as; None within a dictionary, whose fields are not declared."""
     for name in dotted.split("."):
         if not dataclasses.is_dataclass(schema):
-            return False
+            return None
         schema = get_type_hints(schema).get(name)
-    return schema is str or set(get_args(schema)) == {str, type(None)}
+    return schema
 
 
 def _set(values: dict[str, Any], dotted: str, value: Any) -> None:

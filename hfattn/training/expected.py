@@ -19,7 +19,7 @@ from huggingface_hub.dataclasses import strict
 from ..errors import UserError
 from ..models.strict_config import unknown_name_message
 from .command import parse_command
-from .config import _split_overrides, checked, load_config
+from .config import checked, load_config, split_overrides
 from .results import length_label, write_at_once
 
 SUFFIX = ".expected.json"
@@ -224,7 +224,7 @@ def read_run(folder: Path) -> FinishedRun:
     if not scripts or "--config" not in results["command"]:
         raise UserError(f"{path} has the command {results['command']!r}, which is not a recipe's; run a recipe.")
     command = parse_command(results["recipe"], "", words[scripts[0] + 1 :])
-    return FinishedRun(folder, results, dict(_split_overrides(command.overrides)))
+    return FinishedRun(folder, results, dict(split_overrides(command.overrides)))
 
 
 def _is_number(value: Any) -> bool:
@@ -285,7 +285,7 @@ class Verdict:
 
 def is_tiny(run: FinishedRun, expected: Expected) -> bool:
     """Whether a run was started with all the overrides of the tiny variant."""
-    tiny = dict(_split_overrides(expected.tiny.overrides))
+    tiny = dict(split_overrides(expected.tiny.overrides))
     return bool(tiny) and tiny.items() <= run.overrides.items()
 
 

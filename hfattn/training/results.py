@@ -147,7 +147,7 @@ def plot_bleu_by_length(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any
         bars = axes.bar(places, [row["bleu"] for row in rows], 0.92 * width, label=name)
         if len(runs) <= 2:  # more would not fit
             axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
-    labels = [f"{length_label(row)}\n{row['pairs']:,} pairs" for row in groups]
+    labels = [f"{length_label(row)}\n{row['pairs']:,} {'pair' if row['pairs'] == 1 else 'pairs'}" for row in groups]
     axes.set_xticks(range(len(groups)), labels, fontsize=8)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.1)
