@@ -22,6 +22,8 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 SHORT = {
+    "classification": "--training.max_steps 4 --training.eval_strategy steps --training.eval_steps 4 "
+    "--training.save_strategy steps --training.save_steps 4",
     "char_lm": "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4",
     "translation": "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.evaluation_pairs 20",
 }
@@ -36,6 +38,7 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "my.txt").write_text(f"The class of 1999. {SENTENCES}" * 200)
     (tmp_path / "pairs.tsv").write_text("".join(f"{i} and {i + 1}\t{2 * i + 1}\n" for i in range(300)))
+    (tmp_path / "labelled.tsv").write_text("text\tlabel\n" + "".join(f"{i} is it\t{i % 2}\n" for i in range(60)))
     text = (ROOT / "README.md").read_text()
     shell = [block.replace("\\\n", " ").strip() for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)]
     make, *others = shell
