@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -115,15 +116,29 @@ def test_the_cpu_file_is_one_process_whatever_else_is_said(one_process: Path) ->
     assert results(one_process / "run")["hardware"]["processes"] == 1
 
 
-@pytest.mark.parametrize("file", ["ddp", "fsdp2"])
-def test_two_processes_train_the_weights_of_one_with_twice_the_batch(
-    one_process: Path, tmp_path: Path, file: str
-) -> None:
-    """Both read the same examples in each step. On a CPU, Accelerate makes DDP of FSDP: the README says so."""
-    launch = ["accelerate", "launch", "--config_file", ACCELERATE / f"{file}.yaml", RECIPE / "train.py"]
-    words = ["--config", one_process / "tiny.yaml", "--output_dir", tmp_path / "run"]
-    done = run([*launch, *words, "--training.per_device_train_batch_size", 4], cwd=ROOT, ACCELERATE_USE_CPU="true")
+def run_two(file: str, one_process: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Two processes on the CPU, with half of the batch of the one in each."""
+    launch = ["accelerate", "launch", "--config_file", ACCELERATE / file, RECIPE / "train.py"]
+    words = ["--config", one_process / "tiny.yaml", "--output_dir", folder]
+    return run([*launch, *words, "--training.per_device_train_batch_size", 4], cwd=ROOT, ACCELERATE_USE_CPU="true")
+
+
+def test_weights_are_not_sharded_on_a_cpu_and_the_user_is_told_so(one_process: Path, tmp_path: Path) -> None:
+    """Accelerate would train with DDP, and not say so."""
+    done = run_two("fsdp2.yaml", one_process, tmp_path / "run")
+    assert done.returncode != 0
+    sentence = "Accelerate shards weights on accelerators only; on a CPU launch with recipes/accelerate/ddp.yaml."
+    assert done.stderr.count(f"error: {sentence}") == 1
+    assert "UserError" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_train_the_weights_of_one_with_twice_the_batch(one_process: Path, tmp_path: Path) -> None:
+    """Both read the same examples in each step."""
+    done = run_two("ddp.yaml", one_process, tmp_path / "run")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Model, results and pictures") == 1
+    assert done.stderr.count("step 12: ") + done.stdout.count("step 12: ") == 1  # both translate, and one shows it
     one, two = (results(folder) for folder in (one_process / "run", tmp_path / "run"))
     assert (one["hardware"]["processes"], two["hardware"]["processes"]) == (1, 2)
     assert one["training"]["steps"] == two["training"]["steps"] == 12

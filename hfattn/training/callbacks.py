@@ -33,8 +33,11 @@ class SampleCallback(TrainerCallback):
         model: PreTrainedModel | None = None,
         **kwargs: Any,
     ) -> None:
-        if state.is_world_process_zero and model is not None:
-            text = sample_text(model, self.tokenizer, self.prompt, self.TEMPERATURE, self.max_new_tokens, self.seed)
+        if model is None:
+            return
+        # In every process, because each may hold only a part of the weights.
+        text = sample_text(model, self.tokenizer, self.prompt, self.TEMPERATURE, self.max_new_tokens, self.seed)
+        if state.is_world_process_zero:
             tqdm.write(f"step {state.global_step}, temperature {self.TEMPERATURE}: {text!r}")
 
 
@@ -57,16 +60,18 @@ class TranslationCallback(TrainerCallback):
         model: PreTrainedModel | None = None,
         **kwargs: Any,
     ) -> None:
-        if not state.is_world_process_zero or model is None:
+        if model is None:
             return
         sources = [pair.source for pair in self.pairs]
+        # In every process, because each may hold only a part of the weights.
         translations = translate_texts(model, self.tokenizer, sources, self.target_tokenizer)
-        tqdm.write(
-            "\n".join(
-                f"step {state.global_step}: {pair.source} → {translation} {'✓' if translation == pair.target else '✗'}"
-                for pair, translation in zip(self.pairs, translations, strict=True)
+        if state.is_world_process_zero:
+            tqdm.write(
+                "\n".join(
+                    f"step {state.global_step}: {pair.source} → {text} {'✓' if text == pair.target else '✗'}"
+                    for pair, text in zip(self.pairs, translations, strict=True)
+                )
             )
-        )
 
 
 __all__ = ["SampleCallback", "TranslationCallback"]

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
+    PreTrainedModel,
     Seq2SeqTrainer,
     Trainer,
     TrainerCallback,
@@ -117,7 +119,8 @@ class ReliableTrainer(Trainer):
         early_stopping_patience: evaluations without improvement after which training ends; None is never.
 
     Raises:
-        UserError: the weights are to be averaged where a process holds only some of them.
+        UserError: the weights are to be averaged where a process holds only some of them, or they are to be sharded on
+            a CPU, or in an encoder-decoder whose embeddings are one.
     """
 
     def __init__(
@@ -145,6 +148,19 @@ class ReliableTrainer(Trainer):
             self._average = MovingAverage(self.model, self.averaging.ema)
             self.add_callback(self._average)
 
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if parse_flag_from_env("ACCELERATE_USE_FSDP") and not self.is_fsdp_enabled:
+            raise UserError(
+                "Accelerate shards weights on accelerators only; on a CPU launch with recipes/accelerate/ddp.yaml."
+            )
+        # It keeps the weights together that the input's embedding shares with the output layer, and no others.
+        if self.is_fsdp_enabled and self.model.config.is_encoder_decoder and self.model.all_tied_weights_keys:
+            raise UserError(
+                "Accelerate cannot shard an encoder-decoder whose embeddings are shared; write model.share_embeddings: "
+                "false and model.tie_word_embeddings: false, or launch with recipes/accelerate/ddp.yaml."
+            )
+
     @property
     def training_seconds(self) -> float:
         """Seconds that ``train`` has taken, over all the processes that this run was resumed in."""
@@ -158,6 +174,22 @@ class ReliableTrainer(Trainer):
         order, rows = list(self.train_dataset.sampler(self._data_seed)), self.args.train_batch_size
         batches = (order[start : start + rows] for start in range(0, len(order), rows))
         return padding_share(self.train_dataset.lengths, batches)
+
+    def whole_model(self) -> PreTrainedModel:
+        """The model with all of its weights, for the main process to save and to use alone.
+
+        All processes call it: with FSDP each holds a part of the weights, and the main one gets a model of its own.
+        """
+        if not self.is_fsdp_enabled:
+            return self.model
+        weights = self.accelerator.get_state_dict(self.model)
+        if not self.is_world_process_zero():
+            return self.model
+        model = type(self.model)(self.model.config)  # which torch makes an instance of the class that is not sharded
+        model.load_state_dict(weights)
+        if model.can_generate():
+            model.generation_config = self.model.generation_config
+        return model.to(self.args.device).eval()
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
         output = self._train(resume_from_checkpoint, **kwargs)
@@ -357,7 +389,9 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
             inputs = self._prepare_inputs(inputs)
             source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
             with torch.no_grad():
-                generated = self.model.generate(**source, **(kwargs or self._gen_kwargs))
+                # With FSDP, each step needs all processes, also those that are done with their rows.
+                synced = self.is_fsdp_enabled or None
+                generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
             predictions = (*predictions, generated)
         return loss, predictions, labels
 

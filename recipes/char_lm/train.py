@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Text, Windows, check_split, encode_text, open_text, split_positions
@@ -178,9 +178,10 @@ def main() -> None:
         name: trainer.evaluate(dataset, metric_key_prefix=name)
         for name, dataset in zip(("validation", "test"), evaluation_sets, strict=False)
     }
+    model = trainer.whole_model()
     if trainer.is_world_process_zero():
         with writing(command.run):
-            publish(command, config, trainer, tokenizer, text, scores, levels)
+            publish(command, config, trainer, model, tokenizer, text, scores, levels)
     trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
     trainer.accelerator.end_training()
 
@@ -189,13 +190,14 @@ def publish(
     command: RecipeCommand,
     config: Config,
     trainer: ReliableTrainer,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     text: Text,
     scores: Mapping[str, Mapping[str, float]],
     levels: Mapping[str, float],
 ) -> None:
     """What the run leaves behind: a folder that loads without hfattn, its results, its curve, its card."""
-    run, model, state, seed = command.run, trainer.model, trainer.state, trainer.args.seed
+    run, state, seed = command.run, trainer.state, trainer.args.seed
     samples = {
         str(temperature): sample_text(
             model, tokenizer, config.sample.prompt, temperature, config.sample.max_new_tokens, seed

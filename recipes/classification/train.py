@@ -321,9 +321,10 @@ def main() -> None:
     outputs = {
         part: trainer.predict(dataset, metric_key_prefix=part) for part, dataset in encoded.items() if part != "train"
     }
+    model = trainer.whole_model()
     if trainer.is_world_process_zero():
         with writing(command.run):
-            publish(command, config, trainer, tokenizer, encoded, outputs, coverage)
+            publish(command, config, trainer, model, tokenizer, encoded, outputs, coverage)
     trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
     trainer.accelerator.end_training()
 
@@ -332,6 +333,7 @@ def publish(
     command: RecipeCommand,
     config: Config,
     trainer: ReliableTrainer,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     encoded: Mapping[str, EncodedTexts],
     outputs: Mapping[str, PredictionOutput],
@@ -339,7 +341,8 @@ def publish(
 ) -> None:
     """What the run leaves behind: a folder that loads without hfattn, its results, curve and pictures, its card."""
     parts = {part: dataset.texts for part, dataset in encoded.items()}
-    run, model, state = command.run, trainer.model.eval(), trainer.state
+    run, state = command.run, trainer.state
+    model.eval()
     model.save_pretrained(run)
     tokenizer.save_pretrained(run)
     labels = parts["train"].labels
