@@ -91,7 +91,7 @@ class DataConfig:
     # "reber" (strings of a grammar, and broken ones), a .jsonl file, a tab-separated file whose first line names its
     # columns, or the id of a data set on the Hub.
     source: str = REBER
-    # Another file of that kind, or the split of the Hub data set; null, or empty: a part of source.
+    # Another file of that kind, or the split of the Hub data set; null: a part of source.
     validation: str | None = None
     test: str | None = None
     # Of the distinct texts, where validation is null: train, validation[, test].
@@ -107,7 +107,7 @@ class DataConfig:
     max_length: int = 600  # tokens; what is longer is cut
     keep: str = "first"  # the "first" or the "last" tokens of what is cut
     sentence_ends: str = ".!?"  # a token of these characters alone ends a sentence, for hierarchical pooling
-    vectors: str | None = None  # a file of word vectors for the embeddings to begin with; null, or empty: none
+    vectors: str | None = None  # a file of word vectors for the embeddings to begin with; null: none
     words: str | None = None  # where that is a .npy file, the file of its words
 
     def validate_sizes(self) -> None:
@@ -116,16 +116,16 @@ class DataConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
         if self.keep not in ("first", "last"):
             raise ValueError(f"keep is {self.keep!r}; write first or last.")
-        if self.words and not self.vectors:
+        if self.words is not None and self.vectors is None:
             raise ValueError("words is the file of the words of vectors; write vectors too, or leave words out.")
 
     def validate_parts(self) -> None:
         if not self.source:
             raise ValueError("source is empty; write 'reber', the path of a file, or the id of a Hub data set.")
         check_split(self.split, unit="texts")
-        if self.source == REBER and (self.validation or self.test):
+        if self.source == REBER and (self.validation is not None or self.test is not None):
             raise ValueError("reber has its own validation and test; leave validation and test out.")
-        if self.test and not self.validation and len(self.split) == 3:
+        if self.validation is None and self.test is not None and len(self.split) == 3:
             raise ValueError(f"split {self.split} cuts a test from source, and test is given too; leave one out.")
 
 
@@ -252,11 +252,11 @@ def read_parts(data: DataConfig, seed: int) -> dict[str, LabelledTexts]:
     }
     whole = read_labelled(data.source, labels=data.labels, split=data.hub_split, **options)
     parts = {"train": whole}
-    if not data.validation:
+    if data.validation is None:
         parts = dict(zip(("train", "validation", "test"), split_labelled(whole, data.split, seed), strict=False))
     on_hub = not is_local(data.source)
     for part, place in (("validation", data.validation), ("test", data.test)):
-        if place:
+        if place is not None:
             source, split = (data.source, place) if on_hub else (place, data.hub_split)
             parts[part] = read_labelled(source, labels=whole.labels, split=split, **options)
     return parts
@@ -296,8 +296,8 @@ def main() -> None:
 
     model = AutoModelForSequenceClassification.from_config(settings)
     coverage = None
-    if data.vectors:
-        coverage = load_embeddings(model, tokenizer, data.vectors, data.words or None)
+    if data.vectors is not None:
+        coverage = load_embeddings(model, tokenizer, data.vectors, data.words)
 
     # Training
 
@@ -450,7 +450,7 @@ def predict(
 
 def vector_facts(data: DataConfig, coverage: Coverage) -> dict[str, Any]:
     """Which vectors the embeddings began with, and how much of the vocabulary they know."""
-    assert data.vectors
+    assert data.vectors is not None
     return {
         "name": Path(data.vectors).name,
         "found": coverage.found,
