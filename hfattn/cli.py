@@ -185,7 +185,7 @@ def list_recipes() -> None:
     for folder in _recipe_folders():
         print(folder.name)
         for path in sorted(folder.glob("*.yaml")):
-            print(f"  {path.stem:28}{path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+            print(f"  {path.stem:32}{path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
 
 
 @recipes_app.command("copy")

@@ -85,7 +85,7 @@ def translate_texts(
     """
     training = model.training
     model.eval()
-    inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
+    inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt").to(model.device)
     try:
         with torch.no_grad():
             ids = model.generate(**inputs)

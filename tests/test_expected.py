@@ -316,8 +316,8 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
         "| A CPU, 1 thread | 1 |",
     ]
     assert page.count(BLEU_SIGNATURE) == 1
-    assert page.index("## translation") < page.index("## Not run")
-    assert page.endswith("## Not run\n\nConfigurations of which no full run is recorded:\n\n- char_lm/novel\n")
+    assert page.index("## translation") < page.index("## Not recorded")
+    assert page.endswith("## Not recorded\n\nConfigurations of which no full run is recorded here:\n\n- char_lm/novel\n")
 
     # The same seed and overrides again take the place of what was there.
     assert hfattn("record", write_run(tmp_path / "d", "--training.seed=2", seed=2, bleu=39.5)).exit_code == 0
@@ -335,6 +335,14 @@ def test_the_score_of_a_beam_search_has_its_own_signature(recipes: Path, tmp_pat
     page = (recipes / PAGE).read_text()
     assert "| 41.5 beam bleu (test) | 37.5 to 40 (outside) |" in page
     assert "- beam bleu (test): `of the beam`" in page
+
+
+def test_overrides_that_need_each_other_are_recorded_together(recipes: Path, tmp_path: Path) -> None:
+    words = ["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "500"]
+    schedule = ["--schedule.name", "linear_warmup", "--schedule.warmup_steps", "100"]
+    assert hfattn("record", write_run(tmp_path / "a", *words, *schedule)).exit_code == 0
+    (recorded,) = read_expected(recipes / "translation" / "pairs.expected.json").full.recorded
+    assert recorded.overrides == [*schedule, *words]
 
 
 def test_what_is_not_recorded(recipes: Path, tmp_path: Path) -> None:

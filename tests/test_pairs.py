@@ -237,13 +237,16 @@ def test_segmentations_are_drawn_anew_and_again_the_same() -> None:
         assert item["input_ids"][-1] == item["labels"][-1] == tokenizer.eos_token_id
         assert tokenizer.decode(item["input_ids"], skip_special_tokens=True) == pair.source
         assert tokenizer.decode(item["labels"], skip_special_tokens=True) == pair.target
+    # Batches by tokens are cut by what the first pass draws.
+    lengths = EncodedPairs(pairs, tokenizer, tokenizer, 500, 500, seed=1, sampler=sampler).lengths
+    assert lengths.tolist() == [[len(item["input_ids"]), len(item["labels"])] for item in first]
     sources_only = read(0, sampler=(sampler, None))
     assert [item["input_ids"] for item in sources_only] == [item["input_ids"] for item in first]
     assert [item["labels"] for item in sources_only] == plain.targets
     # What is drawn is never longer than what is allowed: there the usual segmentation stands in.
     longest = [int(length) for length in plain.lengths.max(axis=0)]
     tight = EncodedPairs(pairs, tokenizer, tokenizer, *longest, sampler=sampler, seed=1)
-    assert tight.lengths.tolist() == plain.lengths.tolist()
+    assert tight.lengths.tolist() == [[len(tight[i]["input_ids"]), len(tight[i]["labels"])] for i in range(20)]
     for i, item in enumerate(first):
         for key, most in zip(("input_ids", "labels"), longest, strict=True):
             assert tight[i][key] == (item[key] if len(item[key]) <= most else plain[i][key])

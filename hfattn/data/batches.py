@@ -197,7 +197,8 @@ class TokenBatches(Sampler[list[int]]):
             the batches with the most rows are halved for that.
 
     Raises:
-        UserError: an example is longer than ``max_tokens``, or there are fewer examples than ``multiple_of``.
+        UserError: an example is longer than ``max_tokens``, there are fewer examples than ``multiple_of``, or the
+            batches have one example each and their number is no multiple.
     """
 
     STEPS_PER_OCTAVE = 8
@@ -227,6 +228,11 @@ class TokenBatches(Sampler[list[int]]):
             start += sizes[-1]
         while len(sizes) % multiple_of:
             largest = int(np.argmax(sizes))
+            if sizes[largest] == 1:
+                raise UserError(
+                    f"max_tokens {self.max_tokens} makes {len(sizes)} batches of one example, which {multiple_of} "
+                    "processes cannot share evenly; write a larger max_tokens."
+                )
             sizes[largest : largest + 1] = [-(-sizes[largest] // 2), sizes[largest] // 2]
         return np.cumsum(sizes)
 

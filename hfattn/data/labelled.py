@@ -152,14 +152,14 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         float_labels: labels are lists of one number, ``[0.0]`` or ``[1.0]``, as a model with one sigmoid needs them
             where it does not convert them, and not numbers of classes.
         sampler: for training, a ``SubwordSampler`` that draws the ids of a text anew each time that it is read. A draw
-            that is too long gives way to the tokenizer's own segmentation, which is the one that ``overlong`` and
-            ``lengths`` are about.
+            that is too long gives way to the tokenizer's own segmentation, which is the one that ``overlong`` is
+            about.
         seed: of the draws; seed, epoch and index decide each of them.
 
     Attributes:
         texts: those that are kept, in their order.
         dropped: number of texts that were left out.
-        lengths: (n, 1) tokens of each text.
+        lengths: (n, 1) tokens of each text; where they are drawn, those of the first pass.
 
     Raises:
         UserError: a text is too long, or all are, or nothing is left of it, or it holds a character that can be neither
@@ -203,7 +203,8 @@ class EncodedTexts(Dataset[dict[str, Any]]):
                 if tokenizer.unk_token_id is None:
                     raise UserError(f"The tokenizer leaves nothing of {self.texts.place(i)}; remove that text.")
                 self.ids[i] = [tokenizer.unk_token_id]
-        self.lengths = lengths_of(self.ids)
+        first = [self[i]["input_ids"] for i in range(len(self))] if self.draws is not None else self.ids
+        self.lengths = lengths_of(first)
 
     def __len__(self) -> int:
         return len(self.ids)

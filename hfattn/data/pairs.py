@@ -120,13 +120,14 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
             that text before its end symbol ("truncate").
         sampler: for training, draws the ids of a text anew each time that it is read: a ``SubwordSampler`` of both
             sides, or one or None for each side. A draw that is too long gives way to the tokenizer's own segmentation,
-            which is the one that ``overlong`` and ``lengths`` are about.
+            which is the one that ``overlong`` is about.
         seed: of the draws; seed, epoch and index decide each of them.
 
     Attributes:
         pairs: those that are kept, in their order.
         dropped: number of pairs that were left out.
-        lengths: (n, 2) tokens of each source and each target, their ends included.
+        lengths: (n, 2) tokens of each source and each target, their ends included; where they are drawn, those of the
+            first pass, around which those of other passes lie.
 
     Raises:
         UserError: a text is too long, or all are, or holds a character that can be neither encoded nor replaced.
@@ -173,9 +174,14 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
         self.dropped = len(pairs) - len(kept)
         self.pairs = replace(pairs, items=[pair for pair, _, _ in kept])
         self.sources, self.targets = [source for _, source, _ in kept], [target for _, _, target in kept]
-        self.lengths = lengths_of(self.sources, self.targets)
         self.samplers = sampler if isinstance(sampler, tuple) else (sampler, sampler)
         self.seed, self.epoch = seed, 0
+        first = [self[i] for i in range(len(self))] if any(self.samplers) else []
+        self.lengths = (
+            lengths_of([each["input_ids"] for each in first], [each["labels"] for each in first])
+            if first
+            else lengths_of(self.sources, self.targets)
+        )
 
     def __len__(self) -> int:
         return len(self.sources)

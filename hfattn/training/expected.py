@@ -327,12 +327,20 @@ def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> li
     Raises:
         UserError: the recipe has no such field any more.
     """
-    plain = load_config(schema, config)
+    given = [f"--{name}={value}" for name, value in run.overrides.items()]
+    plain, trained = (dataclasses.asdict(load_config(schema, config, words)) for words in ([], given))
     words: list[str] = []
     for name, value in sorted(run.overrides.items()):
-        if name != _SEED and load_config(schema, config, [f"--{name}", value]) != plain:
+        if name != _SEED and _field(plain, name) != _field(trained, name):
             words += [f"--{name}", value]
     return words
+
+
+def _field(config: Any, dotted: str) -> Any:
+    """A field of a configuration, or None where there is none of that name."""
+    for name in dotted.split("."):
+        config = config.get(name) if isinstance(config, dict) else None
+    return config
 
 
 def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Expected:
@@ -367,7 +375,8 @@ _HEAD = """# Results
 
 Written by `hfattn recipes record RUN...` from the `*.expected.json` beside each configuration, never by hand; there are
 also the runs' other scores, their data and the versions of the libraries. Each row is one run. "Expected" is the band
-in which `hfattn recipes check` wants the score; the time is that of training, evaluations and checkpoints included.
+in which `hfattn recipes check` wants the score, "documents" what the texts report that these recipes follow; the time is
+that of training, evaluations and checkpoints included.
 """
 _COLUMNS = (
     "configuration", "score", "expected", "documents", "published", "parameters", "steps", "time", "hardware", "seed",
@@ -403,7 +412,7 @@ def results_page(recipes: Path) -> str:
             lines += ["", "Signatures:", "", *signatures[recipe]]
         lines.append("")
     if missing:
-        lines += ["## Not run", "", "Configurations of which no full run is recorded:", "", *missing, ""]
+        lines += ["## Not recorded", "", "Configurations of which no full run is recorded here:", "", *missing, ""]
     return "\n".join(lines)
 
 

@@ -20,29 +20,52 @@ from .saving import writing
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evaluate", "accelerate")
 
 
-def run_facts(recipe: str, config: Path, seed: int) -> dict[str, Any]:
-    """Which command made a run, with which versions, on which hardware. Folders of this machine are left out."""
+def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Which command made a run, from which configuration, with which versions, on which hardware.
+
+    Folders of this machine are left out.
+
+    Args:
+        recipe: name of the recipe.
+        path: its YAML file.
+        configuration: what was read from it and from the command line.
+        seed: of the run.
+    """
     return {
         "recipe": recipe,
-        "config": config.stem,
+        "config": path.stem,
         "command": _command(),
         "seed": seed,
+        "configuration": _without_folders(configuration),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": _hardware(),
     }
 
 
+def _without_folders(value: Any) -> Any:
+    """A configuration in which an absolute path is that from the working directory, or only its last part."""
+    if isinstance(value, Mapping):
+        return {name: _without_folders(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(each) for each in value]
+    if isinstance(value, str | Path):
+        name, equals, rest = str(value).partition("=")
+        if equals and name.startswith("--"):  # of a command line
+            return f"{name}={_without_folders(rest)}"
+        path = Path(value)
+        if not path.is_absolute():
+            return str(value)
+        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
+    return value
+
+
 def _command() -> str:
-    words = []
-    for word in sys.argv:
-        if word == "--resume":  # it changes nothing in what comes out
-            continue
-        path = Path(word)
-        if path.is_absolute():
-            word = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path.name
-        words.append(word)
+    # Resuming changes nothing in what comes out.
+    words = [_without_folders(word) for word in sys.argv if word != "--resume"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "accelerate launch" + (f" --multi_gpu --num_processes {processes}" if processes > 1 else "")
+    if processes > 1 and not torch.cuda.is_available():
+        launcher = f"ACCELERATE_USE_CPU=true {launcher}"
     return f"{launcher} {shlex.join(words)}"
 
 

@@ -148,7 +148,8 @@ def main() -> None:
     run = arguments.output_dir
     run.mkdir(parents=True, exist_ok=True)
     with writing(run, "free some space and start again"):
-        publish(run, probe, probed["test"], {**run_facts(RECIPE, Path("probe"), arguments.seed), **facts})
+        facts = {**run_facts(RECIPE, Path("probe"), vars(arguments), arguments.seed), **facts}
+        publish(run, probe, probed["test"], facts)
 
 
 def scores(probe: Probe, states: np.ndarray, labels: np.ndarray) -> dict[str, float]:

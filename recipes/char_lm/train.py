@@ -214,7 +214,7 @@ def publish(
     plot_curves(run / "loss_curve.png", state.log_history, levels, title, "nats per character")
     characters = state.global_step * config.data.window * trainer.get_total_train_batch_size(trainer.args)
     results = {
-        **run_facts(RECIPE, command.config, seed),
+        **run_facts(RECIPE, command.config, asdict(config), seed),
         "data": {
             "name": text.name,
             "sha256": text.fingerprint,
@@ -235,7 +235,7 @@ def publish(
         "training": {
             "steps": state.global_step,
             "epochs": state.epoch,
-            "best_step": state.best_global_step,
+            "best_step": None if config.averaging.last else state.best_global_step,  # or the mean of the last ones
             "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
             "characters_per_second": round(characters / trainer.training_seconds),
         },

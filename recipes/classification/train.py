@@ -1,18 +1,18 @@
 """Train a classifier on labelled texts, and leave behind a folder that can be published.
 
 accelerate launch recipes/classification/train.py --config recipes/classification/reber.yaml
-accelerate launch recipes/classification/train.py --config recipes/classification/reber.yaml --data.source my.jsonl
+accelerate launch recipes/classification/train.py --config recipes/classification/imdb_gru.yaml \\
+    --data.source my.jsonl --data.test null --data.labels null
 accelerate launch recipes/classification/train.py --config recipes/classification/reber.yaml --resume
 """
 
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import evaluate
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
@@ -45,7 +45,6 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explain import alignment, plot_alignment, save_html
 from hfattn.hub import write_card
 from hfattn.metrics import (
-    F1,
     Accuracy,
     ClassificationScores,
     ConfusionMatrix,
@@ -344,6 +343,8 @@ def publish(
     run, state = command.run, trainer.state
     model.eval()
     model.save_pretrained(run)
+    tokenizer.model_max_length = config.data.max_length  # to which it truncates, where that is asked for
+    tokenizer.truncation_side = "left" if config.data.keep == "last" else "right"
     tokenizer.save_pretrained(run)
     labels = parts["train"].labels
     shown = "test" if "test" in parts else "validation"
@@ -360,7 +361,7 @@ def publish(
     if samples:
         plot_table(run / "mistakes.png", list(samples[0]), [list(row.values()) for row in samples], title)
     results = {
-        **run_facts(RECIPE, command.config, trainer.args.seed),
+        **run_facts(RECIPE, command.config, asdict(config), trainer.args.seed),
         "data": {
             "name": parts["train"].name,
             "labels": labels,
@@ -383,7 +384,7 @@ def publish(
         "training": {
             "steps": state.global_step,
             "epochs": state.epoch,
-            "best_step": state.best_global_step,
+            "best_step": None if config.averaging.last else state.best_global_step,  # or the mean of the last ones
             "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
             "texts_per_second": round(state.epoch * len(parts["train"]) / trainer.training_seconds),
             "padding_share": round(trainer.padding_share, 4),
@@ -427,7 +428,7 @@ def scores(config: Config, texts: LabelledTexts, output: PredictionOutput, part:
     return {
         **{key.removeprefix(f"{part}_"): value for key, value in output.metrics.items()},
         "confusion": confusion["confusion_matrix"],
-        "by_slice": scores_by_slice(evaluate.combine([Accuracy(), F1()]), predicted, right, slices),
+        "by_slice": scores_by_slice(Accuracy(), predicted, right, slices),
     }
 
 

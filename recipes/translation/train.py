@@ -1,13 +1,14 @@
 """Train an encoder-decoder on pairs of texts, and leave behind a folder that can be published.
 
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml
-accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --data.source pairs.tsv
+accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --data.source pairs.tsv \\
+    --tokenizer.unknown true --data.overlong drop
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --resume
 """
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -256,6 +257,7 @@ def main() -> None:
         )
         for part, pairs in parts.items()
     }
+    tokenizer.model_max_length = data.max_source_length  # to which it truncates, where that is asked for
     chosen = {
         part: draw(len(pairs), config.evaluation.pairs, arguments.seed)
         for part, pairs in parts.items()
@@ -384,13 +386,18 @@ def publish(
     drawn = [sample["source"] for sample in samples[: config.sample.alignments]]
     pairs_read = state.epoch * len(trainer.train_dataset)
     results = {
-        **run_facts(RECIPE, command.config, trainer.args.seed),
+        **run_facts(RECIPE, command.config, asdict(config), trainer.args.seed),
         "data": {
             "name": parts["train"].name,
             "symbols": len(target_tokenizer) - len(target_tokenizer.all_special_ids),
             "source_symbols": len(tokenizer) - len(tokenizer.all_special_ids),
             "tokenizer": config.tokenizer.kind,
             "separate": config.tokenizer.separate,
+            "lowercase": config.tokenizer.lowercase,
+            "strip_punctuation": config.tokenizer.strip_punctuation,
+            "max_source_length": config.data.max_source_length,
+            "max_target_length": config.data.max_target_length,
+            "overlong": config.data.overlong,
             "dropped": trainer.train_dataset.dropped,
             "parts": {part: {"pairs": len(pairs), "sha256": pairs.fingerprint} for part, pairs in parts.items()},
         },
@@ -404,7 +411,7 @@ def publish(
         "training": {
             "steps": state.global_step,
             "epochs": state.epoch,
-            "best_step": state.best_global_step,
+            "best_step": None if config.averaging.last else state.best_global_step,  # or the mean of the last ones
             "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
             "pairs_per_second": round(pairs_read / trainer.training_seconds),
             "padding_share": round(trainer.padding_share, 4),
@@ -443,7 +450,7 @@ def draw_alignments(
 ) -> list[str]:
     """Where the model looks while it translates: a picture and a page for each source, unless it has no attention."""
     model.set_attn_implementation("eager")  # the fused ones have no weights to show
-    inputs = tokenizer(list(sources), padding=True, return_tensors="pt").to(model.device)
+    inputs = tokenizer(list(sources), padding=True, truncation=True, return_tensors="pt").to(model.device)
     outputs = model.generate(**inputs, output_attentions=True, return_dict_in_generate=True)
     if not outputs.cross_attentions or outputs.cross_attentions[0] is None:
         return []
@@ -490,15 +497,10 @@ def summary(run: Path, results: Mapping[str, Any]) -> str:
     lines.append("")
     lines += [f"{sample['source']} → {sample['translation']}" for sample in results["samples"]]
     example = results["samples"][0]["source"]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"Model, results and pictures: {run}",
-            f'Let it translate: hfattn translate {run} "{example}"',
-            f'See where it looks: hfattn attend {run} "{example}"',
-        ]
-    )
+    lines += ["", f"Model, results and pictures: {run}", f'Let it translate: hfattn translate {run} "{example}"']
+    if results["alignments"]:
+        lines.append(f'See where it looks: hfattn attend {run} "{example}"')
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
