@@ -87,3 +87,7 @@ def test_what_does_not_fit_is_refused() -> None:
     assert len(TokenBatches(lengths, 12, 0)) == 2
     with pytest.raises(UserError, match="3 training examples are too few for 4 processes"):
         TokenBatches(lengths, 12, 0, multiple_of=4)
+    single = np.full((3, 1), 8)
+    with pytest.raises(UserError, match="max_tokens 8 makes 3 batches of one example, which 2 processes cannot"):
+        TokenBatches(single, 8, 0, multiple_of=2)
+    assert len(TokenBatches(single, 16, 0, multiple_of=2)) == 2

@@ -26,8 +26,11 @@ from hfattn.training.schedules import make_scheduler
 
 def rates(updates: int, learning_rate: float = 1.0, total: int = 10_000, **fields: Any) -> list[float]:
     """The rate of each update, read where the optimiser reads it."""
-    own = {name: fields.pop(name) for name in ("lr_scheduler_type", "adam_beta2") if name in fields}
-    arguments = TrainingArguments("unused", use_cpu=True, report_to="none", **{"lr_scheduler_type": "constant", **own})
+    own: dict[str, Any] = {"lr_scheduler_type": "constant", "learning_rate": learning_rate}
+    for name in ("lr_scheduler_type", "lr_scheduler_kwargs", "adam_beta2"):
+        if name in fields:
+            own[name] = fields.pop(name)
+    arguments = TrainingArguments("unused", use_cpu=True, report_to="none", **own)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=learning_rate)
     scheduler = make_scheduler(ScheduleConfig(**fields), optimizer, arguments, total, hidden_size=512)
     used = []
@@ -71,6 +74,17 @@ def test_warm_up_multiplies_the_rate_of_the_arguments(fields: dict[str, Any], fa
     cosine = [0.5 * (1 + math.cos(math.pi * (t - 1) / 400)) for t in steps]
     expected = [0.1 * factor(t) * decay for t, decay in zip(steps, cosine, strict=True)]
     assert rates(300, 0.1, total=400, lr_scheduler_type="cosine", **fields) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "last"),
+    [("cosine_with_min_lr", {"min_lr": 0.01}, 0.01), ("polynomial", {"lr_end": 0.02, "power": 1.0}, 0.02)],
+)
+def test_a_schedule_with_a_last_rate_of_its_own_ends_there(name: str, options: dict[str, float], last: float) -> None:
+    own = {"lr_scheduler_type": name, "lr_scheduler_kwargs": options}
+    used = rates(101, 0.1, total=100, name="linear_warmup", warmup_steps=4, **own)
+    assert used[0] == pytest.approx(0.1 / 4)
+    assert used[100] == pytest.approx(last, rel=1e-9)
 
 
 # Optimisers
@@ -187,6 +201,11 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
             "--early_stopping_patience 2 --training.load_best_model_at_end false",
             "early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.",
         ),
+        ("--averaging.last 3 --training.save_total_limit abc", "save_total_limit is 'abc'; write a whole number of at"),
+        ("--training.save_total_limit 0", "save_total_limit is 0; write a whole number of at least 1, or null."),
+        ("--training.dataloader_persistent_workers true", "each pass over the data starts its own workers"),
+        ("--training.save_only_model true", "a run has to resume exactly."),
+        ("--training.ignore_data_skip true", "a run has to resume exactly."),
         ("--training.optim sgd", "training.optim is not for a recipe to set: choose it with optimizer."),
         ("--training.train_sampling_strategy group_by_length", "max_tokens puts examples of like length together"),
     ],

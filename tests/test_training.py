@@ -19,13 +19,22 @@ from safetensors.torch import load_file
 from torch.utils.data import Dataset
 from transformers import (
     DataCollatorForSeq2Seq,
+    DataCollatorWithPadding,
     PreTrainedTokenizerBase,
     Seq2SeqTrainingArguments,
     TrainerCallback,
     TrainingArguments,
 )
 
-from hfattn import CharRNNConfig, CharRNNForCausalLM, VaswaniConfig, VaswaniForConditionalGeneration
+from hfattn import (
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniForSequenceClassification,
+)
 from hfattn.data import PermutationSampler, Streams, Windows
 from hfattn.errors import NonFiniteError, UserError
 from hfattn.tokenizers import build_character_tokenizer
@@ -399,6 +408,59 @@ def test_one_batch_equals_as_many_examples_accumulated(tmp_path: Path, smoothing
             torch.testing.assert_close(other[name], tensor, atol=tolerance, rtol=0)
 
 
+class LabelledRows(Reversals):
+    """Rows with a class from 0 to 2."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"input_ids": self.rows[index], "label": index % 3}
+
+
+class Sigmoids(LabelledRows):
+    """Rows with three labels of 0 or 1."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"input_ids": self.rows[index], "label": [float(index % 2), float(index % 3 == 0), 1.0]}
+
+
+@pytest.mark.parametrize("family", ["rnn_encoder", "vaswani"])
+@pytest.mark.parametrize(
+    ("dataset", "problem"),
+    [(LabelledRows, "single_label_classification"), (Sigmoids, "multi_label_classification")],
+)
+def test_a_classifiers_step_does_not_depend_on_its_batches(
+    tmp_path: Path, family: str, dataset: Any, problem: str
+) -> None:
+    """20 rows in steps of 8, the last of them smaller, with plain SGD: as one batch or as several."""
+    fields = {"vocab_size": 12, "num_labels": 3, "problem_type": problem, "hidden_size": 8}
+    losses, weights = [], []
+    for rows, accumulation in ((8, 1), (2, 4), (4, 2)):
+        torch.manual_seed(0)
+        model: Any
+        if family == "vaswani":
+            config = VaswaniConfig(**fields, num_attention_heads=2, intermediate_size=16, encoder_layers=1, dropout=0.0)
+            model = VaswaniForSequenceClassification(config).double()
+        else:
+            model = RNNEncoderForSequenceClassification(RNNEncoderConfig(**fields, embedding_size=8)).double()
+        rows_of_labels = dataset(20)
+        rows_of_labels.collate = DataCollatorWithPadding(reversal_tokenizer())
+        trainer = make_trainer(
+            ReliableTrainer,
+            model,
+            tmp_path,
+            rows_of_labels,
+            num_train_epochs=2,
+            learning_rate=0.5,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=accumulation,
+        )
+        losses.append(trainer.train().training_loss)
+        weights.append(model.state_dict())
+    assert losses[1:] == pytest.approx([losses[0]] * 2, abs=1e-6)
+    for other in weights[1:]:
+        for name, tensor in weights[0].items():
+            torch.testing.assert_close(other[name], tensor, atol=1e-6, rtol=0)
+
+
 def test_label_smoothing_is_the_cross_entropy_with_a_smoothed_target(tmp_path: Path) -> None:
     """Szegedy et al. 2016, section 7: 1 - epsilon on the right token and epsilon / V on each, padding left out."""
     epsilon = 0.3
@@ -541,6 +603,31 @@ def test_the_best_of_the_averaged_weights_is_left(tmp_path: Path) -> None:
         torch.testing.assert_close(trainer.model.state_dict()[name], tensor, atol=0, rtol=0)
 
 
+def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    fields = {
+        "max_steps": 6,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "quality",
+        "greater_is_better": True,
+    }
+    trainer = reversal_trainer(tmp_path / "before", **fields)
+    qualities = iter([0.9, 0.1, 0.2])
+    trainer.compute_metrics = lambda prediction: {"quality": next(qualities)}
+    trainer.train()
+    (tmp_path / "before").rename(tmp_path / "after")
+    best = load_file(tmp_path / "after" / "checkpoint-2" / "model.safetensors")
+    for last in (6, 4):  # nothing is left to train, or two steps
+        trainer = reversal_trainer(tmp_path / "after", reversal_model(seed=1), **fields)
+        trainer.compute_metrics = lambda prediction: {"quality": 0.2}
+        trainer.train(str(tmp_path / "after" / f"checkpoint-{last}"))
+        for name, tensor in best.items():
+            torch.testing.assert_close(trainer.model.state_dict()[name], tensor, atol=0, rtol=0)
+
+
 def test_a_metric_that_is_not_computed_is_named(tmp_path: Path) -> None:
     trainer = reversal_trainer(
         tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2, metric_for_best_model="qualty"
@@ -576,6 +663,13 @@ def test_the_mean_of_the_last_checkpoints_is_left(tmp_path: Path) -> None:
     again.train(str(tmp_path / "checkpoint-10"))  # was killed between its last step and its evaluation
     for name, tensor in again.model.state_dict().items():
         torch.testing.assert_close(tensor, left[name], atol=0, rtol=0)
+
+
+def test_a_run_without_checkpoints_has_no_mean_of_them(tmp_path: Path) -> None:
+    options = {"averaging": AveragingConfig(last=3)}
+    trainer = reversal_trainer(tmp_path, options=options, max_steps=1)
+    with pytest.raises(UserError, match=r"averaging.last 3 takes the mean of checkpoints, and .* has none; write"):
+        trainer.train()
 
 
 @pytest.mark.parametrize(

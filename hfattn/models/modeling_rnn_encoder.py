@@ -320,6 +320,7 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         sentence_ids: torch.LongTensor | None = None,
         labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Classify a batch of texts.
@@ -327,6 +328,8 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         Args:
             labels: (B,) numbers of classes; (B, num_labels) zeros and ones for several labels, (B,) too where there is
                 one; (B,) or (B, num_labels) numbers for a regression.
+            num_items_in_batch: labels in all the batches of a training step; ``loss`` is then this batch's share of the
+                step's mean, not its own mean.
             input_ids, attention_mask, inputs_embeds, sentence_ids: as in ``RNNEncoderModel``.
 
         Returns:
@@ -348,6 +351,9 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
             if self.config.problem_type == "multi_label_classification":
                 labels = _as_targets(labels, logits)
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            if num_items_in_batch is not None:
+                # Trainer adds up the losses of a step's batches; this is the number of labels in all of them.
+                loss = loss * labels.ne(-100).sum() / num_items_in_batch
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -794,7 +794,8 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Classify texts.
 
@@ -802,6 +803,8 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
             input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
             labels: (B,) classes; (B, labels) zeros and ones for several labels at once; (B,) or (B, labels) numbers for
                 a regression, as ``config.problem_type`` says.
+            num_items_in_batch: labels in all the batches of a training step; ``loss`` is then this batch's share of the
+                step's mean, not its own mean.
 
         Returns:
             ``loss``, ``logits`` (B, labels); ``hidden_states`` and ``attentions`` if asked for.
@@ -810,7 +813,10 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         logits = self.classifier(self.dropout(self._pool(outputs.last_hidden_state, attention_mask)))  # (B, labels)
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            if num_items_in_batch is not None:
+                # Trainer adds up the losses of a step's batches; this is the number of labels in all of them.
+                loss = loss * labels.ne(-100).sum() / num_items_in_batch
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

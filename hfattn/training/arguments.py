@@ -20,6 +20,9 @@ _FIXED = {
     "remove_unused_columns": "the batches hold what the model reads",
     "label_names": "the batches hold what the model reads",
     "optim": "choose it with optimizer",
+    "dataloader_persistent_workers": "each pass over the data starts its own workers, which know its number",
+    "save_only_model": "a run has to resume exactly",
+    "ignore_data_skip": "a run has to resume exactly",
     "train_sampling_strategy": "max_tokens puts examples of like length together",
 }
 _LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity")
@@ -106,6 +109,8 @@ def _check(name: str, value: Any, defaults: dict[str, Any]) -> None:
         if not isinstance(value, bool):
             raise UserError(f"training.{name} is {value!r}; write true or false.")
         return
+    if name == "save_total_limit" and value is not None and (type(value) is not int or value < 1):
+        raise UserError(f"training.{name} is {value!r}; write a whole number of at least 1, or null.")
     if isinstance(default, (int, float)) or name in _ABOVE_ZERO:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise UserError(f"training.{name} is {value!r}; write a number.")

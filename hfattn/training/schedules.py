@@ -121,7 +121,7 @@ def make_scheduler(
     factor: Callable[[int, float], float]
     factor = linear_warmup if schedule.name in ("linear_warmup", "untuned_linear") else exponential_warmup
     # The factors of transformers' schedules come with an optimiser of their own; this one is not stepped.
-    idle = torch.optim.SGD([torch.zeros(1)])
+    idle = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
     multiplied = get_scheduler(
         arguments.lr_scheduler_type,
         idle,

@@ -143,7 +143,9 @@ class ReliableTrainer(Trainer):
         if early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(early_stopping_patience))
         if self.averaging != AveragingConfig() and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            raise UserError("The section averaging needs the whole weights in each process; leave it out with FSDP.")
+            raise UserError(
+                "The section averaging needs the whole weights in each process; leave it out with FSDP and DeepSpeed."
+            )
         if self.averaging.ema is not None:
             self._average = MovingAverage(self.model, self.averaging.ema)
             self.add_callback(self._average)
@@ -197,6 +199,11 @@ class ReliableTrainer(Trainer):
         if self.averaging.last is not None:
             self.accelerator.wait_for_everyone()  # until the last checkpoint is complete
             checkpoints = complete_checkpoints(self.args.output_dir)[-self.averaging.last :]
+            if not checkpoints:
+                raise UserError(
+                    f"averaging.last {self.averaging.last} takes the mean of checkpoints, and {self.args.output_dir} "
+                    "has none; write a smaller training.save_steps, or training.save_strategy: epoch."
+                )
             self.model.load_state_dict(mean_weights(checkpoints), strict=False)  # tied weights are saved once
         return output
 
@@ -239,9 +246,9 @@ class ReliableTrainer(Trainer):
 
     def _reload(self, checkpoint: str, state: TrainerState) -> TrainOutput:
         self.state = state
-        best = state.best_model_checkpoint
-        # The path is as it was when it was saved; a folder that was moved since has its last checkpoint at least.
-        self._load_from_checkpoint(best if best and Path(best).is_dir() else checkpoint)
+        # The folder may have been moved since; Trainer, where it continues, finds the best one anew as it saves.
+        best = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        self._load_from_checkpoint(str(best) if self.args.load_best_model_at_end and best.is_dir() else checkpoint)
         watch = next(c for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
         watch.before = state.stateful_callbacks["Stopwatch"]["args"]["seconds"]
         return TrainOutput(state.global_step, float("nan"), {})
@@ -276,7 +283,6 @@ class ReliableTrainer(Trainer):
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
         )
         return self.accelerator.prepare(loader)

@@ -50,7 +50,11 @@ class TrainingConfig:
         if self.schedule.name == "noam":
             defaults = {"learning_rate": 1.0, **defaults}  # the paper's; it is only a factor
         if self.averaging.last is not None:
-            self._check_checkpoints_are_kept(self.averaging.last)
+            if self.training.get("save_strategy") in ("no", "best"):
+                raise UserError(
+                    "averaging.last takes the mean of regular checkpoints; write training.save_strategy: steps or "
+                    "epoch."
+                )
             defaults = {"save_total_limit": self.averaging.last + 1, **defaults}
         if self.max_tokens is not None and "per_device_train_batch_size" in self.training:
             raise UserError(
@@ -58,21 +62,15 @@ class TrainingConfig:
             )
         arguments = training_arguments(run, {**defaults, **self.training}, arguments_class)
         optimizer_class_and_arguments(self.optimizer, arguments)
-        if self.early_stopping_patience is not None and not arguments.load_best_model_at_end:
-            raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
-        return arguments
-
-    def _check_checkpoints_are_kept(self, last: int) -> None:
-        limit = self.training.get("save_total_limit", last + 1)
-        if limit is not None and limit <= last:
+        last, limit = self.averaging.last, arguments.save_total_limit
+        if last is not None and limit is not None and limit <= last:
             raise UserError(
                 f"averaging.last {last} needs that many checkpoints beside the best one; write "
                 f"training.save_total_limit: {last + 1}, or leave it out."
             )
-        if self.training.get("save_strategy") in ("no", "best"):
-            raise UserError(
-                "averaging.last takes the mean of regular checkpoints; write training.save_strategy: steps or epoch."
-            )
+        if self.early_stopping_patience is not None and not arguments.load_best_model_at_end:
+            raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
+        return arguments
 
     def trainer_options(self, arguments: TrainingArguments) -> dict[str, Any]:
         """The keyword arguments of ``ReliableTrainer`` and its kin that this configuration decides."""
