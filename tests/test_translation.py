@@ -633,7 +633,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("beam", lambda f: ["--evaluation.num_beams", "1"], "num_beams is 1; write at least 2, or null"),
     ("evaluated", lambda f: ["--evaluation.pairs", "0"], "evaluation: pairs is 0; write a whole number of at least 1"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sources such as"),
-    ("source", lambda f: ["--data.source", ""], "source is empty; write 'dates', or the path"),
+    ("source", lambda f: ["--data.source", ""], "source is empty; write 'dates', the path of a file"),
     ("sizes", lambda f: ["--data.pairs", "0"], "data: pairs is 0; write a whole number of at least 1"),
     ("many", lambda f: ["--data.evaluation_pairs", "9999999"], "more than there are; write at most"),
     ("samples", lambda f: ["--sample.number", "0"], "sample: number is 0; write a whole number"),
@@ -643,7 +643,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("model field", lambda f: ["--model.hiden_size", "8"], "did you mean 'hidden_size'"),
     ("vocabulary", lambda f: ["--model.vocab_size", "8"], "model.vocab_size follows from the data; leave it out"),
     ("beams", lambda f: ["--training.generation_num_beam", "2"], "did you mean 'training.generation_num_beams'"),
-    ("patience", lambda f: ["--early_stopping_patience", "0"], "write at least 1, or null"),
+    ("patience", lambda f: ["--early_stopping_patience", "0"], "write a whole number of at least 1, or null"),
     ("count", lambda f: ["--tokenizer.min_count", "2"], "add unknown: true"),
 ]
 
