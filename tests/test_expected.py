@@ -317,7 +317,9 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
     ]
     assert page.count(BLEU_SIGNATURE) == 1
     assert page.index("## translation") < page.index("## Not recorded")
-    assert page.endswith("## Not recorded\n\nConfigurations of which no full run is recorded here:\n\n- char_lm/novel\n")
+    assert page.endswith(
+        "## Not recorded\n\nConfigurations of which no full run is recorded here:\n\n- char_lm/novel\n"
+    )
 
     # The same seed and overrides again take the place of what was there.
     assert hfattn("record", write_run(tmp_path / "d", "--training.seed=2", seed=2, bleu=39.5)).exit_code == 0
