@@ -566,6 +566,31 @@ print(*record["alignment"].tokens, *record["alignment"].target_tokens)
     assert tokens.startswith(f"{source} [EOS] {sample['translation']}")
 
 
+def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learned positions end; a longer source among the samples is cut as in training."""
+    lines = "".join(
+        f"{i // 10} {i % 10} and so on and so forth\t{NUMBERS[i // 10]} {NUMBERS[i % 10]}\n" for i in range(50)
+    )
+    model = {"preset": "small", "hidden_size": 16, "positions": "learned", "max_position_embeddings": 5}
+    config = tiny_config(
+        tmp_path,
+        data={
+            "source": str(written(tmp_path, lines)),
+            "overlong": "truncate",
+            "max_source_length": 5,
+            "max_target_length": 5,
+        },
+        tokenizer={"kind": "word"},
+        training={"max_steps": 2, "eval_steps": 2, "save_steps": 2},
+    )
+    sections = {**yaml.safe_load(config.read_text()), "model": {"model_type": "vaswani", **model}}
+    config.write_text(yaml.safe_dump(sections))
+    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    assert (tmp_path / "run" / "alignment-1.png").exists()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert len(tokenizer("1 2 and so on and so forth", truncation=True).input_ids) == 5
+
+
 def test_several_processes_count_each_pair_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """30 pairs are no multiple of two processes' batches; the last rows must not be counted twice."""
     config = tiny_config(tmp_path, training={"max_steps": 4, "eval_steps": 4, "save_steps": 4})
