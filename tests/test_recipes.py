@@ -140,9 +140,9 @@ def test_overrides_reach_the_run_and_files_of_the_recipe_are_valid(tmp_path: Pat
         assert all(line.startswith("#") for line in header.splitlines()), path
         for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
             assert word in header, path
-        done = run([*HFATTN, "recipes", "validate", path])
-        assert done.returncode == 0, done.stderr
-    assert run([*HFATTN, "recipes", "validate", RECIPE / "strong.yaml", "--model.cell", "gru"]).returncode == 0
+        assert CliRunner().invoke(app, ["recipes", "validate", str(path)]).exit_code == 0
+    validate = ["recipes", "validate", str(RECIPE / "strong.yaml")]
+    assert CliRunner().invoke(app, [*validate, "--model.cell", "gru"]).exit_code == 0
     refused = run([*HFATTN, "recipes", "validate", RECIPE / "strong.yaml", "--model.cel", "gru"])
     assert (refused.returncode, refused.stderr) == (
         2,
@@ -363,8 +363,8 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
         ([folder, "--prompt", ""], "The prompt is empty"),
         ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "leave out --stream or --num-beams"),
     ):
-        done = run([*HFATTN, "generate", *words])
-        assert done.returncode == 2, done.stderr
+        done = CliRunner().invoke(app, ["generate", *map(str, words)])
+        assert done.exit_code == 2, done.stderr
         assert message in done.stderr
         assert "Traceback" not in done.stderr
         assert done.stdout == ""
