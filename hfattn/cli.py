@@ -42,7 +42,7 @@ def generate(
         float, typer.Option(min=0.0, max=1.0, help="Draw from the smallest set of this probability.")
     ] = 1.0,
     num_beams: Annotated[int, typer.Option(min=1, help="Beam search of this width (with temperature 0).")] = 1,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of the continuation.")] = 300,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of the continuation, where the model has positions for it.")] = 300,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the draw: the same seed, the same text.")] = 0,
     stream: Annotated[bool, typer.Option(help="Write each token as soon as it is generated.")] = False,
 ) -> None:
@@ -55,23 +55,21 @@ def generate(
         import torch
         from transformers import set_seed
 
-        from .generation import CharacterStreamer, load_language_model
+        from .generation import TokenStreamer, load_language_model, read_prompt, sampling_options
         from .tokenizers import uncovered_characters
 
         language_model, tokenizer = load_language_model(model)
         if missing := uncovered_characters(tokenizer, prompt):
             raise UserError(f"The prompt holds {missing[0]!r}, which is not in the model's vocabulary; leave it out.")
         set_seed(seed)
-        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if temperature > 0 else {}
-        inputs = tokenizer(prompt, return_tensors="pt").to(language_model.device)
+        inputs, max_new_tokens = read_prompt(language_model, tokenizer, prompt, max_new_tokens)
         with torch.inference_mode():
             ids = language_model.generate(
                 **inputs,
-                do_sample=temperature > 0,
                 num_beams=num_beams,
                 max_new_tokens=max_new_tokens,
-                streamer=CharacterStreamer(tokenizer) if stream else None,
-                **sampling,
+                streamer=TokenStreamer(tokenizer) if stream else None,
+                **sampling_options(temperature, top_k, top_p),
             )
         if not stream:
             print(tokenizer.decode(ids[0], skip_special_tokens=True))

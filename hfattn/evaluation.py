@@ -1,13 +1,15 @@
-"""The likelihood of a text under a trained language model."""
+"""What a trained model says of texts: their likelihood, or their classes."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from .data import Streams, Windows
-from .metrics import LanguageModelScores, token_statistics
+from .data import Streams, Windows, mean_of_windows
+from .metrics import LanguageModelScores, class_probabilities, token_statistics
 
 
 @torch.inference_mode()
@@ -42,4 +44,27 @@ def score_ids(model: PreTrainedModel, ids: np.ndarray, window: int | None = None
     return result
 
 
-__all__ = ["score_ids"]
+@torch.inference_mode()
+def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[..., Any], rows: int = 128) -> np.ndarray:
+    """Probabilities (n, C) of the classes of n texts, which are read in the order of their lengths.
+
+    Args:
+        model: a classifier.
+        dataset: ``EncodedTexts`` or ``FittedTexts``.
+        collate: makes batches of its examples; of several windows of a text the mean of their logits counts.
+        rows: texts of a batch.
+    """
+    model.eval()
+    order = np.argsort(dataset.lengths[:, 0], kind="stable")
+    probabilities = []
+    for start in range(0, len(order), rows):
+        batch = collate([dataset[int(i)] for i in order[start : start + rows]])
+        inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if name not in ("labels", "windows")}
+        logits = model(**inputs).logits.float()
+        if "windows" in batch:
+            logits = mean_of_windows(logits, batch["windows"].to(logits.device))
+        probabilities.append(class_probabilities(logits).cpu())
+    return torch.cat(probabilities).numpy()[np.argsort(order)]
+
+
+__all__ = ["predict_classes", "score_ids"]

@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -27,6 +28,45 @@ from .models.pipeline_attn_translation import load_target_tokenizer, save_target
 # A model, the tokenizer of what it reads, and that of what it writes where this has a vocabulary of its own.
 Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are no character yet
+
+
+def positions_of(config: PreTrainedConfig) -> int | None:
+    """How many tokens a model can read at once; None if there is no end to them."""
+    text = config.get_text_config()
+    return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
+
+
+def read_prompt(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str, max_new_tokens: int
+) -> tuple[dict[str, torch.Tensor], int]:
+    """A prompt as a causal language model reads it, and how long its continuation may be.
+
+    Returns:
+        ``input_ids`` and ``attention_mask`` (1, T), and ``max_new_tokens``, or fewer where the model has no position
+        for more.
+
+    Raises:
+        UserError: the prompt leaves no position for a continuation.
+    """
+    encoded = tokenizer(prompt, return_tensors="pt").to(model.device)
+    inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+    length, positions = inputs["input_ids"].shape[1], positions_of(model.config)
+    if positions is not None and length >= positions:
+        raise UserError(
+            f"The prompt has {length} tokens, and the model has {positions} positions for it and its continuation; "
+            "shorten it."
+        )
+    return inputs, max_new_tokens if positions is None else min(max_new_tokens, positions - length)
+
+
+def sampling_options(temperature: float, top_k: int = 0, top_p: float = 1.0) -> dict[str, Any]:
+    """Arguments of ``generate()`` that draw from all tokens, the ``top_k`` most probable, or the smallest set of
+    probability ``top_p``; temperature 0 takes the most probable."""
+    if temperature == 0:
+        return {"do_sample": False}
+    return {"do_sample": True, "temperature": float(temperature), "top_k": top_k, "top_p": float(top_p)}
+
 
 def sample_text(
     model: PreTrainedModel,
@@ -35,32 +75,36 @@ def sample_text(
     temperature: float,
     max_new_tokens: int,
     seed: int,
+    top_k: int = 0,
+    top_p: float = 1.0,
 ) -> str:
-    """Continue a prompt by sampling, the same each time, and without a trace in the random state of training.
+    """Continue a prompt, the same each time, and without a trace in the random state of training.
 
     Args:
         model: a causal language model; it is left in the mode (training or evaluation) it was in.
         tokenizer: its tokenizer.
         prompt: at least one character.
-        temperature: above 0; the lower, the more probable and repetitive the text.
-        max_new_tokens: length of the continuation.
+        temperature, top_k, top_p: as ``sampling_options`` has them; the lower the temperature, the more probable and
+            repetitive the text.
+        max_new_tokens: length of the continuation, where the model has positions for it.
         seed: of the draw.
 
     Returns:
         The prompt and its continuation.
+
+    Raises:
+        UserError: the model has no position for a continuation.
     """
     training = model.training
     model.eval()
-    inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     devices = [model.device] if model.device.type == "cuda" else []
     try:
+        inputs, max_new_tokens = read_prompt(model, tokenizer, prompt, max_new_tokens)
         with torch.random.fork_rng(devices):
             torch.manual_seed(seed)
             ids = model.generate(
                 **inputs,
-                do_sample=True,
-                temperature=float(temperature),
-                top_k=0,
+                **sampling_options(temperature, top_k, top_p),
                 max_new_tokens=max_new_tokens,
                 use_cache=True,
             )
@@ -169,30 +213,47 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTraine
     return model.eval(), tokenizer
 
 
-class CharacterStreamer(BaseStreamer):
-    """Writes each token as soon as it is generated.
+class TokenStreamer(BaseStreamer):
+    """Writes each token as soon as it is generated, or as soon as the character that it is a part of is whole.
 
     The streamers of transformers hold a word back until the space after it; a character model has nothing to wait for.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO = sys.stdout) -> None:
         self.tokenizer, self.out = tokenizer, out
+        self.before: list[int] = []  # tokens that are written, without which the next ones may read otherwise
+        self.waiting: list[int] = []
 
     def put(self, value: Any) -> None:
-        self.out.write(self.tokenizer.decode(value.flatten().tolist(), skip_special_tokens=True))
-        self.out.flush()
+        self.waiting += value.flatten().tolist()
+        text = self._new_text()
+        if not text.endswith(UNFINISHED):
+            self._write(text)
 
     def end(self) -> None:
-        self.out.write("\n")
+        self._write(f"{self._new_text()}\n")
+
+    def _new_text(self) -> str:
+        return self._decode(self.before + self.waiting)[len(self._decode(self.before)) :]
+
+    def _decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def _write(self, text: str) -> None:
+        self.out.write(text)
         self.out.flush()
+        self.before, self.waiting = self.waiting, []
 
 
 __all__ = [
-    "CharacterStreamer",
+    "TokenStreamer",
     "load_language_model",
     "load_reading_model",
     "load_translation_model",
+    "positions_of",
+    "read_prompt",
     "sample_text",
+    "sampling_options",
     "save_translator",
     "translate_texts",
 ]

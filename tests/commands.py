@@ -1,6 +1,7 @@
 """Running the project's commands as a user does, on small data."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,7 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+from hfattn.cli import _load_recipe
+from hfattn.errors import one_sentence
 
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "char_lm"
@@ -87,3 +92,35 @@ def train_until(config: Path, landmark: Path, *words: object, recipe: Path = REC
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    """A recipe's command in this process: starting Python takes longer than a tiny run."""
+    monkeypatch.setattr(sys, "argv", ["train.py", *map(str, words)])
+    # The recipe sets it where it is absent, and what it sets must not outlive the test.
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR")
+    _load_recipe(recipe / "train.py").main()
+
+
+def refusal(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], run: Path, *words: object
+) -> str:
+    """What a recipe's command says of bad input: one sentence, and it has written nothing to the folder of its run."""
+    with pytest.raises(SystemExit) as end, one_sentence():
+        run_here(recipe, monkeypatch, "--output_dir", run, *words)
+    assert end.value.code == 2
+    error = capfd.readouterr().err.strip()
+    assert error.count("\n") == 0, error
+    assert error.startswith("error: ")
+    assert error.endswith((".", "?")), error
+    assert not run.exists()
+    return error
+
+
+def run_card(folder: Path, more: str = "") -> str:
+    """What the Python of a model folder's card prints, and ``more`` after it, in a process without hfattn."""
+    (snippet,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    done = run([sys.executable, "-c", f"import sys; sys.modules['hfattn'] = None\n{snippet}{more}"], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

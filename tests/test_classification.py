@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, environment, train_until
+from commands import ROOT, refusal, run_card, run_here, train_until
 from huggingface_hub import ModelCard
 from sklearn.metrics import confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -20,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.cli import _load_recipe
 from hfattn.data import read_labelled, reber_texts, split_labelled
-from hfattn.errors import UserError, one_sentence
+from hfattn.errors import UserError
 from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "classification"
@@ -77,13 +75,6 @@ def written(folder: Path, content: str) -> Path:
     return path
 
 
-def run_here(monkeypatch: pytest.MonkeyPatch, config: Path, *words: object) -> None:
-    """The recipe's command in this process: starting Python takes longer than a tiny run."""
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config", str(config), *map(str, words)])
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "logs")  # which the recipe sets; here it must not outlive the test
-    _load_recipe(RECIPE / "train.py").main()
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on reviews, read by sentences, its embeddings begun from a file of vectors."""
@@ -112,7 +103,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     del text["training"]["per_device_train_batch_size"]  # max_tokens decides
     config.write_text(yaml.safe_dump(text))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(monkeypatch, config, "--output_dir", folder / "run")
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
     return folder
 
 
@@ -228,17 +219,7 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
     assert values["f1", "F1 (validation)"] == results["metrics"]["validation"]["f1"]
     for words in ("where: first", "| gender |", "3 (78.6 % known)", "![negative, read as"):
         assert words in card.text or words.replace("negative", "positive") in card.text
-    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
-    blocked = "import sys; sys.modules['hfattn'] = None\n"
-    done = subprocess.run(
-        [sys.executable, "-c", blocked + snippet],
-        cwd=finished / "run",
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == results["short_texts"][0]["predicted"] + "\n"
+    assert run_card(finished / "run") == results["short_texts"][0]["predicted"] + "\n"
 
 
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,11 +229,11 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypa
     del text["training"]["per_device_train_batch_size"]
     config.write_text(yaml.safe_dump(text))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(monkeypatch, config, "--output_dir", whole)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
     train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
     with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(monkeypatch, config, "--output_dir", killed, "--resume", "--data.texts", 201)
-    run_here(monkeypatch, config, "--output_dir", killed, "--resume")
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.texts", 201)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
     for part in ("validation", "test"):
@@ -280,7 +261,7 @@ def test_other_models_and_classes(
         del model_section["embedding_size"]
     config = tiny_config(tmp_path, data=fields, training={"max_steps": 2, "eval_steps": 2, "save_steps": 2})
     config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "model": model_section}))
-    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     names = data.get("labels", ["broken", "valid"])
     assert len(results["metrics"]["test"]["confusion"]) == len(names)
@@ -388,12 +369,6 @@ def test_bad_input(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(SystemExit) as end, one_sentence():
-        run_here(monkeypatch, tiny_config(tmp_path), "--output_dir", tmp_path / "run", *words(tmp_path))
-    assert end.value.code == 2
-    error = capfd.readouterr().err.strip()
+    run, config = tmp_path / "run", tiny_config(tmp_path)
+    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
     assert re.search(message, error), error
-    assert error.count("\n") == 0, error
-    assert error.startswith("error: ")
-    assert error.endswith((".", "?")), error
-    assert not (tmp_path / "run").exists()

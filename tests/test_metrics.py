@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,6 @@ from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.errors import UserError
 from hfattn.metrics import (
     F1,
-    SWAPS,
     Accuracy,
     BitsPerCharacter,
     Bleu,
@@ -40,6 +40,7 @@ from hfattn.metrics import (
     counterfactual,
     length_slices,
     plot_confusion,
+    read_swaps,
     scores_by_slice,
     swap_words,
     token_statistics,
@@ -315,7 +316,7 @@ def test_scores_of_slices() -> None:
 
 
 def test_swapped_words_are_whole_keep_their_case_and_go_both_ways() -> None:
-    gender, country, name = (SWAPS[kind] for kind in ("gender", "country", "name"))
+    gender, country, name = (read_swaps()[kind] for kind in ("gender", "country", "name"))
     assert swap_words("He said: SHE's the man, Mr. Mann, of the women's theme.", gender) == (
         "She said: HE's the woman, Mrs. Mann, of the men's theme."
     )
@@ -323,7 +324,7 @@ def test_swapped_words_are_whole_keep_their_case_and_go_both_ways() -> None:
     assert swap_words("An american in FRANCE; Indian", country) == "An iranian in NIGERIA; Italian"
     assert swap_words("johnny, john and Fatima", name) == "johnny, mohammed and Mary"
     assert swap_words("ıT İt iT it", [("it", "Es")]) == "ıT İt Es es"  # letters that only look alike
-    for pairs in SWAPS.values():
+    for pairs in read_swaps().values():
         for one, other in pairs:
             assert swap_words(one, pairs) == other
 
@@ -344,7 +345,9 @@ def test_a_counterfactual_test_against_a_model_whose_bias_is_known() -> None:
     assert gender["mean_shift"] == pytest.approx(3 * 0.2 / 5)
     assert [example["index"] for example in gender["examples"]] in ([0, 1], [0, 4], [1, 0], [1, 4], [4, 0], [4, 1])
     for example in gender["examples"]:
-        assert example["counterfactual"] == swap_words(texts[example["index"]], SWAPS["gender"]) != example["text"]
+        assert (
+            example["counterfactual"] == swap_words(texts[example["index"]], read_swaps()["gender"]) != example["text"]
+        )
         assert example["shift"] == pytest.approx(abs(example["before"][1] - example["after"][1])) == pytest.approx(0.2)
     assert result["country"] == {"texts": 0, "flipped": None, "mean_shift": None, "examples": []}
     assert asked == [5, 5]  # nothing is predicted that did not change
@@ -404,3 +407,34 @@ def test_other_bad_input_is_one_sentence() -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="one class per example"):
         class_statistics(torch.zeros(2, 3), torch.zeros(2, 3))
+
+
+def test_users_add_their_own_words_to_swap(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("age:\n  - [young, old]\nname:\n  - [Ada, Alan]\n")
+    swaps = read_swaps(own)
+    assert set(swaps) == {"gender", "country", "name", "age"}
+    assert list(swaps["name"]) == [("Ada", "Alan")]
+    assert swap_words("Young Ada is not old.", swaps["age"]) == "Old Ada is not young."
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "- [young, old]\n",
+            "own.yaml has no kinds of words; write lines such as 'age:' and below it '  - [young, old]'.",
+        ),
+        ("age: [young, old]\n", "own.yaml has 'young' among the words of 'age'; write pairs, such as [young, old]."),
+        ("age:\n  - [young]\n", "own.yaml has ['young'] among the words of 'age'; write pairs, such as [young, old]."),
+        ("age:\n  - [young, very old]\n", "'young' and 'very old' cannot be swapped"),
+        ("age: [", "own.yaml is not valid YAML"),
+    ],
+)
+def test_words_that_cannot_be_swapped_are_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(text)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        read_swaps(own)
+    with pytest.raises(UserError, match="There is no file absent.yaml"):
+        read_swaps("absent.yaml")

@@ -3,15 +3,14 @@
 ``pytest tests/test_tiny_recipes.py --durations 0`` shows how long each takes.
 """
 
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from commands import ROOT
+from commands import ROOT, run_here
 from typer.testing import CliRunner
 
-from hfattn.cli import _load_recipe, app
+from hfattn.cli import app
 from hfattn.training.expected import SUFFIX, expected_files, read_expected
 
 FILES = expected_files(ROOT / "recipes")
@@ -23,11 +22,9 @@ def test_the_tiny_variant_scores_what_is_expected(path: Path, tmp_path: Path, mo
     """The recipe runs in this process: starting Python for each would take longer than training."""
     config = path.with_name(path.name.removesuffix(SUFFIX) + ".yaml")
     words = ["--config", config, "--output_dir", tmp_path / "run", *read_expected(path).tiny.overrides]
-    monkeypatch.setattr(sys, "argv", ["train.py", *map(str, words)])
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))  # recipes set it where it is not set
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     started = time.perf_counter()
-    _load_recipe(path.parent / "train.py").main()
+    run_here(path.parent, monkeypatch, *words)
     assert time.perf_counter() - started < LONGEST
     checked = CliRunner().invoke(app, ["recipes", "check", str(tmp_path / "run")])
     assert "tiny variant" in checked.output

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, environment, run, train, train_until
+from commands import ROOT, environment, refusal, run, run_card, run_here, train, train_until
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from typer.testing import CliRunner
@@ -24,7 +24,7 @@ from hfattn import BahdanauForConditionalGeneration
 from hfattn.cli import _load_recipe, app
 from hfattn.data import EncodedPairs, Pair, Pairs, date_pairs, read_pairs, split_pairs
 from hfattn.data.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
-from hfattn.errors import UserError, one_sentence
+from hfattn.errors import UserError
 from hfattn.metrics import Bleu, ExactMatch, TokenAccuracy, TranslationScores, decode_generated, token_statistics
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
@@ -305,13 +305,6 @@ def test_scores_over_batches_against_literal_counts() -> None:
 # The recipe
 
 
-def run_here(monkeypatch: pytest.MonkeyPatch, config: Path, *words: object) -> None:
-    """The recipe's command in this process: starting Python takes longer than a tiny run."""
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config", str(config), *map(str, words)])
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "logs")  # which the recipe sets; here it must not outlive the test
-    _load_recipe(RECIPE / "train.py").main()
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the recipe's command on a task that is learned in seconds: spelling out a digit."""
@@ -398,17 +391,7 @@ def test_the_card_states_the_results_and_its_snippet_translates_without_hfattn(f
     assert values["accuracy", "token accuracy (test)"] == results["metrics"]["test"]["token_accuracy"]
     assert f"{results['metrics']['test']['token_accuracy']:.4f}" in card.text
     assert "never saw" not in card.text  # there are no forms in a file of pairs
-    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
-    blocked = "import sys; sys.modules['hfattn'] = None\n"
-    done = subprocess.run(
-        [sys.executable, "-c", blocked + snippet],
-        cwd=finished / "run",
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == results["samples"][0]["translation"] + "\n"
+    assert run_card(finished / "run") == results["samples"][0]["translation"] + "\n"
 
 
 def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
@@ -417,7 +400,7 @@ def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
     """SIGKILL while the second checkpoint is written; weights, optimiser and scores are equal bit for bit."""
     config = tiny_config(tmp_path, model={"output_dropout": 0.2}, training={"max_steps": 40})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(monkeypatch, config, "--output_dir", whole)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
     printed = capsys.readouterr().out
     for heading in ("unseen forms", "Forms that training never saw", "  22nd April 2019   "):
         assert heading in printed
@@ -425,8 +408,8 @@ def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
     train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
     assert not (killed / "model.safetensors").exists()
     with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(monkeypatch, config, "--output_dir", killed, "--resume", "--data.pairs", 201)
-    run_here(monkeypatch, config, "--output_dir", killed, "--resume")
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.pairs", 201)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
     for file in ("model.safetensors", "checkpoints/checkpoint-40/model.safetensors"):
         assert (killed / file).read_bytes() == (whole / file).read_bytes()
     optimizers = [torch.load(run / "checkpoints/checkpoint-40/optimizer.pt") for run in (whole, killed)]
@@ -450,7 +433,7 @@ def test_other_models_are_another_section(
     training = {"max_steps": 2, "eval_steps": 2, "save_steps": 2, "generation_num_beams": 2}
     config = tiny_config(tmp_path, training=training)
     config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "model": model}))
-    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["model_type"] == model["model_type"]
     assert json.loads((tmp_path / "run" / "generation_config.json").read_text())["num_beams"] == 2
@@ -497,7 +480,7 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(
     sections = yaml.safe_load(config.read_text())
     del sections["training"]["per_device_train_batch_size"]
     config.write_text(yaml.safe_dump({**sections, "max_tokens": 200, "early_stopping_patience": 5}))
-    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert {part: facts["pairs"] for part, facts in results["data"]["parts"].items()} == {
         "train": 80, "validation": 10, "test": 10,
@@ -533,7 +516,7 @@ def test_two_vocabularies_are_published_together(
         tokenizer={"kind": "word", "lowercase": True, "strip_punctuation": True, "separate": True},
         training={"max_steps": 60, "eval_steps": 60, "save_steps": 60},
     )
-    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["data"]["source_symbols"] == 10
     assert results["data"]["symbols"] == 10
@@ -545,22 +528,13 @@ def test_two_vocabularies_are_published_together(
         CliRunner().invoke(app, ["translate", str(tmp_path / "run"), sample["source"]]).stdout.strip()
         == (sample["translation"])
     )
-    (snippet,) = re.findall(r"```python\n(.*?)```", (tmp_path / "run" / "README.md").read_text(), re.DOTALL)
     pipeline = f"""
 from transformers import pipeline
 record = pipeline("attn-translation", model=".", trust_remote_code=True)({sample["source"]!r})
 print(record["translation_text"])
 print(*record["alignment"].tokens, *record["alignment"].target_tokens)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.modules['hfattn'] = None\n" + snippet + pipeline],
-        cwd=tmp_path / "run",
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second, tokens = done.stdout.splitlines()
+    first, second, tokens = run_card(tmp_path / "run", pipeline).splitlines()
     assert first == second == sample["translation"]
     source = sample["source"].removesuffix(".")
     assert tokens.startswith(f"{source} [EOS] {sample['translation']}")
@@ -585,7 +559,7 @@ def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path, mon
     )
     sections = {**yaml.safe_load(config.read_text()), "model": {"model_type": "vaswani", **model}}
     config.write_text(yaml.safe_dump(sections))
-    run_here(monkeypatch, config, "--output_dir", tmp_path / "run")
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
     assert (tmp_path / "run" / "alignment-1.png").exists()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
     assert len(tokenizer("1 2 and so on and so forth", truncation=True).input_ids) == 5
@@ -598,7 +572,7 @@ def test_several_processes_count_each_pair_once(tmp_path: Path, monkeypatch: pyt
     script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
     done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
     assert done.returncode == 0, done.stderr
-    run_here(monkeypatch, config, "--output_dir", tmp_path / "one")
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
     one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
     assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
     for part in ("validation", "test", "unseen_forms"):
@@ -681,12 +655,6 @@ def test_bad_input(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(SystemExit) as end, one_sentence():
-        run_here(monkeypatch, tiny_config(tmp_path), "--output_dir", tmp_path / "run", *words(tmp_path))
-    assert end.value.code == 2
-    error = capfd.readouterr().err.strip()
+    run, config = tmp_path / "run", tiny_config(tmp_path)
+    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
     assert re.search(message, error), error
-    assert error.count("\n") == 0, error
-    assert error.startswith("error: ")
-    assert error.endswith((".", "?")), error
-    assert not (tmp_path / "run").exists()

@@ -17,12 +17,16 @@ from .rows import Rows, open_rows
 
 
 class Labelled(NamedTuple):
-    """A text, the number of its class, its line in the file it comes from, and what else is written there of it."""
+    """A text, the number of its class, its line in the file it comes from, what else is written there of it; its pair.
+
+    ``pair`` is the second text of an example that is two, such as premise and hypothesis.
+    """
 
     text: str
     label: int
     line: int | None = None
     fields: Mapping[str, Any] = {}
+    pair: str | None = None
 
 
 @dataclass(frozen=True)
@@ -33,19 +37,25 @@ class LabelledTexts(Examples[Labelled]):
 
     noun = "Text"
 
+    @property
+    def has_pairs(self) -> bool:
+        return self.items[0].pair is not None
+
     def columns(self, item: Labelled) -> tuple[str, ...]:
-        return self.labels[item.label], item.text
+        return self.labels[item.label], *self.texts(item)
 
     def texts(self, item: Labelled) -> tuple[str, ...]:
-        return (item.text,)
+        return (item.text,) if item.pair is None else (item.text, item.pair)
 
 
 def read_labelled(
     source: str | Path,
     *,
     text_column: str = "text",
+    pair_column: str | None = None,
     label_column: str = "label",
     labels: Sequence[str] | None = None,
+    part_column: str | None = None,
     config: str | None = None,
     split: str = "train",
     revision: str | None = None,
@@ -58,9 +68,12 @@ def read_labelled(
         source: the path of a ``.jsonl`` file, the path of a tab-separated file whose first line names its columns, or
             the id of a data set on the Hub.
         text_column, label_column: ``review.text`` reaches inside a column.
+        pair_column: of the second text, where each example is two.
         labels: names of the classes, from class 0 on. Where a data set on the Hub names its classes: the same names in
             the order that is wanted, or other names for them, one for each. None: as that data set has them, else all
             that are written, numbers from the lowest, names in alphabetical order.
+        part_column: of a file whose rows say in this column which part they belong to: only those of ``split`` are
+            read, and the column is none of the ``fields``.
         config, split, revision: the part of a Hub data set to read.
 
     Raises:
@@ -68,9 +81,16 @@ def read_labelled(
             has the line's number.
     """
     rows = open_rows(str(source), config=config, split=split, revision=revision)
-    texts, written, lines, fields = [], [], [], []
+    texts, pairs, written, lines, fields = [], [], [], [], []
+    used = {text_column, label_column, pair_column, part_column}
+    parts_seen = set()
     for row in rows:
+        if part_column is not None:
+            parts_seen.add(rows.text(row, part_column))
+            if rows.text(row, part_column) != split:
+                continue
         texts.append(rows.text(row, text_column, "text"))
+        pairs.append(None if pair_column is None else rows.text(row, pair_column, "text"))
         label = rows.value(row, label_column)
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise UserError(
@@ -78,7 +98,12 @@ def read_labelled(
             )
         written.append(label)
         lines.append(row.number)
-        fields.append({name: row.values[name] for name in row.values if name not in (text_column, label_column)})
+        fields.append({name: row.values[name] for name in row.values if name not in used})
+    if not texts and parts_seen:
+        raise UserError(
+            f"{rows.name} has no row with {split!r} in the column {part_column!r}; write one of "
+            f"{', '.join(sorted(parts_seen))}."
+        )
     if not texts:
         raise UserError(f"{rows.name} is empty; write a text and its label on each line.")
     names, number_of = _classes(rows, label_column, labels, written)
@@ -89,7 +114,7 @@ def read_labelled(
                 "correct it, or write other labels."
             )
     numbers = [number_of[label] for label in written]
-    items = list(map(Labelled, texts, numbers, lines, fields))
+    items = list(map(Labelled, texts, numbers, lines, fields, pairs))
     return LabelledTexts(rows.name, items, names, unit=rows.unit)
 
 
@@ -221,3 +246,8 @@ class EncodedTexts(Dataset[dict[str, Any]]):
     def sampler(self, seed: int) -> PermutationSampler:
         """The order in which training reads the texts."""
         return PermutationSampler(len(self), seed)
+
+
+def unlabelled(texts: Sequence[str], name: str = "texts") -> LabelledTexts:
+    """Texts whose classes are not known, for a model to predict: all of them are given class 0."""
+    return LabelledTexts(name, [Labelled(text, 0) for text in texts], ["any"])

@@ -29,7 +29,7 @@ class Rows:
         name: where they come from, without the folders of a local path.
         start: function that starts reading from the beginning.
         unit: what a row is there: "Line" of a file, or "Row" of a data set.
-        classes: of each column that holds classes as numbers, their names.
+        classes: of each column that holds classes as numbers, or lists of them, their names.
     """
 
     name: str
@@ -151,6 +151,23 @@ def is_local(source: str) -> bool:
     return parallel_files(source) is not None or local_file(source) is not None
 
 
+def source_of_part(source: str, place: str, split: str) -> tuple[str, str]:
+    """Where the rows of a part stand whose ``place`` is another file, or of a data set on the Hub one of its splits.
+
+    Args:
+        source: where the rows to train on stand.
+        place: of the part.
+        split: of a data set on the Hub, to train on.
+
+    Returns:
+        The source and the split to read.
+
+    Raises:
+        UserError: as ``is_local``.
+    """
+    return (place, split) if is_local(source) else (source, place)
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 file without their ends, and their numbers from 1.
 
@@ -213,5 +230,7 @@ def _hub_rows(source: str, config: str | None, split: str, revision: str | None)
             f"{source} is neither a file here nor a data set that the Hub can give ({type(error).__name__}: {reason}); "
             "check the name, or pass a path."
         ) from error
-    classes = {name: kind.names for name, kind in rows.features.items() if isinstance(kind, datasets.ClassLabel)}
+    # Of a column that holds a list of classes, too.
+    kinds = {name: kind.feature if isinstance(kind, datasets.List) else kind for name, kind in rows.features.items()}
+    classes = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
     return Rows(source, lambda: map(Row, range(len(rows)), rows), "Row", classes)

@@ -10,20 +10,30 @@ from .classification import (
     class_statistics,
     plot_confusion,
 )
-from .counterfactual import SWAPS, counterfactual, swap_words
+from .counterfactual import counterfactual, read_swaps, swap_words
 from .language_model import BitsPerCharacter, LanguageModelScores, NextCharacterAccuracy, Perplexity, token_statistics
 from .overlap import Bleu, ChrF, CorpusScore, bleu_by_length, translation_report
+from .report import (
+    ClassifierEvaluationConfig,
+    ClassResults,
+    check_columns,
+    class_results,
+    classification_report,
+    classification_summary,
+    confident_mistakes,
+)
 from .sequences import ExactMatch, TokenAccuracy, TranslationScores, decode_generated
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
 
 __all__ = [
     "F1",
-    "SWAPS",
     "Accuracy",
     "BitsPerCharacter",
     "Bleu",
     "ChrF",
+    "ClassResults",
     "ClassificationScores",
+    "ClassifierEvaluationConfig",
     "ConfusionMatrix",
     "CorpusScore",
     "ExactMatch",
@@ -33,13 +43,19 @@ __all__ = [
     "TokenAccuracy",
     "TranslationScores",
     "bleu_by_length",
+    "check_columns",
     "class_probabilities",
+    "class_results",
     "class_statistics",
+    "classification_report",
+    "classification_summary",
     "column_slices",
+    "confident_mistakes",
     "counterfactual",
     "decode_generated",
     "length_slices",
     "plot_confusion",
+    "read_swaps",
     "scores_by_slice",
     "swap_words",
     "token_statistics",

@@ -2,79 +2,57 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from ..errors import UserError
 
 Pairs = Sequence[tuple[str, str]]
 
-# Pairs begin alike, with a vowel or with a consonant, so that "a" and "an" before them stay right; words that mean
-# something else besides (china, turkey, will) are left out.
-SWAPS: dict[str, Pairs] = {
-    "gender": [
-        ("he", "she"),
-        ("his", "her"),  # "her" also stands for "him": of the two the more frequent one is what it becomes
-        ("him", "her"),
-        ("himself", "herself"),
-        ("man", "woman"),
-        ("men", "women"),
-        ("boy", "girl"),
-        ("boys", "girls"),
-        ("father", "mother"),
-        ("dad", "mom"),
-        ("son", "daughter"),
-        ("brother", "sister"),
-        ("husband", "wife"),
-        ("uncle", "aunt"),
-        ("gentleman", "lady"),
-        ("actor", "actress"),
-        ("actors", "actresses"),
-        ("king", "queen"),
-        ("prince", "princess"),
-        ("mr", "mrs"),
-        ("male", "female"),
-    ],
-    "country": [
-        ("America", "Iran"),
-        ("American", "Iranian"),
-        ("Americans", "Iranians"),
-        ("Italy", "India"),
-        ("Italian", "Indian"),
-        ("England", "Egypt"),
-        ("English", "Egyptian"),
-        ("Britain", "Brazil"),
-        ("British", "Brazilian"),
-        ("France", "Nigeria"),
-        ("French", "Nigerian"),
-        ("Germany", "Mexico"),
-        ("German", "Mexican"),
-        ("Canada", "Japan"),
-        ("Canadian", "Japanese"),
-        ("Spain", "Russia"),
-        ("Spanish", "Russian"),
-    ],
-    "name": [
-        # After Bertrand & Mullainathan 2004, "Are Emily and Greg More Employable than Lakisha and Jamal?"
-        ("Emily", "Aisha"),
-        ("Greg", "Jamal"),
-        ("Laurie", "Lakisha"),
-        ("Todd", "Tyrone"),
-        ("John", "Mohammed"),
-        ("Mary", "Fatima"),
-        ("David", "Hiroshi"),
-        ("Michael", "Juan"),
-        ("James", "Vladimir"),
-        ("Robert", "Rajesh"),
-        ("Peter", "Kwame"),
-        ("Sarah", "Mei"),
-        ("Jane", "Guadalupe"),
-        ("Anna", "Olga"),
-    ],
-}
-
 _WORD = re.compile(r"\w+")
+_OWN = Path(__file__).with_name("swaps.yaml")
+
+
+def read_swaps(path: str | Path | None = None) -> dict[str, Pairs]:
+    """The words to swap, by kind: the package's own (gender, country, name), and those of a file beside them.
+
+    Args:
+        path: a YAML file of kinds, each with a list of pairs ``[one, other]``; a kind of the same name takes the place
+            of the package's. None: the package's alone.
+
+    Raises:
+        UserError: there is no such file, it is not like that, or a pair cannot be swapped.
+    """
+    swaps = _read(_OWN)
+    if path is not None:
+        file = Path(path)
+        if not file.is_file():
+            raise UserError(f"There is no file {path} of words to swap; write the path of a YAML file, or null.")
+        swaps |= _read(file)
+    for pairs in swaps.values():
+        _partners(pairs)
+    return swaps
+
+
+def _read(path: Path) -> dict[str, Pairs]:
+    try:
+        kinds = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(kinds, dict) or not kinds:
+        raise UserError(
+            f"{path.name} has no kinds of words; write lines such as 'age:' and below it '  - [young, old]'."
+        )
+    for kind, pairs in kinds.items():
+        for pair in pairs if isinstance(pairs, list) and pairs else [pairs]:
+            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(word, str) for word in pair):
+                raise UserError(
+                    f"{path.name} has {pair!r} among the words of {kind!r}; write pairs, such as [young, old]."
+                )
+    return {str(kind): [(one, other) for one, other in pairs] for kind, pairs in kinds.items()}
 
 
 def swap_words(text: str, pairs: Pairs) -> str:
@@ -117,7 +95,7 @@ def _swap(text: str, partners: Mapping[str, str]) -> str:
 def counterfactual(
     predict: Callable[[list[str]], np.ndarray],
     texts: Sequence[str],
-    swaps: Mapping[str, Pairs] = SWAPS,
+    swaps: Mapping[str, Pairs] | None = None,
     examples: int = 3,
 ) -> dict[str, dict[str, Any]]:
     """Swap words in all texts, kind by kind, and see how far the predictions move; those of a fair model do not.
@@ -127,7 +105,7 @@ def counterfactual(
     Args:
         predict: probabilities (n, C) of the classes for n texts, each row with a sum of 1.
         texts: what to predict; those in which a kind of swap changes nothing do not count for it.
-        swaps: by kind, pairs of words that take each other's place.
+        swaps: by kind, pairs of words that take each other's place; None is ``read_swaps()``.
         examples: how many texts to show of those whose prediction moves most.
 
     Returns:
@@ -141,7 +119,7 @@ def counterfactual(
         UserError: a pair cannot be swapped, or ``predict`` returns no probabilities.
     """
     results: dict[str, dict[str, Any]] = {}
-    for kind, pairs in swaps.items():
+    for kind, pairs in (read_swaps() if swaps is None else swaps).items():
         partners = _partners(pairs)
         swapped = [_swap(text, partners) for text in texts]
         changed = [i for i, text in enumerate(texts) if swapped[i] != text]
@@ -182,4 +160,4 @@ def _probabilities(predict: Callable[[list[str]], np.ndarray], texts: list[str])
     return probabilities
 
 
-__all__ = ["SWAPS", "counterfactual", "swap_words"]
+__all__ = ["counterfactual", "read_swaps", "swap_words"]

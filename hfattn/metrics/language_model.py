@@ -80,6 +80,44 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
     return logits.argmax(-1), nats
 
 
+def next_token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """``token_statistics`` of the labels (B, T + 1) of ``PackedBlocks``, which begin one token before the targets."""
+    return token_statistics(logits, labels[:, 1:])
+
+
+def next_token_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    """Mean negative log-likelihood of the targets in nats: a ``compute_loss_func`` for the batches of ``PackedBlocks``.
+
+    The models' own losses predict one token fewer than they read.
+
+    Args:
+        outputs: of a causal language model, with logits (B, T, V).
+        labels: (B, T + 1), as ``PackedBlocks`` makes them.
+        num_items_in_batch: targets of all batches of the step; None: of this one.
+    """
+    logits, targets = outputs["logits"].float().flatten(0, 1), labels[:, 1:].flatten()
+    nats = torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+    return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
+def text_scores(nats: float, characters: int, bytes: int, words: int) -> dict[str, Any]:
+    """Scores of a text that do not depend on a model's tokens, so that models with other tokens compare.
+
+    Args:
+        nats: negative log-likelihood of the whole text.
+        characters, bytes, words: of the text; words stand between white space, as WikiText's do.
+    """
+    return {
+        "nats_per_character": nats / characters,
+        "bits_per_character": nats / characters / math.log(2),
+        "bits_per_byte": nats / bytes / math.log(2),
+        "perplexity_per_word": perplexity(nats / words),
+        "characters": characters,
+        "bytes": bytes,
+        "words": words,
+    }
+
+
 def perplexity(nats: float) -> float:
     """exp(nats), infinite where that is too large for a number."""
     with np.errstate(over="ignore"):
@@ -87,34 +125,39 @@ def perplexity(nats: float) -> float:
 
 
 class LanguageModelScores:
-    """A ``compute_metrics`` for a character-level model evaluated with ``token_statistics``, in constant memory.
+    """A ``compute_metrics`` for a language model evaluated with ``token_statistics``, in constant memory.
 
     For ``TrainingArguments(batch_eval_metrics=True)``: it adds up what each batch contributes and returns, at the last
     one, the scores of the metrics above and ``characters``, the number of predictions they rest on.
+
+    Args:
+        unit: what the model predicts, for the names of the scores: ``"character"`` or ``"token"``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "character") -> None:
+        self.unit = unit
         self._reset()
 
     def _reset(self) -> None:
-        self.characters, self.right, self.nats = 0, 0, 0.0
+        self.predictions, self.right, self.nats = 0, 0, 0.0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids)
+        labels = labels[:, -prediction.predictions[0].shape[1] :]  # of PackedBlocks, they begin a token earlier
         scored = labels != IGNORED
         predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions)
-        self.characters += int(scored.sum())
+        self.predictions += int(scored.sum())
         self.right += int((predicted == labels[scored]).sum())
         self.nats += float(nats.double().sum())
         if not compute_result:
             return {}
-        mean = self.nats / self.characters
+        mean = self.nats / self.predictions
         scores = {
-            "accuracy": self.right / self.characters,
+            "accuracy": self.right / self.predictions,
             "perplexity": perplexity(mean),
-            "bits_per_character": mean / math.log(2),
-            "nats_per_character": mean,
-            "characters": self.characters,
+            f"bits_per_{self.unit}": mean / math.log(2),
+            f"nats_per_{self.unit}": mean,
+            f"{self.unit}s": self.predictions,
         }
         self._reset()
         return scores

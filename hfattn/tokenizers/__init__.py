@@ -1,13 +1,14 @@
 """Tokenizers built from a text and saved as a plain ``tokenizer.json``."""
 
 from .character import build_character_tokenizer, check_options, uncovered_characters
-from .learned import TokenizerConfig, build_tokenizer
+from .learned import TokenizerConfig, build_sampler, build_tokenizer
 from .sampling import SubwordSampler
 
 __all__ = [
     "SubwordSampler",
     "TokenizerConfig",
     "build_character_tokenizer",
+    "build_sampler",
     "build_tokenizer",
     "check_options",
     "uncovered_characters",

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from ..errors import UserError
 from ..models.strict_config import unknown_message
 from .character import build_character_tokenizer, check_options
-from .sampling import check_sampling
+from .sampling import SubwordSampler, check_sampling
 from .symbols import UNKNOWN, special_symbols, with_special_symbols
 from .unigram import learn_pieces
 
@@ -83,12 +83,14 @@ def build_tokenizer(
     *,
     ends: bool,
     padding_side: str = "right",
+    masks: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Learn a tokenizer from the training texts.
 
     The same texts give the same tokenizer, in any order, process and number of threads. Id 0 is ``[PAD]``, id 1 is
-    ``[UNK]`` (of characters: only if ``unknown``), then come ``[BOS]`` and ``[EOS]`` if ``ends``, then the vocabulary.
-    A text that spells out "[PAD]" has none of them. By kind:
+    ``[UNK]`` (of characters: only if ``unknown``), then come ``[BOS]`` and ``[EOS]`` if ``ends``, ``[CLS]``, ``[SEP]``
+    and ``[MASK]`` if ``masks``, then the vocabulary. A text that spells out "[PAD]" has none of them, unless ``masks``:
+    then it is read as by BERT's tokenizer. By kind:
 
     - char: ``build_character_tokenizer``.
     - word: words, and punctuation marks one by one, the most frequent first, equal ones in the order of their code
@@ -108,14 +110,19 @@ def build_tokenizer(
         texts: the texts; for characters also how often each of them occurs.
         ends: close each text with ``[EOS]``, as an encoder-decoder needs it.
         padding_side: of a batch: "right" for encoder-decoders and classifiers, "left" for recurrent generation.
+        masks: for a masked language model: put each text between ``[CLS]`` and ``[SEP]``, and read ``[MASK]`` as the
+            token to fill in. For kinds word and wordpiece: the others keep the spaces, and would add one after a mask.
 
     Returns:
         A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and that ``AutoTokenizer`` loads.
 
     Raises:
-        UserError: there is no text, or ``vocab_size`` is too small for the characters that occur.
+        UserError: there is no text, ``vocab_size`` is too small for the characters that occur, or ``masks`` are wanted
+            of another kind.
         TypeError: the texts are one string, or counts of characters where texts are needed.
     """
+    if masks and config.kind not in ("word", "wordpiece"):
+        raise UserError(f"tokenizer.kind {config.kind} has no [MASK]; write wordpiece or word.")
     if config.kind == "char":
         tokenizer = build_character_tokenizer(
             texts, lowercase=config.lowercase, min_count=config.min_count, unknown=config.unknown, ends=ends
@@ -124,11 +131,17 @@ def build_tokenizer(
         return tokenizer
     if isinstance(texts, str | Mapping):
         raise TypeError(f"A tokenizer of kind {config.kind} learns from a list of texts, not {type(texts).__name__}.")
-    texts, symbols = list(texts), special_symbols(unknown=True, ends=ends)
+    texts, symbols = list(texts), special_symbols(unknown=True, ends=ends, masks=masks)
     if not any(map(str.strip, texts)):
         raise UserError("The texts are empty, so there is nothing to build a tokenizer from; give it some text.")
     learn = {"word": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[config.kind]
-    return with_special_symbols(learn(config, texts, symbols), unknown=True, ends=ends, padding_side=padding_side)
+    backend = learn(config, texts, symbols)
+    return with_special_symbols(backend, unknown=True, ends=ends, padding_side=padding_side, masks=masks)
+
+
+def build_sampler(config: TokenizerConfig, tokenizer: PreTrainedTokenizerFast) -> SubwordSampler | None:
+    """What draws the segmentations of training texts, where ``config`` asks for it; None where they are not drawn."""
+    return SubwordSampler(tokenizer, config.sampling) if config.sampling else None
 
 
 def _words(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tokenizer:

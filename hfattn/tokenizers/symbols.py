@@ -4,15 +4,17 @@ from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
 
 PAD, UNKNOWN, BEGIN, END = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
+CLASS, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 
 
-def special_symbols(unknown: bool, ends: bool) -> list[str]:
-    """The symbols that head a vocabulary: padding, then those that it has of unknown, beginning and end."""
-    return [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else [])]
+def special_symbols(unknown: bool, ends: bool, masks: bool = False) -> list[str]:
+    """The symbols that head a vocabulary: padding, then those that it has of unknown, beginning and end, BERT's."""
+    bert = [CLASS, SEPARATOR, MASK] if masks else []
+    return [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else []), *bert]
 
 
 def with_special_symbols(
-    backend: Tokenizer, unknown: bool, ends: bool, padding_side: str = "right"
+    backend: Tokenizer, unknown: bool, ends: bool, padding_side: str = "right", masks: bool = False
 ) -> PreTrainedTokenizerFast:
     """The tokenizer that transformers works with, around one whose vocabulary begins with ``special_symbols``.
 
@@ -21,10 +23,17 @@ def with_special_symbols(
         unknown: whether it has ``[UNK]``.
         ends: whether it has ``[BOS]`` and ``[EOS]``, and closes each text with ``[EOS]``.
         padding_side: "left" or "right".
+        masks: whether it has ``[CLS]``, ``[SEP]`` and ``[MASK]``, and puts each text between the first two.
     """
     if ends:
         backend.post_processor = processors.TemplateProcessing(
             single=f"$A {END}", special_tokens=[(END, backend.token_to_id(END))]
+        )
+    if masks:
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{CLASS} $A {SEPARATOR}",
+            pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
+            special_tokens=[(symbol, backend.token_to_id(symbol)) for symbol in (CLASS, SEPARATOR)],
         )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -32,8 +41,12 @@ def with_special_symbols(
         unk_token=UNKNOWN if unknown else None,
         bos_token=BEGIN if ends else None,
         eos_token=END if ends else None,
+        cls_token=CLASS if masks else None,
+        sep_token=SEPARATOR if masks else None,
+        mask_token=MASK if masks else None,
         padding_side=padding_side,
         clean_up_tokenization_spaces=False,
-        split_special_tokens=True,  # the text "[PAD]" is five characters, never the padding symbol
+        # The text "[PAD]" is five characters, never the padding symbol; where something is to be filled in, it is one.
+        split_special_tokens=not masks,
         model_input_names=["input_ids", "attention_mask"],
     )

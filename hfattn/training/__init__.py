@@ -3,10 +3,12 @@
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
+from .classifier import ClassifierTrainer, class_weights
 from .command import RecipeCommand, parse_command
-from .config import load_config, model_config
+from .config import family_config, load_config, model_config
+from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
-from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, write_results
+from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, scores_of_part, write_results
 from .saving import writing
 from .schedules import SCHEDULES, ScheduleConfig
 from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
@@ -16,6 +18,9 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "AveragingConfig",
+    "ClassifierTrainer",
+    "FineTuningConfig",
+    "FineTuningTrainer",
     "RecipeCommand",
     "ReliableSeq2SeqTrainer",
     "ReliableTrainer",
@@ -24,6 +29,9 @@ __all__ = [
     "StatefulTrainer",
     "TrainingConfig",
     "TranslationCallback",
+    "TuningConfig",
+    "class_weights",
+    "family_config",
     "last_complete_checkpoint",
     "load_config",
     "model_config",
@@ -33,7 +41,10 @@ __all__ = [
     "plot_curves",
     "plot_table",
     "run_facts",
+    "scores_of_part",
     "training_arguments",
+    "tuned",
+    "tuning_facts",
     "write_results",
     "writing",
 ]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -161,3 +161,23 @@ def model_config(config_class: type[StrictConfig], fields: dict[str, Any], **fro
     fields = {**fields, **from_data}
     preset = fields.pop("preset", None)
     return checked(config_class if preset is None else partial(config_class.preset, preset), fields, prefix="model.")
+
+
+def family_config(
+    families: Mapping[str, type[StrictConfig]], section: Mapping[str, Any], **from_data: Any
+) -> StrictConfig:
+    """``model_config`` of the family that the ``model`` section names as its ``model_type``.
+
+    Args:
+        families: configuration classes by their ``model_type``: those that the recipe trains.
+        section: ``model`` of the recipe.
+        from_data: what the data decide.
+
+    Raises:
+        UserError: the section names none of the families; and as ``model_config``.
+    """
+    fields = dict(section)
+    family = fields.pop("model_type", None)
+    if family not in families:
+        raise UserError(f"model.model_type is {family!r}; write one of {', '.join(families)}.")
+    return model_config(families[family], fields, **from_data)

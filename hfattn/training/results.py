@@ -42,6 +42,11 @@ def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: i
     }
 
 
+def scores_of_part(metrics: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """What ``Trainer`` measured of a part, named without it: ``test_bleu`` becomes ``bleu``."""
+    return {name.removeprefix(f"{part}_"): value for name, value in metrics.items() if name != "epoch"}
+
+
 def _without_folders(value: Any) -> Any:
     """A configuration in which an absolute path is that from the working directory, or only its last part."""
     if isinstance(value, Mapping):

@@ -1,8 +1,10 @@
 """``Trainer`` with the guarantees that a long run needs, and its stateful variant for recurrent models."""
 
+import importlib
 import json
 import re
 import shutil
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -61,6 +63,15 @@ def last_complete_checkpoint(directory: str | Path) -> Path | None:
     """The latest checkpoint in a folder that was written to its end, or None."""
     complete = complete_checkpoints(directory)
     return complete[-1] if complete else None
+
+
+def _peak_memory() -> int:
+    """Bytes that this process has had at most: of the GPU where it uses one, else of the main memory."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    resource = importlib.import_module("resource")  # which Windows lacks
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class _Epochs(TrainerCallback):
@@ -176,6 +187,23 @@ class ReliableTrainer(Trainer):
         order, rows = list(self.train_dataset.sampler(self._data_seed)), self.args.train_batch_size
         batches = (order[start : start + rows] for start in range(0, len(order), rows))
         return padding_share(self.train_dataset.lengths, batches)
+
+    def training_facts(self, unit: str, number: float) -> dict[str, Any]:
+        """How long a finished training was, for ``results.json``.
+
+        Args:
+            unit: of the training data, in the plural.
+            number: of these that were read.
+        """
+        return {
+            "steps": self.state.global_step,
+            "epochs": self.state.epoch,
+            # The mean of the last checkpoints is not the weights of any step.
+            "best_step": None if self.averaging.last else self.state.best_global_step,
+            "wall_time_seconds": round(self.training_seconds, 2),  # evaluations and checkpoints included
+            f"{unit}_per_second": round(number / self.training_seconds),
+            "peak_memory_bytes": _peak_memory(),
+        }
 
     def whole_model(self) -> PreTrainedModel:
         """The model with all of its weights, for the main process to save and to use alone.

@@ -16,7 +16,7 @@ import numpy as np
 from accelerate import PartialState
 
 from hfattn import CharRNNForCausalLM
-from hfattn.data import LabelledTexts, is_local, read_labelled, split_labelled
+from hfattn.data import LabelledTexts, read_labelled, source_of_part, split_labelled
 from hfattn.errors import UserError, one_sentence
 from hfattn.generation import load_language_model
 from hfattn.metrics import Accuracy
@@ -68,8 +68,7 @@ def read_parts(arguments: argparse.Namespace) -> dict[str, LabelledTexts]:
     others = {}
     for part in ("validation", "test"):
         if (place := getattr(arguments, part)) is not None:
-            local = is_local(arguments.source)
-            source, split = (place, arguments.hub_split) if local else (arguments.source, place)
+            source, split = source_of_part(arguments.source, place, arguments.hub_split)
             others[part] = read_labelled(source, labels=whole.labels, split=split, **columns, **where)
     if "validation" not in others:
         whole, others["validation"] = split_labelled(whole, [0.9, 0.1], arguments.seed)

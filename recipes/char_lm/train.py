@@ -35,6 +35,7 @@ from hfattn.training import (
     parse_command,
     plot_curves,
     run_facts,
+    scores_of_part,
     write_results,
     writing,
 )
@@ -228,17 +229,8 @@ def publish(
             "parameters": model.num_parameters(),
             **{field.name: getattr(model.config, field.name) for field in own_fields(CharRNNConfig)},
         },
-        "metrics": {
-            name: {key.removeprefix(f"{name}_"): value for key, value in score.items() if key != "epoch"}
-            for name, score in scores.items()
-        },
-        "training": {
-            "steps": state.global_step,
-            "epochs": state.epoch,
-            "best_step": None if config.averaging.last else state.best_global_step,  # or the mean of the last ones
-            "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
-            "characters_per_second": round(characters / trainer.training_seconds),
-        },
+        "metrics": {name: scores_of_part(score, name) for name, score in scores.items()},
+        "training": trainer.training_facts("characters", characters),
         "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
     }
     write_results(run / "results.json", results)

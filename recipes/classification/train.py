@@ -7,7 +7,6 @@ accelerate launch recipes/classification/train.py --config recipes/classificatio
 """
 
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,52 +31,51 @@ from hfattn.data import (
     REBER_PARTS,
     Coverage,
     EncodedTexts,
-    Labelled,
+    LabelledDataConfig,
     LabelledTexts,
-    check_split,
-    is_local,
     load_embeddings,
-    read_labelled,
     reber_texts,
-    split_labelled,
+    unlabelled,
 )
 from hfattn.errors import UserError, one_sentence
+from hfattn.evaluation import predict_classes
 from hfattn.explain import alignment, plot_alignment, save_html
 from hfattn.hub import write_card
 from hfattn.metrics import (
-    Accuracy,
     ClassificationScores,
-    ConfusionMatrix,
+    ClassifierEvaluationConfig,
+    check_columns,
     class_probabilities,
+    class_results,
     class_statistics,
-    column_slices,
+    classification_report,
+    classification_summary,
+    confident_mistakes,
     counterfactual,
-    length_slices,
     plot_confusion,
-    scores_by_slice,
-    word_slices,
+    read_swaps,
 )
 from hfattn.models.modeling_rnn_encoder import find_sentences
 from hfattn.models.strict_config import StrictConfig, own_fields
-from hfattn.tokenizers import SubwordSampler, TokenizerConfig, build_tokenizer
+from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
     ReliableTrainer,
     TrainingConfig,
+    family_config,
     last_complete_checkpoint,
     load_config,
-    model_config,
     parse_command,
     plot_curves,
     plot_table,
     run_facts,
+    scores_of_part,
     write_results,
     writing,
 )
 
 RECIPE = "classification"
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (RNNEncoderConfig, VaswaniConfig)}
-LONGEST_SHOWN = 400  # characters of a text in a table
 SHORTEST_DRAWN = 10  # tokens of a text whose attention is worth a picture
 
 
@@ -86,21 +84,9 @@ SHORTEST_DRAWN = 10  # tokens of a text whose attention is worth a picture
 
 @strict
 @dataclass
-class DataConfig:
-    # "reber" (strings of a grammar, and broken ones), a .jsonl file, a tab-separated file whose first line names its
-    # columns, or the id of a data set on the Hub.
+class DataConfig(LabelledDataConfig):
+    # Beside a file or the id of a data set on the Hub: "reber" (strings of a grammar, and broken ones).
     source: str = REBER
-    # Another file of that kind, or the split of the Hub data set; null: a part of source.
-    validation: str | None = None
-    test: str | None = None
-    # Of the distinct texts, where validation is null: train, validation[, test].
-    split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.1])
-    text_column: str = "text"
-    label_column: str = "label"
-    labels: list[str] | None = None  # names of the classes, from class 0 on; null: as the data have them
-    config: str | None = None  # of a Hub data set
-    hub_split: str = "train"
-    revision: str | None = None
     texts: int = 10_000  # of the grammar, to train on
     evaluation_texts: int = 2000  # of the grammar, in each of the other parts
     max_length: int = 600  # tokens; what is longer is cut
@@ -118,28 +104,17 @@ class DataConfig:
         if self.words is not None and self.vectors is None:
             raise ValueError("words is the file of the words of vectors; write vectors too, or leave words out.")
 
-    def validate_parts(self) -> None:
-        if not self.source:
-            raise ValueError("source is empty; write 'reber', the path of a file, or the id of a Hub data set.")
-        check_split(self.split, unit="texts")
+    def validate_source(self) -> None:
         if self.source == REBER and (self.validation is not None or self.test is not None):
             raise ValueError("reber has its own validation and test; leave validation and test out.")
-        if self.validation is None and self.test is not None and len(self.split) == 3:
-            raise ValueError(f"split {self.split} cuts a test from source, and test is given too; leave one out.")
+        if self.pair_column is not None:
+            raise ValueError("pair_column is for models that read two texts; these read one, so leave it out.")
 
-
-@strict
-@dataclass
-class EvaluationConfig:
-    columns: list[str] = field(default_factory=list)  # of the data: a slice for each value
-    words: list[str] = field(default_factory=list)  # a slice for the texts that hold the word
-    counterfactual_texts: int = 2000  # in which words are swapped that should not matter; 0 is none
-
-    def validate_sizes(self) -> None:
-        if self.counterfactual_texts < 0:
-            raise ValueError(
-                f"counterfactual_texts is {self.counterfactual_texts}; write a whole number, or 0 for none."
-            )
+    def read_parts(self, seed: int) -> dict[str, LabelledTexts]:
+        if self.source != REBER:
+            return super().read_parts(seed)
+        numbers = {part: self.texts if part == "train" else self.evaluation_texts for part in REBER_PARTS}
+        return {part: reber_texts(part, number, seed) for part, number in numbers.items()}
 
 
 @strict
@@ -160,7 +135,7 @@ class Config(TrainingConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of that type's configuration
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    evaluation: ClassifierEvaluationConfig = field(default_factory=ClassifierEvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
@@ -180,17 +155,13 @@ def classifier_config(
         UserError: the section ``model`` names no family of classifiers, or a field that its family has not, or the data
             are not what it can classify.
     """
-    fields = dict(config.model)
-    family = fields.pop("model_type", None)
-    if family not in FAMILIES:
-        raise UserError(f"model.model_type is {family!r}; write one of {', '.join(FAMILIES)}.")
     for name in ("id2label", "label2id", "num_labels"):
-        if name in fields:
+        if name in config.model:
             raise UserError(f"model.{name} follows from the data; leave it out.")
     from_data: dict[str, Any] = {"vocab_size": vocab_size, "pad_token_id": pad}
-    if family == VaswaniConfig.model_type:
+    if config.model.get("model_type") == VaswaniConfig.model_type:
         from_data |= {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
-    made = model_config(FAMILIES[family], fields, **from_data)
+    made = family_config(FAMILIES, config.model, **from_data)
     if not labels:
         return made
     if is_hierarchical(made):
@@ -238,29 +209,6 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     return arguments
 
 
-def read_parts(data: DataConfig, seed: int) -> dict[str, LabelledTexts]:
-    """The texts of each part: train, validation, and the test where there is one."""
-    if data.source == REBER:
-        numbers = {part: data.texts if part == "train" else data.evaluation_texts for part in REBER_PARTS}
-        return {part: reber_texts(part, number, seed) for part, number in numbers.items()}
-    options: dict[str, Any] = {
-        "text_column": data.text_column,
-        "label_column": data.label_column,
-        "config": data.config,
-        "revision": data.revision,
-    }
-    whole = read_labelled(data.source, labels=data.labels, split=data.hub_split, **options)
-    parts = {"train": whole}
-    if data.validation is None:
-        parts = dict(zip(("train", "validation", "test"), split_labelled(whole, data.split, seed), strict=False))
-    on_hub = not is_local(data.source)
-    for part, place in (("validation", data.validation), ("test", data.test)):
-        if place is not None:
-            source, split = (data.source, place) if on_hub else (place, data.hub_split)
-            parts[part] = read_labelled(source, labels=whole.labels, split=split, **options)
-    return parts
-
-
 def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
@@ -272,12 +220,12 @@ def main() -> None:
     # Data: texts -> tokenizer, learned on the training texts -> ids
 
     data = config.data
-    parts = read_parts(data, arguments.seed)
+    parts = data.read_parts(arguments.seed)
     check_columns(config.evaluation.columns, parts["train"])
     tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
     ends = sentence_end_ids(tokenizer, data.sentence_ends)
     settings = classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, parts["train"].labels)
-    sampler = SubwordSampler(tokenizer, config.tokenizer.sampling) if config.tokenizer.sampling else None
+    sampler = build_sampler(config.tokenizer, tokenizer)
     encoded = {
         part: EncodedTexts(
             texts,
@@ -348,16 +296,25 @@ def publish(
     tokenizer.save_pretrained(run)
     labels = parts["train"].labels
     shown = "test" if "test" in parts else "validation"
-    metrics = {part: scores(config, parts[part], output, part) for part, output in outputs.items()}
+    metrics = {
+        part: scores_of_part(output.metrics, part)
+        | classification_report(parts[part], class_results(output), config.evaluation)
+        for part, output in outputs.items()
+    }
     if config.evaluation.counterfactual_texts:
         step = -(-len(parts[shown]) // config.evaluation.counterfactual_texts)
+
+        def predict(texts: Sequence[str]) -> np.ndarray:
+            dataset = EncodedTexts(unlabelled(texts), tokenizer, config.data.max_length, keep=config.data.keep)
+            return predict_classes(model, dataset, DataCollatorWithPadding(tokenizer))
+
         metrics[shown]["counterfactual"] = counterfactual(
-            lambda texts: predict(model, tokenizer, config, texts), [item.text for item in parts[shown].items[::step]]
+            predict, [item.text for item in parts[shown].items[::step]], read_swaps(config.evaluation.swaps)
         )
     title = f"{RECIPE}: {command.config.stem}"
     plot_curves(run / "loss_curve.png", state.log_history, {}, title, "nats per text", "eval_nats_per_example")
     plot_confusion(run / "confusion.png", metrics[shown]["confusion"], labels, f"{title}, {shown}")
-    samples = confident_mistakes(parts[shown], outputs[shown], config.sample.number)
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), config.sample.number)
     if samples:
         plot_table(run / "mistakes.png", list(samples[0]), [list(row.values()) for row in samples], title)
     results = {
@@ -382,11 +339,7 @@ def publish(
         },
         "metrics": metrics,
         "training": {
-            "steps": state.global_step,
-            "epochs": state.epoch,
-            "best_step": None if config.averaging.last else state.best_global_step,  # or the mean of the last ones
-            "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
-            "texts_per_second": round(state.epoch * len(parts["train"]) / trainer.training_seconds),
+            **trainer.training_facts("texts", state.epoch * len(parts["train"])),
             "padding_share": round(trainer.padding_share, 4),
         },
         "samples": samples,
@@ -394,59 +347,13 @@ def publish(
     }
     write_results(run / "results.json", results)
     write_card(run, RECIPE, results)
-    print(summary(run, results))
+    print(classification_summary(run, results))
 
 
 def sentence_end_ids(tokenizer: PreTrainedTokenizerBase, characters: str) -> list[int]:
     """Ids of the tokens that are made of these characters alone, such as ".", "!" and "?!" of ".!?"."""
     tokens = ((token.strip(), i) for token, i in tokenizer.get_vocab().items())
     return sorted(i for token, i in tokens if token and set(token) <= set(characters))
-
-
-def check_columns(columns: Sequence[str], texts: LabelledTexts) -> None:
-    """Make sure that the data have the columns that are to be evaluated value by value."""
-    known = texts.items[0].fields
-    for column in columns:
-        if column not in known:
-            raise UserError(
-                f"evaluation.columns names {column!r}, and beside text and label {texts.name} has "
-                f"{', '.join(known) or 'no column'}; write one of these, or leave it out."
-            )
-
-
-def scores(config: Config, texts: LabelledTexts, output: PredictionOutput, part: str) -> dict[str, Any]:
-    """The scores of a part: on the whole, class by class, and slice by slice."""
-    predicted, right = (
-        np.asarray(ids).reshape(-1).astype(int).tolist() for ids in (output.predictions[0], output.label_ids)
-    )
-    words = [item.text for item in texts.items]
-    slices = length_slices(words) | column_slices("class", [texts.labels[label] for label in right])
-    for column in config.evaluation.columns:
-        slices |= column_slices(column, [item.fields[column] for item in texts.items])
-    slices |= word_slices(words, config.evaluation.words)
-    confusion = ConfusionMatrix().compute(predictions=predicted, references=right, num_classes=len(texts.labels))
-    return {
-        **{key.removeprefix(f"{part}_"): value for key, value in output.metrics.items()},
-        "confusion": confusion["confusion_matrix"],
-        "by_slice": scores_by_slice(Accuracy(), predicted, right, slices),
-    }
-
-
-@torch.inference_mode()
-def predict(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: Config, texts: Sequence[str], rows: int = 128
-) -> np.ndarray:
-    """Probabilities (n, C) of the classes of n texts; they are read in the order of their lengths."""
-    labelled = LabelledTexts("counterfactuals", [Labelled(text, 0, None, {}) for text in texts], ["any"])
-    dataset = EncodedTexts(labelled, tokenizer, config.data.max_length, keep=config.data.keep)
-    collate = DataCollatorWithPadding(tokenizer)
-    order = np.argsort(dataset.lengths[:, 0], kind="stable")
-    probabilities = []
-    for start in range(0, len(order), rows):
-        batch = collate([dataset[int(i)] for i in order[start : start + rows]])
-        inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-        probabilities.append(class_probabilities(model(**inputs).logits.float()).cpu())
-    return torch.cat(probabilities).numpy()[np.argsort(order)]
 
 
 def vector_facts(data: DataConfig, coverage: Coverage) -> dict[str, Any]:
@@ -459,23 +366,6 @@ def vector_facts(data: DataConfig, coverage: Coverage) -> dict[str, Any]:
         "share": coverage.share,
         "most_frequent_missing": list(coverage.missing[:10]),
     }
-
-
-def confident_mistakes(texts: LabelledTexts, output: PredictionOutput, number: int) -> list[dict[str, Any]]:
-    """The texts whose right class the model thought least of."""
-    predicted, nats = (np.asarray(each) for each in output.predictions[:2])
-    right = np.asarray(output.label_ids).reshape(-1).astype(int)
-    wrong = np.flatnonzero(predicted != right)
-    return [
-        {
-            "place": texts.place(i),
-            "text": textwrap.shorten(texts.items[i].text, LONGEST_SHOWN, placeholder=" …"),
-            "right": texts.labels[right[i]],
-            "predicted": texts.labels[predicted[i]],
-            "probability of the right class": f"{np.exp(-nats[i]):.2g}",
-        }
-        for i in wrong[np.argsort(-nats[wrong], kind="stable")][:number].tolist()
-    ]
 
 
 @torch.inference_mode()
@@ -523,29 +413,6 @@ def word_weights_in_text(
     found = find_sentences(torch.ones_like(ends), end=ends)
     of_sentence = sentences[found.text, 0, 0, found.order]  # (K,)
     return words * found.join(of_sentence[:, None].expand(found.word_mask.shape), input_ids.shape[1])[:, None, None]
-
-
-def summary(run: Path, results: Mapping[str, Any]) -> str:
-    """The end of a run in words: its scores, where they are lowest, what moves it that should not, how to go on."""
-    lines = ["", f"{'':16}{'texts':>8}{'accuracy':>10}{'F1':>10}{'nats/text':>11}"]
-    for part, score in results["metrics"].items():
-        lines.append(
-            f"{part:16}{score['examples']:8d}{score['accuracy']:10.4f}{score['f1']:10.4f}{score['nats_per_example']:11.4f}"
-        )
-    shown = results["metrics"].get("test", results["metrics"]["validation"])
-    lines += ["", f"{'slice':24}{'texts':>8}{'accuracy':>10}"]
-    lines += [
-        f"{name:24}{score['examples']:8d}{score['accuracy']:10.4f}"
-        for name, score in shown["by_slice"].items()
-        if score["examples"]
-    ]
-    for kind, moved in shown.get("counterfactual", {}).items():
-        if moved["texts"]:
-            lines.append(
-                f"{kind} swapped in {moved['texts']} texts: {moved['flipped']:.2%} of the predictions flip, "
-                f"their probabilities move by {moved['mean_shift']:.4f}"
-            )
-    return "\n".join([*lines, "", f"Model, results, curve and pictures: {run}"])
 
 
 if __name__ == "__main__":

@@ -34,30 +34,31 @@ from hfattn.data import (
     Pairs,
     check_split,
     date_pairs,
-    is_local,
     read_pairs,
+    source_of_part,
     split_pairs,
 )
-from hfattn.errors import UserError, one_sentence
+from hfattn.errors import one_sentence
 from hfattn.explain import alignment, plot_alignment, save_html
 from hfattn.generation import save_translator
 from hfattn.hub import write_card
 from hfattn.metrics import ExactMatch, TranslationScores, decode_generated, translation_report
 from hfattn.models.strict_config import StrictConfig, own_fields
-from hfattn.tokenizers import SubwordSampler, TokenizerConfig, build_tokenizer
+from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
     ReliableSeq2SeqTrainer,
     TrainingConfig,
     TranslationCallback,
+    family_config,
     last_complete_checkpoint,
     load_config,
-    model_config,
     parse_command,
     plot_bleu_by_length,
     plot_curves,
     plot_table,
     run_facts,
+    scores_of_part,
     write_results,
     writing,
 )
@@ -159,13 +160,9 @@ def translation_model_config(
     Raises:
         UserError: the section ``model`` names no family of encoder-decoders, or a field that its family has not.
     """
-    fields = dict(config.model)
-    family = fields.pop("model_type", None)
-    if family not in FAMILIES:
-        raise UserError(f"model.model_type is {family!r}; write one of {', '.join(FAMILIES)}.")
-    return model_config(
-        FAMILIES[family],
-        fields,
+    return family_config(
+        FAMILIES,
+        config.model,
         vocab_size=vocab_size,
         source_vocab_size=source_vocab_size,
         pad_token_id=pad,
@@ -206,10 +203,9 @@ def read_parts(data: DataConfig, seed: int) -> dict[str, Pairs]:
     if data.validation is None:
         return dict(zip(("train", "validation", "test"), split_pairs(whole, data.split, seed), strict=False))
     parts = {"train": whole}
-    local = is_local(data.source)
     for part, place in (("validation", data.validation), ("test", data.test)):
         if place is not None:
-            parts[part] = read(place, data.hub_split) if local else read(data.source, place)
+            parts[part] = read(*source_of_part(data.source, place, data.hub_split))
     return parts
 
 
@@ -222,11 +218,6 @@ def build_tokenizers(
         return build_tokenizer(config, sources, ends=True), build_tokenizer(config, targets, ends=True)
     tokenizer = build_tokenizer(config, [*sources, *targets], ends=True)
     return tokenizer, tokenizer
-
-
-def subword_sampler(config: TokenizerConfig, tokenizer: PreTrainedTokenizerBase) -> SubwordSampler | None:
-    """What draws the segmentations of the training texts, where they are drawn."""
-    return SubwordSampler(tokenizer, config.sampling) if config.sampling else None
 
 
 def main() -> None:
@@ -242,7 +233,7 @@ def main() -> None:
     data = config.data
     parts = read_parts(data, arguments.seed)
     tokenizer, target_tokenizer = build_tokenizers(config.tokenizer, parts["train"])
-    samplers = subword_sampler(config.tokenizer, tokenizer), subword_sampler(config.tokenizer, target_tokenizer)
+    samplers = build_sampler(config.tokenizer, tokenizer), build_sampler(config.tokenizer, target_tokenizer)
     encoded = {
         part: EncodedPairs(
             pairs,
@@ -409,11 +400,7 @@ def publish(
         },
         "metrics": metrics,
         "training": {
-            "steps": state.global_step,
-            "epochs": state.epoch,
-            "best_step": None if config.averaging.last else state.best_global_step,  # or the mean of the last ones
-            "wall_time_seconds": round(trainer.training_seconds, 2),  # evaluations and checkpoints included
-            "pairs_per_second": round(pairs_read / trainer.training_seconds),
+            **trainer.training_facts("pairs", pairs_read),
             "padding_share": round(trainer.padding_share, 4),
         },
         "samples": samples,
@@ -432,7 +419,7 @@ def translation_metrics(
     reports = {search: translation_report(sources, texts, references) for search, texts in translations.items()}
     greedy = reports.pop("greedy")
     return {
-        **{key.removeprefix(f"{part}_"): value for key, value in likelihood.items() if key != "epoch"},
+        **scores_of_part(likelihood, part),
         **greedy,
         "pairs": likelihood[f"{part}_pairs"],
         "translated": greedy["pairs"],

@@ -1,0 +1,238 @@
+"""Fine-tuning: all weights, low-rank updates of them, or the head alone; and a learning rate for each layer."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from ..errors import UserError
+from ..pretrained import Loaded, ModelSource, base_model_name
+from .trainer import ReliableTrainer
+from .training_config import TrainingConfig
+
+ADAPTER = "adapter"  # folder within a run's
+
+
+@strict
+@dataclass
+class TuningConfig:
+    """The section ``tuning``: which weights are trained, and how fast."""
+
+    method: str = "full"  # full (all weights), lora (low-rank updates and the head), probe (the head alone)
+    rank: int = 8  # of the updates, r
+    alpha: int = 16  # the updates are scaled by alpha / r
+    lora_dropout: float = 0.0  # of what the updates read
+    target_modules: list[str] | None = None  # last names of the updated layers; null: all linear ones of the body
+    layer_decay: float = 1.0  # factor of the learning rate from each layer to the one below it
+
+    def validate_method(self) -> None:
+        if self.method not in ("full", "lora", "probe"):
+            raise ValueError(f"method is {self.method!r}; write full, lora or probe.")
+        for name in ("rank", "alpha"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
+        if not 0 <= self.lora_dropout < 1:
+            raise ValueError(f"lora_dropout is {self.lora_dropout}; write a number from 0 to below 1.")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"layer_decay is {self.layer_decay}; write a number above 0, at most 1, such as 0.9.")
+
+    def validate_together(self) -> None:
+        if self.method != "lora" and self.target_modules is not None:
+            raise ValueError("target_modules are those of lora; write method: lora, or leave them out.")
+        if self.method == "probe" and self.layer_decay != 1:
+            raise ValueError("layer_decay slows down layers that a probe does not train; write 1, or another method.")
+
+
+@strict
+@dataclass
+class FineTuningConfig(TrainingConfig):
+    """What recipes that begin with a pretrained model have in common."""
+
+    model: ModelSource = field(default_factory=lambda: ModelSource(name="distilbert/distilbert-base-cased"))
+    tuning: TuningConfig = field(default_factory=TuningConfig)
+
+    def validate_averaging(self) -> None:
+        if self.tuning.method == "lora" and self.averaging.last is not None:
+            raise ValueError("averaging.last takes the mean of whole checkpoints, and lora saves updates; write ema.")
+
+
+def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) -> nn.Module:
+    """Prepare a model for what is to be trained of it.
+
+    Modules with new weights (the head) are trained whole by every method. ``lora`` adds
+    (alpha / r) B A to each linear layer W of the body, with A random and B zero at the start (Hu et al. 2021, section
+    4.1).
+
+    Args:
+        loaded: the model and its new weights.
+        tuning: how.
+        task_type: peft's name of the task, which a saved adapter states.
+
+    Returns:
+        The model, of which some parameters are trained; for ``lora``, a ``PeftModel`` around it.
+
+    Raises:
+        UserError: there is nothing to train, or no layer of the names that are to be updated.
+    """
+    model = loaded.model
+    if tuning.method == "full":
+        return model
+    heads = new_modules(loaded)
+    if tuning.method == "probe":
+        if not heads:
+            raise UserError("tuning.method probe trains a new head, and all of this model is trained; write full.")
+        model.requires_grad_(False)
+        for head in heads:
+            model.get_submodule(head).requires_grad_(True)
+        return model
+    linear = {name.split(".")[-1] for name, module in model.base_model.named_modules() if _is_linear(module)}
+    targets = sorted(linear) if tuning.target_modules is None else tuning.target_modules
+    for name in targets:
+        if name not in linear:
+            raise UserError(
+                f"tuning.target_modules names {name!r}; this model's linear layers are {', '.join(sorted(linear))}."
+            )
+    if not targets:
+        raise UserError("tuning.method lora updates linear layers, and this model's body has none; write full.")
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        task_type=task_type,
+        r=tuning.rank,
+        lora_alpha=tuning.alpha,
+        lora_dropout=tuning.lora_dropout,
+        target_modules=targets,
+        exclude_modules="|".join(rf"{re.escape(head)}(\..*)?" for head in heads) or None,
+        modules_to_save=heads or None,
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+    )
+    return get_peft_model(model, config)
+
+
+def new_modules(loaded: Loaded) -> list[str]:
+    """The modules with new weights: the head, and a pooler in the body where that is new too."""
+    modules = set()
+    for name in loaded.new_weights:
+        first, *rest = name.split(".")
+        modules.add(f"{first}.{rest[0]}" if first == loaded.model.base_model_prefix else first)
+    return sorted(modules)
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear | Conv1D)
+
+
+def layer_depths(model: PreTrainedModel) -> dict[str, int]:
+    """How many layers stand between each parameter and the head: 0 of the head and of all behind the last layer.
+
+    The last layer has 1, the first of n layers n, and what comes before it (embeddings) n + 1.
+    """
+    body = model.base_model
+    stacks = {name: module for name, module in body.named_modules() if isinstance(module, nn.ModuleList)}
+    if not stacks:
+        raise UserError("tuning.layer_decay needs a model with a stack of layers; write 1.")
+    name = max(stacks, key=lambda each: len(stacks[each]))
+    layers = len(stacks[name])
+    prefix = "" if body is model else f"{model.base_model_prefix}."
+    inside = f"{prefix}{name}."
+    depths, behind = {}, False
+    for parameter, _ in model.named_parameters():
+        if parameter.startswith(inside):
+            behind = True
+            depths[parameter] = layers - int(parameter.removeprefix(inside).split(".")[0])
+        else:
+            depths[parameter] = 0 if behind or not parameter.startswith(prefix) else layers + 1
+    return depths
+
+
+class FineTuningTrainer(ReliableTrainer):
+    """A ``ReliableTrainer`` of a model that ``tuned`` prepared.
+
+    With ``lora`` the checkpoints hold the updates and the head; at the end the best of them are also in ``adapter/`` of
+    the run's folder, and ``whole_model`` has them added to its weights.
+
+    Args:
+        source: of the model; a saved adapter names it.
+        tuning: as ``tuned`` had it.
+    """
+
+    def __init__(self, *args: Any, source: ModelSource, tuning: TuningConfig, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.source, self.tuning = source, tuning
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """That of ``Trainer``, with the learning rate of a layer ``layer_decay`` times that of the one above it."""
+        optimizer = super().create_optimizer(model)
+        decay = self.tuning.layer_decay
+        if decay != 1:
+            depths = {id(self._parameters()[name]): depth for name, depth in self._depths().items()}
+            optimizer.param_groups[:] = [
+                {**group, "params": parameters, "lr": group["lr"] * decay**depth}
+                for group in optimizer.param_groups
+                for depth, parameters in _by_depth(group["params"], depths)
+            ]
+        return optimizer
+
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        return dict(self.model.named_parameters())
+
+    def _depths(self) -> dict[str, int]:
+        if self.tuning.method != "lora":
+            return layer_depths(self.model)
+        # The updates of a layer stand inside it: base_model.model. is peft's, and the layer's own name goes on.
+        prefix = "base_model.model."
+        return {f"{prefix}{name}": depth for name, depth in layer_depths(self.model.get_base_model()).items()}
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().train(*args, **kwargs)
+        if self.tuning.method == "lora" and self.is_world_process_zero():
+            for config in self.model.peft_config.values():
+                config.base_model_name_or_path = base_model_name(self.source)
+            self.model.save_pretrained(Path(self.args.output_dir).parent / ADAPTER)
+        return output
+
+    def whole_model(self) -> PreTrainedModel:
+        """As ``ReliableTrainer.whole_model``; with ``lora`` its updates are added to the weights, and it is over."""
+        model = super().whole_model()
+        return model.merge_and_unload() if self.tuning.method == "lora" else model
+
+
+def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iterator[tuple[int, list[nn.Parameter]]]:
+    for depth in sorted({depths[id(parameter)] for parameter in parameters}):
+        yield depth, [parameter for parameter in parameters if depths[id(parameter)] == depth]
+
+
+def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelSource) -> dict[str, Any]:
+    """What was trained of which model, for ``results.json``; to be asked for before ``whole_model``."""
+    named = list(model.named_parameters())
+    # Of lora, the updates are added to the weights in the end, and the head's copy takes the place of the first.
+    parameters = sum(tensor.numel() for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))
+    trained = sum(tensor.numel() for _, tensor in named if tensor.requires_grad)
+    return {
+        "base_model": base_model_name(source),
+        "revision": source.revision,
+        "method": tuning.method,
+        "parameters": parameters,
+        "trained_parameters": trained,
+        "trained_share": round(trained / parameters, 6),
+        "new_weights": loaded.new_weights,
+    }
+
+
+__all__ = [
+    "ADAPTER",
+    "FineTuningConfig",
+    "FineTuningTrainer",
+    "TuningConfig",
+    "layer_depths",
+    "new_modules",
+    "tuned",
+    "tuning_facts",
+]
