@@ -1,0 +1,226 @@
+"""Claims of the literature, tested: one setting, one thing changed at a time, everything else the same.
+
+    python benchmarks/claims.py run scores --data 'multi30k/{part}.{en,de}' [--seeds 1 2 3] [--runs runs/claims]
+    python benchmarks/claims.py write [--runs runs/claims]
+
+``run`` trains what is missing of a table, one run after the other, through the recipe's own command; a run that was
+interrupted is resumed. ``write`` makes docs/claims.md of all runs that have finished. In the path of the data, {part}
+stands for train, val and test_2016_flickr.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RECIPE = ROOT / "recipes" / "translation"
+PAGE = ROOT / "docs" / "claims.md"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A claim, and the runs that can refute it.
+
+    Attributes:
+        claim: in words, with its source.
+        config: of the recipe that all runs begin from.
+        common: overrides of them all.
+        variants: further overrides, by name.
+        verdict: what the runs say.
+    """
+
+    claim: str
+    config: str
+    common: dict[str, Any]
+    variants: dict[str, dict[str, Any]]
+    verdict: str = ""
+
+
+BUDGET = {
+    "evaluation.num_beams": "null",
+    "sample.number": 1,
+    "sample.alignments": 1,
+    "training.report_to": "none",
+    "training.save_total_limit": 1,
+}
+RECURRENT = {
+    **BUDGET,
+    "model.preset": "luong2015_general",
+    "model.encoder_layers": 1,
+    "model.decoder_layers": 1,
+    "model.encoder_direction": "bidirectional",
+    "model.input_feeding": "false",  # the decoder then runs over a sentence at once
+    "model.hidden_size": 256,
+    "model.encoder_hidden_size": 128,
+    "model.embedding_size": 128,
+    "model.cell": "gru",
+    "model.output_size": "null",
+    "model.attention_score_options": "{}",
+    "model.dropout": 0.0,
+    "max_tokens": 2048,
+    "training.num_train_epochs": 6,
+}
+TRANSFORMER = {
+    **BUDGET,
+    "model.encoder_layers": 3,
+    "model.decoder_layers": 3,
+    "model.dropout": 0.2,
+    "averaging.ema": "null",
+    "training.num_train_epochs": 6,
+    "training.learning_rate": 2e-3,
+}
+WITH_WARMUP: dict[str, Any] = {"training.warmup_steps": 400}
+WITHOUT: dict[str, Any] = {"training.warmup_steps": 0}
+
+TABLES = {
+    "scores": Table(
+        "Additive, dot and general scores (Luong et al. 2015, section 5.3, find dot and general ahead of concat; Vaswani "
+        "et al. 2017, section 3.2.1, cite additive ahead of an unscaled dot product at large widths).",
+        "multi30k_en_de_bahdanau",
+        RECURRENT,
+        {
+            "dot": {"model.attention_score": "dot"},
+            "general": {"model.attention_score": "general"},
+            "additive": {"model.attention_score": "additive"},
+        },
+    ),
+    "distributions": Table(
+        "Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019) beside softmax, with the general score.",
+        "multi30k_en_de_bahdanau",
+        RECURRENT | {"model.attention_score": "general"},
+        {
+            "softmax": {"model.attention_distribution": "softmax"},
+            "1.5-entmax": {"model.attention_distribution": "entmax"},
+            "sparsemax": {"model.attention_distribution": "sparsemax"},
+        },
+    ),
+    "positions": Table(
+        "Sinusoidal and learned positions give nearly the same results (Vaswani et al. 2017, table 3, row E).",
+        "multi30k_en_de_transformer",
+        TRANSFORMER | WITH_WARMUP,
+        {
+            "sinusoidal": {"model.positions": "sinusoidal"},
+            "learned": {"model.positions": "learned", "model.max_position_embeddings": 80},
+        },
+    ),
+    "norms": Table(
+        "A post-norm Transformer needs warm-up, a pre-norm one does not (Xiong et al. 2020), and T-Fixup trains as well "
+        "with neither of the two (Huang et al. 2020).",
+        "multi30k_en_de_transformer",
+        TRANSFORMER,
+        {
+            "pre, warm-up": {"model.norm": "pre", **WITH_WARMUP},
+            "pre": {"model.norm": "pre", **WITHOUT},
+            "post, warm-up": {"model.norm": "post", **WITH_WARMUP},
+            "post": {"model.norm": "post", **WITHOUT},
+            "T-Fixup, warm-up": {"model.norm": "none", **WITH_WARMUP},
+            "T-Fixup": {"model.norm": "none", **WITHOUT},
+        },
+    ),
+}
+
+
+def folder(runs: Path, table: str, variant: str, seed: int) -> Path:
+    return runs / table / f"{variant.replace(', ', '-').replace(' ', '-').lower()}-{seed}"
+
+
+def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
+    table = TABLES[name]
+    parts = {"source": "train", "validation": "val", "test": "test_2016_flickr"}
+    places = {f"data.{part}": data.replace("{part}", file) for part, file in parts.items()}
+    for seed in seeds:
+        for variant, overrides in table.variants.items():
+            out = folder(runs, name, variant, seed)
+            if (out / "results.json").exists():
+                continue
+            fields = {**places, **table.common, **overrides, "training.seed": seed}
+            words = [word for field, value in fields.items() for word in (f"--{field}", str(value))]
+            command = [sys.executable, str(RECIPE / "train.py"), "--config", str(RECIPE / f"{table.config}.yaml")]
+            print(f"{name}: {variant}, seed {seed}", flush=True)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with out.with_suffix(".log").open("w") as log:
+                code = subprocess.call(
+                    [*command, "--output_dir", str(out), "--resume", *words],
+                    stdout=log,
+                    stderr=log,
+                    env=dict(os.environ),
+                )
+            if code:  # a run that diverges is a result; its last words are in the log
+                print(f"  ended with exit code {code}: {out.with_suffix('.log')}", flush=True)
+
+
+def measured(values: list[float]) -> str:
+    """The mean, and with several runs the standard deviation."""
+    spread = f" ± {statistics.stdev(values):.3g}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.4g}{spread}"
+
+
+def rows(name: str, runs: Path) -> list[str]:
+    lines = []
+    for variant in TABLES[name].variants:
+        one = folder(runs, name, variant, 0)
+        logs = sorted(one.parent.glob(f"{one.name.removesuffix('-0')}-[0-9].log"))
+        finished = [log.with_suffix("") / "results.json" for log in logs]
+        results = [json.loads(path.read_text()) for path in finished if path.exists()]
+        if not results:
+            lines.append(f"| {variant} | {'did not finish' if logs else 'not run'} | | | | | |")
+            continue
+        validation = [each["metrics"]["validation"] for each in results]
+        nats, right = ([each[score] for each in validation] for score in ("nats_per_token", "token_accuracy"))
+        bleu = [each["metrics"]["test"]["bleu"] for each in results]
+        facts = (len(results), results[0]["training"]["steps"], f"{results[0]['model']['parameters']:,}")
+        lines.append(f"| {' | '.join([variant, *map(measured, (nats, right, bleu)), *map(str, facts)])} |")
+    return lines
+
+
+def write(runs: Path) -> None:
+    lines = [
+        "# Claims, tested",
+        "",
+        "Each table has one setting and one thing changed in it: same data, same order, same steps. The numbers are",
+        "written by `python benchmarks/claims.py write` from the runs' `results.json`; BLEU is of greedy search on",
+        "test_2016_flickr of Multi30k, cased; ± is the standard deviation over seeds. These are small models and short",
+        "runs: they test a claim where that is cheap, and a difference within the spread is none.",
+    ]
+    for name, table in TABLES.items():
+        common = " ".join(f"--{field} {value}" for field, value in table.common.items() if field not in BUDGET)
+        lines += [
+            "",
+            f"## {name.capitalize()}",
+            "",
+            table.claim,
+            "",
+            f"Setting: `{table.config}` with `{common}`.",
+            "",
+            "| | validation nats per token | token accuracy | test BLEU | seeds | steps | parameters |",
+            "|---|---|---|---|---|---|---|",
+            *rows(name, runs),
+        ]
+        if table.verdict:
+            lines += ["", table.verdict]
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"Written: {PAGE}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("run", "write"))
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="which to run; default: all")
+    parser.add_argument("--data", default="multi30k/{part}.{en,de}", help="parallel files")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--runs", type=Path, default=Path("runs/claims"))
+    arguments = parser.parse_args()
+    if arguments.action == "write":
+        write(arguments.runs)
+    for name in arguments.tables or list(TABLES) if arguments.action == "run" else ():
+        run(name, arguments.data, arguments.seeds, arguments.runs)
+
+
+if __name__ == "__main__":
+    main()
