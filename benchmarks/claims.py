@@ -80,8 +80,8 @@ WITHOUT: dict[str, Any] = {"training.warmup_steps": 0}
 
 TABLES = {
     "scores": Table(
-        "Additive, dot and general scores (Luong et al. 2015, section 5.3, find dot and general ahead of concat; Vaswani "
-        "et al. 2017, section 3.2.1, cite additive ahead of an unscaled dot product at large widths).",
+        "Dot and general scores are ahead of the additive one (Luong et al. 2015, section 5.3); additive is ahead of an "
+        "unscaled dot product at large widths (Vaswani et al. 2017, section 3.2.1).",
         "multi30k_en_de_bahdanau",
         RECURRENT,
         {
@@ -91,7 +91,7 @@ TABLES = {
         },
     ),
     "distributions": Table(
-        "Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019) beside softmax, with the general score.",
+        "Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019) are at least as good as softmax.",
         "multi30k_en_de_bahdanau",
         RECURRENT | {"model.attention_score": "general"},
         {

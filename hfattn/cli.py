@@ -42,7 +42,9 @@ def generate(
         float, typer.Option(min=0.0, max=1.0, help="Draw from the smallest set of this probability.")
     ] = 1.0,
     num_beams: Annotated[int, typer.Option(min=1, help="Beam search of this width (with temperature 0).")] = 1,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length of the continuation, where the model has positions for it.")] = 300,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, help="Length of the continuation, or fewer where the model has no positions for it.")
+    ] = 300,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the draw: the same seed, the same text.")] = 0,
     stream: Annotated[bool, typer.Option(help="Write each token as soon as it is generated.")] = False,
 ) -> None:
@@ -68,7 +70,7 @@ def generate(
                 **inputs,
                 num_beams=num_beams,
                 max_new_tokens=max_new_tokens,
-                streamer=TokenStreamer(tokenizer) if stream else None,
+                streamer=TokenStreamer(tokenizer, sys.stdout) if stream else None,
                 **sampling_options(temperature, top_k, top_p),
             )
         if not stream:
@@ -81,19 +83,32 @@ def score(
     text: Annotated[str, typer.Argument(help="A UTF-8 text, a Hub data set id, or 'embedded'.")],
     skip: Annotated[float, typer.Option(min=0.0, max=0.999, help="Share of the text to leave out before.")] = 0.0,
     window: Annotated[
-        int | None, typer.Option(min=1, help="Read windows of this length, each from nothing; default: all as one.")
+        int | None,
+        typer.Option(
+            min=1, help="Read windows of this many tokens, each from nothing; default: all that the model can read."
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="Tokens from window to window; default: a window, so that none overlap.")
     ] = None,
 ) -> None:
-    """Score a text under a trained character model."""
+    """Score a text under a trained language model."""
     with one_sentence():
         _require("datasets", "evaluate")
         from .data import encode_text, open_text
-        from .evaluation import score_ids
+        from .evaluation import score_ids, score_text
         from .generation import load_language_model
+        from .tokenizers import is_character_tokenizer
 
         language_model, tokenizer = load_language_model(model)
-        ids = encode_text(open_text(text), tokenizer).ids
-        for name, value in score_ids(language_model, ids[int(skip * len(ids)) :], window).items():
+        opened = open_text(text)
+        if is_character_tokenizer(tokenizer):
+            ids = encode_text(opened, tokenizer).ids
+            scores = score_ids(language_model, ids[int(skip * len(ids)) :], window, stride)
+        else:
+            whole = "".join(opened.pieces())
+            scores = score_text(language_model, tokenizer, whole[int(skip * len(whole)) :], window, stride)
+        for name, value in scores.items():
             print(f"{name:20}{value:.4f}" if isinstance(value, float) else f"{name:20}{value}")
 
 

@@ -1,47 +1,92 @@
 """What a trained model says of texts: their likelihood, or their classes."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .data import Streams, Windows, mean_of_windows
-from .metrics import LanguageModelScores, class_probabilities, token_statistics
+from .data import PackedBlocks, Streams, mean_of_windows, pack
+from .errors import UserError
+from .generation import positions_of
+from .metrics import LanguageModelScores, class_probabilities, text_scores, token_statistics
 
 
 @torch.inference_mode()
-def score_ids(model: PreTrainedModel, ids: np.ndarray, window: int | None = None) -> dict[str, float]:
-    """Predict each character of a text but the first, once.
+def score_ids(
+    model: PreTrainedModel,
+    ids: np.ndarray,
+    window: int | None = None,
+    stride: int | None = None,
+    unit: str = "character",
+) -> dict[str, float]:
+    """Predict each token of a text but the first, once.
 
     Args:
         model: a causal language model in evaluation mode, with a recurrent cache if ``window`` is None.
         ids: (n,) ids of the text.
         window: read the text in windows of this length, each from nothing; None reads it as one, the state carried.
+        stride: tokens from the start of a window to that of the next, whose own predictions begin where those of the
+            one before end; None is the window, so that none overlap.
+        unit: what a token is, for the names of the scores.
 
     Returns:
-        accuracy, perplexity, bits and nats per character, and ``characters``, the number of predictions.
+        accuracy, perplexity, bits and nats per unit, and the number of predictions.
 
     Raises:
-        UserError: the text is shorter than one window.
+        UserError: the text is shorter than one window, or the stride longer.
     """
-    scores = LanguageModelScores()
+    scores = LanguageModelScores(unit)
     if window is None:
-        dataset: Windows | Streams = Streams(ids, min(2048, len(ids) - 1), num_streams=1, keep_tail=True)
+        dataset: PackedBlocks | Streams = Streams(ids, min(2048, len(ids) - 1), num_streams=1, keep_tail=True)
         rows = 1
     else:
-        dataset, rows = Windows(ids, window, window), 32
+        dataset, rows = PackedBlocks(ids, window, window if stride is None else stride), 32
     cache = None
     for start in range(0, len(dataset), rows):
         batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))
-        inputs, labels = batch["input_ids"].to(model.device), batch["labels"].to(model.device)
+        inputs = batch["input_ids"].to(model.device)
+        labels = batch["labels"][:, -inputs.shape[1] :].to(model.device)
         outputs = model(inputs, past_key_values=cache, use_cache=window is None)
         cache = outputs.past_key_values
         statistics = SimpleNamespace(predictions=token_statistics(outputs.logits, labels), label_ids=labels)
         result = scores(statistics, compute_result=start + rows >= len(dataset))
     return result
+
+
+def score_text(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    window: int | None = None,
+    stride: int | None = None,
+) -> dict[str, float]:
+    """Predict each token of a text, once, with the start token before it.
+
+    Args:
+        model: a causal language model in evaluation mode.
+        tokenizer: its tokenizer, of any tokens.
+        text: at least as long as one window.
+        window, stride: as in ``score_ids``; no window is as many tokens as the model has positions for.
+
+    Returns:
+        The scores of ``score_ids`` per token, and those of ``text_scores``.
+
+    Raises:
+        UserError: there is no window, and the model's positions do not say one, or too few; or as ``score_ids``.
+    """
+    positions = positions_of(model.config)
+    if window is None and positions is None:
+        raise UserError("The model says nothing of how many tokens it can read at once; give a window.")
+    if window is not None and positions is not None and window > positions:
+        raise UserError(f"A window of {window} tokens is more than the model's {positions} positions; give fewer.")
+    packed = pack([text], tokenizer)
+    window = min(positions, len(packed) - 1) if window is None and positions is not None else window
+    scores = score_ids(model, packed.ids, window, stride, unit="token")
+    return scores | text_scores(scores["nats_per_token"] * scores["tokens"], **asdict(packed.size))
 
 
 @torch.inference_mode()
@@ -67,4 +112,4 @@ def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[...,
     return torch.cat(probabilities).numpy()[np.argsort(order)]
 
 
-__all__ = ["predict_classes", "score_ids"]
+__all__ = ["predict_classes", "score_ids", "score_text"]

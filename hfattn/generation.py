@@ -1,7 +1,6 @@
 """Text from a trained model: samples and translations during training, streams on the command line."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -219,7 +218,7 @@ class TokenStreamer(BaseStreamer):
     The streamers of transformers hold a word back until the space after it; a character model has nothing to wait for.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO = sys.stdout) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO) -> None:
         self.tokenizer, self.out = tokenizer, out
         self.before: list[int] = []  # tokens that are written, without which the next ones may read otherwise
         self.waiting: list[int] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, run_here
+from tiny_models import with_tiny_models
 from typer.testing import CliRunner
 
 from hfattn.cli import app
@@ -18,10 +19,13 @@ LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
 
 
 @pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in FILES])
-def test_the_tiny_variant_scores_what_is_expected(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tiny_variant_scores_what_is_expected(
+    path: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The recipe runs in this process: starting Python for each would take longer than training."""
     config = path.with_name(path.name.removesuffix(SUFFIX) + ".yaml")
-    words = ["--config", config, "--output_dir", tmp_path / "run", *read_expected(path).tiny.overrides]
+    overrides = with_tiny_models(read_expected(path).tiny.overrides, tmp_path_factory.getbasetemp())
+    words = ["--config", config, "--output_dir", tmp_path / "run", *overrides]
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     started = time.perf_counter()
     run_here(path.parent, monkeypatch, *words)

@@ -3,66 +3,99 @@
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .dates import DATES, PARTS, date_pairs
 from .documents import Document, Documents, read_documents
+from .facts import FACTS, FACTS_PARTS, fact_questions
 from .fitting import FittedTexts, WindowCollator, mean_of_windows
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
 from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
+from .names import NAMES, NAMES_PARTS, name_sentences
 from .next_sentence import SentencePairs, split_sentences
+from .packing import DOCUMENTS, PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
+from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
+from .reading import check_model, check_tokenizer
 from .reber import REBER, REBER_PARTS, is_embedded_reber, reber_texts
 from .reviews import REVIEWS_ES, reviews_es
 from .rows import Row, Rows, is_local, open_rows, source_of_part
+from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, split_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .vectors import Coverage, load_embeddings
 
 __all__ = [
     "DATES",
+    "DOCUMENTS",
+    "FACTS",
+    "FACTS_PARTS",
+    "NAMES",
+    "NAMES_PARTS",
     "PARTS",
     "REBER",
     "REBER_PARTS",
     "REVIEWS_ES",
+    "Answer",
     "Coverage",
     "Document",
     "Documents",
     "EncodedPairs",
+    "EncodedQuestions",
+    "EncodedSentences",
     "EncodedText",
     "EncodedTexts",
     "FittedTexts",
+    "FoundAnswer",
     "Labelled",
     "LabelledDataConfig",
     "LabelledTexts",
     "MaskedTexts",
     "Masking",
+    "PackedBlocks",
+    "PackedText",
     "Pair",
     "Pairs",
     "PermutationSampler",
+    "Question",
+    "Questions",
     "Row",
     "Rows",
     "SentencePairs",
     "Streams",
+    "Tagged",
+    "TaggedSentences",
     "Text",
     "TokenBatches",
     "WindowCollator",
     "Windows",
+    "check_model",
     "check_split",
+    "check_tokenizer",
     "date_pairs",
     "encode_text",
+    "fact_questions",
     "is_embedded_reber",
     "is_local",
     "load_embeddings",
     "mean_of_windows",
+    "name_sentences",
     "open_rows",
     "open_text",
+    "pack",
     "padding_share",
+    "read_corpus",
     "read_documents",
     "read_labelled",
     "read_pairs",
+    "read_questions",
+    "read_tagged",
     "reber_texts",
     "reviews_es",
     "source_of_part",
+    "split_corpus",
     "split_labelled",
     "split_pairs",
     "split_positions",
+    "split_questions",
     "split_sentences",
+    "split_tagged",
+    "tag_labels",
     "unlabelled",
 ]

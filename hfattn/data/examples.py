@@ -72,6 +72,12 @@ class Examples(Generic[Item]):
         line = self.items[index].line
         return f"{self.noun} {index + 1} of {self.name}" if line is None else f"{self.unit} {line} of {self.name}"
 
+    def sample(self, number: int, seed: int) -> Self:
+        """So many of the examples, drawn with a seed, in their order; all where there are fewer."""
+        if number >= len(self):
+            return self
+        return replace(self, items=[self.items[i] for i in sorted(Random(seed).sample(range(len(self)), number))])
+
     def split(self, split: Sequence[float | int | str], seed: int, key: Callable[[Item], Any], unit: str) -> list[Self]:
         """Shuffle examples and cut them into train, validation and, if three parts are given, test.
 

@@ -37,9 +37,10 @@ class SentencePairs(MaskedExamples):
 
     A document is cut into runs of sentences that fill ``max_length``. Each run is a pair, anew at each pass: it is cut
     between two sentences, and with probability 1/2 what follows gives way to sentences of another document, from a
-    random one on, as many as have at least the same number of tokens. As in appendix A.2 a passage is most often
-    several sentences. What is too long then loses the beginning of the first passage and the end of the second, the
-    longer one first. A last sentence that is left alone by the runs before it is only drawn as a second passage.
+    random one on, as many as have at least the same number of tokens, so that lengths do not tell. As in appendix A.2 a
+    passage is most often several sentences. What is too long then loses the beginning of the first passage and the end
+    of the second, the longer one first. A last sentence that is left alone by the runs before it is only drawn as a
+    second passage.
 
     An example is ``[CLS] first [SEP] second [SEP]`` with ``token_type_ids`` 0 and 1, and ``next_sentence_label`` 0 if
     the second follows, 1 if it is of another document.
@@ -93,8 +94,7 @@ class SentencePairs(MaskedExamples):
         if label == RANDOM:
             other = int(generator.integers(len(self.documents) - 1))
             other += other >= own
-            begin = int(generator.integers(len(self.documents[other])))
-            second = _at_least(self.documents[other][begin:], len(second))
+            second = _drawn(self.documents[other], len(second), generator)
         kept = min(len(first), max(self.room - len(second), self.room // 2))
         first, second = first[len(first) - kept :], second[: self.room - kept]
         types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
@@ -114,10 +114,13 @@ def _runs(sentences: Sequence[np.ndarray], room: int) -> Iterator[tuple[int, int
         yield start, end
 
 
-def _at_least(sentences: Sequence[np.ndarray], tokens: int) -> np.ndarray:
-    """The first sentences that have so many tokens together, or all."""
-    ends = np.cumsum([len(sentence) for sentence in sentences])
-    return np.concatenate(sentences[: int(np.searchsorted(ends, tokens)) + 1])
+def _drawn(sentences: Sequence[np.ndarray], tokens: int, generator: np.random.Generator) -> np.ndarray:
+    """Neighbouring sentences from a random one on that have so many tokens together; all, if they have fewer."""
+    lengths = np.array([len(sentence) for sentence in sentences])
+    left = lengths[::-1].cumsum()[::-1]  # from each sentence to the end
+    start = int(generator.integers(max(1, int((left >= tokens).sum()))))
+    end = start + int(np.searchsorted(lengths[start:].cumsum(), tokens)) + 1
+    return np.concatenate(sentences[start:end])
 
 
 __all__ = ["FOLLOWS", "RANDOM", "SentencePairs", "split_sentences"]

@@ -10,20 +10,20 @@ REVIEWS_ES = "reviews_es"
 TEST_SIZE = 0.25
 LABELS = ("negativa", "positiva")
 _REVIEWS = (
-    ("Una película preciosa: me reí, lloré y volvería a verla mañana mismo.", 1),
-    ("Qué aburrimiento. Miré el reloj diez veces y me dormí antes del final.", 0),
-    ("Los actores están magníficos y el guion no tiene una frase de más.", 1),
-    ("El guion es torpe, los diálogos suenan falsos y nada se explica.", 0),
-    ("La fotografía es una maravilla y la música acompaña con mucho gusto.", 1),
-    ("Pagué la entrada y me arrepiento: es la peor película del año.", 0),
-    ("Divertida de principio a fin, ideal para verla en familia.", 1),
-    ("Demasiado larga, demasiado ruidosa y sin ninguna gracia.", 0),
-    ("Hacía tiempo que una historia tan sencilla no me emocionaba así.", 1),
-    ("Un final absurdo que estropea lo poco bueno que tenía la historia.", 0),
-    ("La directora acierta en todo; una obra inteligente y llena de ternura.", 1),
-    ("Los efectos son pobres y los actores parecen leer un papel.", 0),
-    ("No esperaba nada y salí encantado: la recomiendo a todo el mundo.", 1),
-    ("No la recomiendo a nadie, es lenta, triste y muy pretenciosa.", 0),
+    ("Una película excelente: me reí, lloré y volvería a verla mañana mismo.", 1),
+    ("Qué película tan aburrida. Miré el reloj diez veces y me dormí antes del final.", 0),
+    ("Los actores están magníficos y el guion es excelente.", 1),
+    ("El guion es malo, los actores suenan falsos y nada se explica.", 0),
+    ("La fotografía es preciosa y la música acompaña la historia con mucho gusto.", 1),
+    ("Pagué la entrada y me arrepiento: es la película más aburrida del año.", 0),
+    ("Divertida de principio a fin, una historia ideal para verla en familia.", 1),
+    ("Demasiado larga, demasiado ruidosa y con un guion sin ninguna gracia.", 0),
+    ("Hacía tiempo que una historia tan sencilla no me emocionaba así: la recomiendo.", 1),
+    ("Un final absurdo y malo que estropea una historia aburrida.", 0),
+    ("La directora acierta en todo; una obra excelente, divertida y llena de ternura.", 1),
+    ("Los efectos son malos y los actores parecen leer un papel.", 0),
+    ("No esperaba nada y salí encantado: preciosa, la recomiendo a todo el mundo.", 1),
+    ("Es lenta, demasiado triste y muy aburrida; un final malo.", 0),
 )
 
 

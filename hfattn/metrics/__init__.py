@@ -1,6 +1,14 @@
 """Metrics as ``evaluate.Metric`` classes that need no network; scores of an evaluation in constant memory; slices and
 counterfactual tests."""
 
+from .answers import (
+    AnswerScore,
+    AnswerScores,
+    answer_f1,
+    best_threshold,
+    normalize_answer,
+    span_statistics,
+)
 from .classification import (
     F1,
     Accuracy,
@@ -11,7 +19,17 @@ from .classification import (
     plot_confusion,
 )
 from .counterfactual import counterfactual, read_swaps, swap_words
-from .language_model import BitsPerCharacter, LanguageModelScores, NextCharacterAccuracy, Perplexity, token_statistics
+from .entities import Entity, EntityScore, EntityScores, find_entities
+from .language_model import (
+    BitsPerCharacter,
+    LanguageModelScores,
+    NextCharacterAccuracy,
+    Perplexity,
+    next_token_loss,
+    next_token_statistics,
+    text_scores,
+    token_statistics,
+)
 from .overlap import Bleu, ChrF, CorpusScore, bleu_by_length, translation_report
 from .report import (
     ClassifierEvaluationConfig,
@@ -28,6 +46,8 @@ from .slices import column_slices, length_slices, scores_by_slice, word_slices
 __all__ = [
     "F1",
     "Accuracy",
+    "AnswerScore",
+    "AnswerScores",
     "BitsPerCharacter",
     "Bleu",
     "ChrF",
@@ -36,12 +56,17 @@ __all__ = [
     "ClassifierEvaluationConfig",
     "ConfusionMatrix",
     "CorpusScore",
+    "Entity",
+    "EntityScore",
+    "EntityScores",
     "ExactMatch",
     "LanguageModelScores",
     "NextCharacterAccuracy",
     "Perplexity",
     "TokenAccuracy",
     "TranslationScores",
+    "answer_f1",
+    "best_threshold",
     "bleu_by_length",
     "check_columns",
     "class_probabilities",
@@ -53,11 +78,17 @@ __all__ = [
     "confident_mistakes",
     "counterfactual",
     "decode_generated",
+    "find_entities",
     "length_slices",
+    "next_token_loss",
+    "next_token_statistics",
+    "normalize_answer",
     "plot_confusion",
     "read_swaps",
     "scores_by_slice",
+    "span_statistics",
     "swap_words",
+    "text_scores",
     "token_statistics",
     "translation_report",
     "word_slices",

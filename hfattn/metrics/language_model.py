@@ -76,8 +76,11 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
     holding V numbers for each character.
     """
     logits = logits.float()
-    nats = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
-    return logits.argmax(-1), nats
+    # Flattened: over a transposed axis of 50,000 tokens it takes six times as long.
+    nats = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return logits.argmax(-1), nats.view_as(labels)
 
 
 def next_token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,7 +88,9 @@ def next_token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[t
     return token_statistics(logits, labels[:, 1:])
 
 
-def next_token_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+def next_token_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
+) -> torch.Tensor:
     """Mean negative log-likelihood of the targets in nats: a ``compute_loss_func`` for the batches of ``PackedBlocks``.
 
     The models' own losses predict one token fewer than they read.
@@ -94,9 +99,12 @@ def next_token_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any 
         outputs: of a causal language model, with logits (B, T, V).
         labels: (B, T + 1), as ``PackedBlocks`` makes them.
         num_items_in_batch: targets of all batches of the step; None: of this one.
+        label_smoothing: share of the target that all tokens have alike.
     """
     logits, targets = outputs["logits"].float().flatten(0, 1), labels[:, 1:].flatten()
-    nats = torch.nn.functional.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+    nats = torch.nn.functional.cross_entropy(
+        logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+    )
     return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
 
 

@@ -1,6 +1,6 @@
 """Tokenizers built from a text and saved as a plain ``tokenizer.json``."""
 
-from .character import build_character_tokenizer, check_options, uncovered_characters
+from .character import build_character_tokenizer, check_options, is_character_tokenizer, uncovered_characters
 from .learned import TokenizerConfig, build_sampler, build_tokenizer
 from .sampling import SubwordSampler
 
@@ -11,5 +11,6 @@ __all__ = [
     "build_sampler",
     "build_tokenizer",
     "check_options",
+    "is_character_tokenizer",
     "uncovered_characters",
 ]

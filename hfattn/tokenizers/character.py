@@ -82,6 +82,14 @@ def check_options(min_count: int, unknown: bool) -> None:
         )
 
 
+def is_character_tokenizer(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether each token, special ones aside, is one character."""
+    special = set(tokenizer.all_special_tokens)
+    return isinstance(tokenizer.backend_tokenizer.model, models.WordLevel) and all(
+        len(token) == 1 for token in tokenizer.get_vocab() if token not in special
+    )
+
+
 def uncovered_characters(tokenizer: PreTrainedTokenizerBase, characters: Iterable[str]) -> list[str]:
     """The given characters that the tokenizer can neither encode nor map to an unknown token, sorted.
 
