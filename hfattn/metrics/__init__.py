@@ -19,7 +19,7 @@ from .classification import (
     plot_confusion,
 )
 from .counterfactual import counterfactual, read_swaps, swap_words
-from .entities import Entity, EntityScore, EntityScores, find_entities
+from .entities import Entity, EntityScore, EntityScores, find_entities, tag_loss
 from .language_model import (
     BitsPerCharacter,
     LanguageModelScores,
@@ -88,6 +88,7 @@ __all__ = [
     "scores_by_slice",
     "span_statistics",
     "swap_words",
+    "tag_loss",
     "text_scores",
     "token_statistics",
     "translation_report",

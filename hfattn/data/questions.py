@@ -1,0 +1,379 @@
+"""Questions that are answered by a part of a text: where they come from, how they become examples, how a model answers.
+
+The format is SQuAD's: a question has a context and, unless it cannot be answered from that, one or more right answers,
+each with the character of the context at which it starts.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import UserError
+from .batches import PermutationSampler
+from .encoding import lengths_of
+from .examples import Examples
+from .reading import check_tokenizer
+from .rows import Rows, local_file, open_rows
+
+
+class Answer(NamedTuple):
+    """Text of a context, and the character at which it starts there."""
+
+    text: str
+    start: int
+
+
+class Question(NamedTuple):
+    """A question about a context and its right answers, none if it has no answer; its id and its line in a file."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    line: int | None = None
+    fields: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Questions(Examples[Question]):
+    """Questions in memory."""
+
+    noun = "Question"
+
+    def columns(self, item: Question) -> tuple[str, ...]:
+        return item.question, item.context, *(f"{answer.start} {answer.text}" for answer in item.answers)
+
+    def texts(self, item: Question) -> tuple[str, ...]:
+        return item.question, item.context
+
+    def place(self, index: int) -> str:
+        return f"{super().place(index)} (id {self.items[index].id!r})"
+
+
+def read_questions(
+    source: str | Path,
+    *,
+    unanswerable: bool = False,
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
+) -> Questions:
+    """Read questions from a file or from a data set on the Hub.
+
+    Args:
+        source: the path of a ``.json`` file of SQuAD 1.1 or 2.0; the path of a ``.jsonl`` file or the id of a data set
+            on the Hub, with ``question``, ``context`` and ``answers`` in each row, and an ``id`` if there is one.
+            Answers are ``{"text": [...], "answer_start": [...]}``, or a list of objects with the two.
+        unanswerable: whether questions without an answer are admitted, as in SQuAD 2.0.
+        config, split, revision: the part of a Hub data set to read.
+
+    Raises:
+        UserError: there is no such file or data set, it is empty, or a question is not as it should be: above all,
+            where an answer does not stand in the context where it is said to start.
+    """
+    path = local_file(str(source))
+    if path is not None and path.suffix == ".json":
+        questions = Questions(path.name, list(_squad_questions(path)))
+    else:
+        rows = open_rows(str(source), config=config, split=split, revision=revision)
+        questions = Questions(rows.name, list(_questions_in_rows(rows)), unit=rows.unit)
+    if not questions.items:
+        raise UserError(f"{questions.name} is empty; write questions with their contexts and answers.")
+    for i, item in enumerate(questions):
+        if not item.question.strip() or not item.context.strip():
+            empty = "context" if item.question.strip() else "question"
+            raise UserError(f"{questions.place(i)} has an empty {empty}; fill it in, or remove the question.")
+        if not item.answers and not unanswerable:
+            raise UserError(
+                f"{questions.place(i)} has no answer; write data.unanswerable: true to admit such questions, or remove "
+                "it."
+            )
+        for answer in item.answers:
+            _check_answer(answer, item.context, questions.place(i))
+    return questions
+
+
+def _check_answer(answer: Answer, context: str, place: str) -> None:
+    if not answer.text.strip():
+        raise UserError(f"{place} has an empty answer; write no answer at all where there is none.")
+    end = answer.start + len(answer.text)
+    there = context[max(answer.start, 0) : max(end, 0)]
+    if answer.start < 0 or there != answer.text:
+        starts = _starts(answer.text, context)
+        closest = min(starts, key=lambda start: abs(start - answer.start), default=None)
+        advice = (
+            "that text is nowhere in the context; correct it"
+            if closest is None
+            else f"write answer_start {closest}, where it stands"
+        )
+        raise UserError(
+            f"{place} has the answer {answer.text!r} at character {answer.start} of its context, where {there!r} "
+            f"stands; {advice}."
+        )
+
+
+def _starts(text: str, context: str) -> Iterator[int]:
+    start = context.find(text)
+    while start >= 0:
+        yield start
+        start = context.find(text, start + 1)
+
+
+def _squad_questions(path: Path) -> Iterator[Question]:
+    try:
+        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for each in paragraph["qas"]:
+                    # SQuAD 2.0 also has plausible answers to what cannot be answered; they are not right.
+                    answers = () if each.get("is_impossible", False) else _answers(each["answers"])
+                    fields = {"title": article.get("title", "")}
+                    yield Question(str(each["id"]), each["question"], paragraph["context"], answers, None, fields)
+    except UnicodeDecodeError:
+        raise UserError(f"{path.name} is not UTF-8; convert it, for example with iconv -t UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path.name} is no JSON ({error.msg} in line {error.lineno}); write it anew.") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path.name} is not as SQuAD's files are ({type(error).__name__}: {error}); write data, paragraphs, "
+            "context, qas, id, question, answers, text and answer_start, or a .jsonl file."
+        ) from None
+
+
+def _questions_in_rows(rows: Rows) -> Iterator[Question]:
+    for row in rows:
+        question, context = rows.text(row, "question"), rows.text(row, "context")
+        written = rows.value(row, "answers")
+        try:
+            answers = _answers(written)
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f'{rows.place(row)} has the answers {written!r}; write {{"text": [...], "answer_start": [...]}}, one '
+                "number for each text, or empty lists for no answer."
+            ) from None
+        known = ("id", "question", "context", "answers")
+        fields = {name: value for name, value in row.values.items() if name not in known}
+        yield Question(str(row.values.get("id", row.number)), question, context, answers, row.number, fields)
+
+
+def _answers(written: Any) -> tuple[Answer, ...]:
+    if isinstance(written, Mapping):
+        written = [
+            {"text": text, "answer_start": start}
+            for text, start in zip(written["text"], written["answer_start"], strict=True)
+        ]
+    answers = tuple(Answer(each["text"], each["answer_start"]) for each in written)
+    if not all(isinstance(answer.text, str) and type(answer.start) is int for answer in answers):
+        raise TypeError("an answer is no text with a number")
+    return tuple(dict.fromkeys(answers))
+
+
+def split_questions(questions: Questions, split: Sequence[float | int | str], seed: int) -> list[Questions]:
+    """Shuffle questions and cut them into train, validation and, if three parts are given, test.
+
+    Questions about the same context stay together: no context that is evaluated was trained on.
+
+    Args:
+        questions: all of them.
+        split: shares or numbers of distinct contexts, as in ``split_positions``.
+        seed: of the shuffling.
+
+    Raises:
+        UserError: the split does not fit, or leaves a part empty.
+    """
+    return questions.split(split, seed, key=lambda item: item.context, unit="contexts")
+
+
+class FoundAnswer(NamedTuple):
+    """What a model answers to a question.
+
+    Attributes:
+        text: of the answer; empty where the model says that there is none.
+        span: the best part of the context, whether it is given or not.
+        null_margin: score of "no answer", which is the least of the windows', less that of the span; a score is the sum
+            of a start and an end logit.
+        probability: of what is answered, among the ``n_best`` spans and, where there may be none, "no answer".
+    """
+
+    text: str
+    span: str
+    null_margin: float
+    probability: float
+
+
+class EncodedQuestions(Dataset[dict[str, Any]]):
+    """Token ids of questions with windows of their contexts, for ``DataCollatorWithPadding``.
+
+    Rows have ``input_ids``, ``start_positions`` and ``end_positions``, and ``token_type_ids`` where the tokenizer gives
+    them. The positions are those of the first right answer; in a window that does not have all of it, those of [CLS]
+    (the first token, where a tokenizer has no [CLS]).
+
+    Args:
+        questions: the questions.
+        tokenizer: a fast one.
+        max_length: of a row in tokens, question and special ones included.
+        doc_stride: tokens of the context that two windows share.
+        n_best: spans that share the probability.
+        max_answer_length: in tokens.
+        null_threshold: "no answer" is said where its score is greater than that of the best text by more than this;
+            None: a question always has an answer.
+
+    Attributes:
+        questions: the questions.
+        rows_of: the rows of each question.
+        lengths: (n, 1) tokens of each row.
+        lost: questions whose answer no window has as a whole.
+
+    Raises:
+        UserError: the tokenizer cannot say where a token stands, or a length leaves no room for a context.
+    """
+
+    def __init__(
+        self,
+        questions: Questions,
+        tokenizer: PreTrainedTokenizerBase,
+        max_length: int,
+        *,
+        doc_stride: int = 128,
+        n_best: int = 20,
+        max_answer_length: int = 30,
+        null_threshold: float | None = None,
+    ) -> None:
+        check_tokenizer(tokenizer, max_length)
+        self.questions, self.n_best = questions, n_best
+        self.max_answer_length, self.null_threshold = max_answer_length, null_threshold
+        asked = [item.question.lstrip() for item in questions]  # SQuAD's have spaces, which would be tokens to some
+        special = tokenizer.num_special_tokens_to_add(pair=True)
+        for i, ids in enumerate(tokenizer(asked, add_special_tokens=False).input_ids):
+            room = max_length - special - len(ids)
+            if room <= doc_stride:
+                raise UserError(
+                    f"{questions.place(i)} has {len(ids)} tokens, and of data.max_length {max_length} {max(room, 0)} "
+                    f"are left for its context; write data.doc_stride below that (it is {doc_stride}), a greater "
+                    "data.max_length, or a shorter question."
+                )
+        encoded = tokenizer(
+            asked,
+            [item.context for item in questions],
+            truncation="only_second",
+            max_length=max_length,
+            stride=doc_stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        self.rows: list[dict[str, Any]] = []
+        self.contexts: list[np.ndarray] = []  # (S, 2) of each row: characters of the context, -1 at other tokens
+        self.nulls: list[int] = []
+        self.rows_of: list[list[int]] = [[] for _ in questions.items]
+        for row, question in enumerate(encoded.overflow_to_sample_mapping):
+            ids = encoded.input_ids[row]
+            inside = np.array([part == 1 for part in encoded.sequence_ids(row)])
+            offsets = np.where(inside[:, None], np.array(encoded.offset_mapping[row]), -1)
+            null = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
+            answers = questions.items[question].answers
+            start, end = (_positions(answers[0], offsets) if answers else None) or (null, null)
+            features = {"input_ids": ids, "start_positions": start, "end_positions": end}
+            if "token_type_ids" in encoded:
+                features["token_type_ids"] = encoded.token_type_ids[row]
+            self.rows.append(features)
+            self.contexts.append(offsets)
+            self.nulls.append(null)
+            self.rows_of[question].append(row)
+        self.lengths = lengths_of([row["input_ids"] for row in self.rows])
+        self.lost = sum(
+            bool(item.answers) and all(self.rows[row]["start_positions"] == self.nulls[row] for row in rows)
+            for item, rows in zip(questions, self.rows_of, strict=True)
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Questions are the same at each pass."""
+
+    def sampler(self, seed: int) -> PermutationSampler:
+        """The order in which training reads the rows."""
+        return PermutationSampler(len(self), seed)
+
+    @property
+    def references(self) -> list[list[str]]:
+        """The right answers to each question."""
+        return [[answer.text for answer in item.answers] for item in self.questions]
+
+    def answers(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> list[FoundAnswer]:
+        """Read off the answer to each question.
+
+        It is the span of the context with the highest sum of start and end logit over all windows, of all spans up to
+        ``max_answer_length``; its text is that of the context itself.
+
+        Args:
+            starts, ends: of each row, logits (S,); what is behind its own tokens is padding.
+        """
+        return [self._answer(question, starts, ends) for question in range(len(self.rows_of))]
+
+    def _answer(self, question: int, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> FoundAnswer:
+        context, null = self.questions.items[question].context, float("inf")
+        spans: dict[str, float] = {}  # a text that is found in several windows or places counts once
+        for row in self.rows_of[question]:
+            null = min(null, float(starts[row][self.nulls[row]] + ends[row][self.nulls[row]]))
+            offsets = self.contexts[row]
+            tokens = np.flatnonzero(offsets[:, 0] >= 0)  # (n,), one after the other
+            behind = np.pad(ends[row][tokens], (0, self.max_answer_length - 1), constant_values=-np.inf)
+            scores = starts[row][tokens, None] + sliding_window_view(behind, self.max_answer_length)  # (n, length - 1)
+            for place in _highest(scores, self.n_best):
+                first, length = divmod(place, self.max_answer_length)
+                if first + length < len(tokens):
+                    start, end = offsets[tokens[first], 0], offsets[tokens[first + length], 1]
+                    text = context[start:end].strip()
+                    spans[text] = max(float(scores[first, length]), spans.get(text, -np.inf))
+        ranked = sorted(spans.items(), key=lambda span: -span[1])[: self.n_best]
+        span, score = ranked[0]
+        given, compared = score, [each for _, each in ranked]
+        if self.null_threshold is not None:
+            compared.append(null)
+            given = null if null - score > self.null_threshold else score
+        probability = float(1 / np.exp(np.array(compared) - given).sum())
+        return FoundAnswer(span if given == score else "", span, null - score, probability)
+
+
+def _highest(scores: np.ndarray, number: int) -> list[int]:
+    """The places of the highest scores, counted row by row."""
+    flat = scores.ravel()
+    number = min(number, len(flat))
+    return np.argpartition(-flat, number - 1)[:number].tolist()
+
+
+def _positions(answer: Answer, offsets: np.ndarray) -> tuple[int, int] | None:
+    """The first and the last token of an answer, or None where a window does not have all of it.
+
+    Args:
+        answer: in the context.
+        offsets: (S, 2) of the window's tokens: characters of the context, -1 at other tokens.
+    """
+    start, end = answer.start, answer.start + len(answer.text)
+    tokens = np.flatnonzero(offsets[:, 0] >= 0)
+    if offsets[tokens[0], 0] > start or offsets[tokens[-1], 1] < end:
+        return None
+    inside = tokens[(offsets[tokens, 1] > start) & (offsets[tokens, 0] < end)]
+    return (int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+__all__ = [
+    "Answer",
+    "EncodedQuestions",
+    "FoundAnswer",
+    "Question",
+    "Questions",
+    "read_questions",
+    "split_questions",
+]
