@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .batches import PermutationSampler
 from .documents import Documents
-from .encoding import lengths_of
 
 _IGNORED = -100  # label of a position without a target, as in torch and transformers
 SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1  # of the chosen tokens; what is left stays as it is
@@ -67,7 +66,8 @@ class Masking:
         goes_on = self.continues[ids[candidates]] & (np.diff(candidates, prepend=-2) == 1)
         word_of = np.cumsum(~goes_on) - 1  # of each candidate
         sizes = np.bincount(word_of)
-        room, taken = max(1, round(self.share * len(candidates))), []
+        room = max(1, round(self.share * len(candidates)))
+        taken: list[int] = []
         for word in generator.permutation(len(sizes)):
             if sizes[word] <= room or not taken:
                 taken.append(word)
@@ -165,7 +165,7 @@ class MaskedTexts(MaskedExamples):
         self.blocks = [ids[start : start + room] for ids in encoded for start in range(0, len(ids), room)]
         if not self.blocks:
             raise UserError(f"The tokenizer leaves nothing of {documents.name}; give other texts.")
-        self.lengths = lengths_of(self.blocks) + 2
+        self.lengths = np.array([[len(block) + 2] for block in self.blocks])
 
     def example(self, index: int, generator: np.random.Generator) -> dict[str, Any]:
         return {"input_ids": np.concatenate([self.opening, self.blocks[index], self.closing])}

@@ -1,0 +1,71 @@
+"""Metrics of masked language models, and of next sentence prediction beside it."""
+
+from typing import Any
+
+import torch
+from transformers import EvalPrediction
+
+from .language_model import IGNORED, perplexity, token_statistics
+
+
+def masked_statistics(logits: Any, labels: Any) -> tuple[torch.Tensor, ...]:
+    """What the metrics need of an evaluation's logits, for ``MaskedScores``; a ``preprocess_logits_for_metrics``.
+
+    Args:
+        logits: (B, T, V), or these and (B, 2) of next sentence prediction.
+        labels: (B, T), -100 where nothing is to be predicted, or these and (B,).
+
+    Returns:
+        As ``token_statistics``, and predicted relations (B,) of sentences where there are such.
+    """
+    if isinstance(logits, torch.Tensor):
+        return token_statistics(logits, labels)
+    tokens, relations = logits
+    return *token_statistics(tokens, labels[0]), relations.argmax(-1)
+
+
+class MaskedScores:
+    """A ``compute_metrics`` for a masked language model evaluated with ``masked_statistics``, in constant memory.
+
+    For ``TrainingArguments(batch_eval_metrics=True)``: at the last batch it returns ``masked_accuracy``, the share of
+    chosen tokens that are the most probable ones at their places; ``nats_per_masked_token``, their mean negative
+    log-likelihood; ``pseudo_perplexity``, its exponential: of tokens that are hidden together, and so no perplexity of
+    the text and not that of Salazar et al. (2020), who hide one at a time; and ``masked_tokens``, their number. Of
+    pairs also ``next_sentence_accuracy`` and the number of ``pairs``.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.tokens, self.right, self.nats = 0, 0, 0.0
+        self.pairs, self.right_pairs = 0, 0
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        labels = prediction.label_ids
+        if isinstance(labels, tuple | list):
+            labels, relations = labels
+            self.pairs += len(relations)
+            self.right_pairs += int((torch.as_tensor(prediction.predictions[2]) == torch.as_tensor(relations)).sum())
+        labels = torch.as_tensor(labels)
+        scored = labels != IGNORED
+        predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions[:2])
+        self.tokens += int(scored.sum())
+        self.right += int((predicted == labels[scored]).sum())
+        self.nats += float(nats.double().sum())
+        if not compute_result:
+            return {}
+        mean = self.nats / self.tokens
+        scores: dict[str, float] = {
+            "masked_accuracy": self.right / self.tokens,
+            "nats_per_masked_token": mean,
+            "pseudo_perplexity": perplexity(mean),
+            "masked_tokens": self.tokens,
+        }
+        if self.pairs:
+            scores |= {"next_sentence_accuracy": self.right_pairs / self.pairs, "pairs": self.pairs}
+        self._reset()
+        return scores
+
+
+__all__ = ["MaskedScores", "masked_statistics"]

@@ -1,0 +1,49 @@
+"""The loss of masked language modelling, and of next sentence prediction beside it, over all of a step's batches."""
+
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from .trainer import ReliableTrainer
+
+
+class MaskedTrainer(ReliableTrainer):
+    """A ``ReliableTrainer`` of masked language models, those with next sentence prediction included.
+
+    The loss of a step is the mean over all of its masked tokens and, added to it, the mean over all of its pairs of
+    sentences (Devlin et al. 2019, appendix A.2), however many processes and accumulated batches they are spread over.
+    The models' own losses are means of single batches, in which the tokens of a batch with few of them weigh more.
+    """
+
+    loss_is_scaled_for_ga = True
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
+        """Masked tokens and rows (2,) of a step, in all processes."""
+        masked = sum(int(batch["labels"].ne(-100).sum()) for batch in batch_samples)
+        rows = sum(len(batch["labels"]) for batch in batch_samples)
+        return self.accelerator.reduce(torch.tensor([masked, rows], device=device), "sum")
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, torch.Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> Any:
+        assert num_items_in_batch is not None
+        masked, rows = num_items_in_batch.clamp(min=1)
+        inputs = dict(inputs)
+        labels, relations = inputs.pop("labels"), inputs.pop("next_sentence_label", None)
+        outputs = model(**inputs)
+        chosen = labels.ne(-100)
+        smoothing = self.args.label_smoothing_factor
+        loss = cross_entropy(outputs[0][chosen].float(), labels[chosen], reduction="sum", label_smoothing=smoothing)
+        loss = loss / masked
+        if relations is not None:
+            loss = loss + cross_entropy(outputs[1].float(), relations, reduction="sum") / rows
+        loss = loss * self.accelerator.num_processes  # which average their gradients
+        return (loss, outputs) if return_outputs else loss
+
+
+__all__ = ["MaskedTrainer"]

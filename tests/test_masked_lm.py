@@ -1,0 +1,747 @@
+"""Masked language modelling: what is hidden, pairs of passages, and the recipe through its real command line."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from commands import ROOT, refusal, run, run_card, run_here, train_until
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from tiny_models import tiny_model
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForPreTraining,
+    DataCollatorForTokenClassification,
+    PreTrainedTokenizerBase,
+    pipeline,
+)
+
+from hfattn import VaswaniForSequenceClassification
+from hfattn.cli import _load_recipe
+from hfattn.data import Document, Documents, MaskedTexts, Masking, SentencePairs, read_documents, split_sentences
+from hfattn.data.next_sentence import FOLLOWS, RANDOM
+from hfattn.errors import UserError
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+from hfattn.training import load_config
+
+RECIPE = ROOT / "recipes" / "masked_lm"
+CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
+ANIMALS = ("cat", "dog", "cow", "hen", "owl", "pig")
+SOUNDS = ("meow", "woof", "moo", "cluck", "hoot", "oink")
+SAYS = tuple(zip(ANIMALS, SOUNDS, strict=True))
+
+
+def sentence(i: int) -> str:
+    """The animal decides on the sound, and the sound on the animal."""
+    return f"The {ANIMALS[i % 6]} on farm {i % 7} says {SOUNDS[i % 6]} to all."
+
+
+def farm(documents: int = 40, sentences: int = 6) -> Documents:
+    texts = [" ".join(sentence(7 * d + s) for s in range(sentences)) for d in range(documents)]
+    return Documents("farm", [Document(f"{text} End of story {d}.") for d, text in enumerate(texts)])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    """Small enough that most words are several pieces."""
+    config = TokenizerConfig(kind="wordpiece", vocab_size=80, lowercase=True)
+    return build_tokenizer(config, [item.text for item in farm()], ends=False, masks=True)
+
+
+# What is hidden
+
+
+def hidden_word_by_word(
+    ids: list[int], tokenizer: PreTrainedTokenizerBase, share: float, whole_words: bool, generator: np.random.Generator
+) -> tuple[list[int], list[int]]:
+    """As the docstring of Masking says, one token after the other."""
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    words: list[list[int]] = []
+    for position, token in enumerate(tokens):
+        if ids[position] in tokenizer.all_special_ids:
+            continue
+        goes_on = whole_words and token.startswith("##") and bool(words) and words[-1][-1] == position - 1
+        if goes_on:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    number = max(1, round(share * sum(map(len, words))))
+    chosen: list[int] = []
+    for index in generator.permutation(len(words)):
+        if not chosen or len(chosen) + len(words[index]) <= number:
+            chosen += words[index]
+        if len(chosen) >= number:
+            break
+    chosen.sort()
+    fates = [generator.random() for _ in chosen]
+    ordinary = [i for i in range(len(tokenizer)) if i not in tokenizer.all_special_ids]
+    inputs, labels = list(ids), [-100] * len(ids)
+    for position, fate in zip(chosen, fates, strict=True):
+        labels[position] = ids[position]
+        if fate < 0.8:
+            inputs[position] = tokenizer.mask_token_id
+    replaced = [position for position, fate in zip(chosen, fates, strict=True) if fate >= 0.9]
+    for position, drawn in zip(replaced, generator.integers(len(ordinary), size=len(replaced)), strict=True):
+        inputs[position] = ordinary[drawn]
+    return inputs, labels
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("share", [0.15, 0.5])
+def test_what_is_hidden_is_what_a_loop_hides(
+    tokenizer: PreTrainedTokenizerBase, whole_words: bool, share: float
+) -> None:
+    masking = Masking(tokenizer, share, whole_words)
+    examples = tokenizer([item.text for item in farm(30)] + ["dog"], padding=True).input_ids
+    hidden = 0
+    for index, ids in enumerate(examples):
+        found = masking(np.array(ids), np.random.default_rng(index))
+        expected = hidden_word_by_word(ids, tokenizer, share, whole_words, np.random.default_rng(index))
+        assert [each.tolist() for each in found] == list(expected)
+        hidden += sum(label != -100 for label in expected[1])
+    assert hidden > 300
+
+
+def test_fifteen_per_cent_are_chosen_and_hidden_in_three_ways(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Of 6,000 chosen tokens, 4 standard deviations are 2.1 points of 80 % and 1.6 of 10 %."""
+    masking, ids = Masking(tokenizer), np.random.default_rng(0).integers(5, len(tokenizer), size=200)
+    ids[[0, -1]] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    inputs, labels = (
+        np.stack(each) for each in zip(*(masking(ids, np.random.default_rng([0, i])) for i in range(200)), strict=True)
+    )
+    special = np.isin(ids, tokenizer.all_special_ids)
+    assert tokenizer.mask_token_id in tokenizer.all_special_ids
+    chosen = labels != -100
+    assert (chosen.sum(axis=1) == round(0.15 * (~special).sum())).all()
+    assert (labels[chosen] == np.broadcast_to(ids, labels.shape)[chosen]).all()
+    assert (inputs[~chosen] == np.broadcast_to(ids, labels.shape)[~chosen]).all()
+    assert not chosen[:, special].any()
+    # Any token is as likely as any other: 30 of 200 times, with a standard deviation of 5.
+    assert np.abs(chosen[:, ~special].sum(axis=0) - 0.15 * 200).max() < 4.5 * 5.05
+    masked = inputs[chosen] == tokenizer.mask_token_id
+    assert chosen.sum() > 5800
+    assert masked.mean() == pytest.approx(0.8, abs=0.021)
+    changed = inputs[chosen][~masked] != labels[chosen][~masked]
+    # One in the size of the vocabulary is replaced by itself.
+    replaced = changed.sum() / (1 - 1 / masking.ordinary.size) / chosen.sum()
+    assert replaced == pytest.approx(0.1, abs=0.016)
+    drawn = inputs[chosen][~masked][changed]
+    assert not np.isin(drawn, tokenizer.all_special_ids).any()
+    assert len(set(drawn.tolist())) == masking.ordinary.size
+
+
+def test_whole_words_are_hidden_with_all_of_their_pieces(tokenizer: PreTrainedTokenizerBase) -> None:
+    masking = Masking(tokenizer, whole_words=True)
+    chosen_of_several = 0
+    for index, item in enumerate(farm(40)):
+        encoding = tokenizer(item.text)
+        ids, words = np.array(encoding.input_ids), encoding.word_ids()
+        _, labels = masking(ids, np.random.default_rng(index))
+        number = round(0.15 * (len(ids) - 2))
+        assert 0 < (labels != -100).sum() <= number
+        for word in set(words) - {None}:
+            pieces = [labels[i] != -100 for i in range(len(ids)) if words[i] == word]
+            assert all(pieces) or not any(pieces)
+            chosen_of_several += len(pieces) > 1 and all(pieces)
+    assert chosen_of_several > 40
+
+
+def test_one_token_is_chosen_of_the_shortest_text_and_none_of_none(tokenizer: PreTrainedTokenizerBase) -> None:
+    masking = Masking(tokenizer)
+    dot = tokenizer(".").input_ids
+    assert len(dot) == 3
+    _, labels = masking(np.array(dot), np.random.default_rng(0))
+    assert labels.tolist() == [-100, dot[1], -100]
+    empty = np.array([tokenizer.cls_token_id, tokenizer.sep_token_id])
+    inputs, labels = masking(empty, np.random.default_rng(0))
+    assert (inputs.tolist(), labels.tolist()) == (empty.tolist(), [-100, -100])
+
+
+# Examples
+
+
+def unhidden(dataset: MaskedTexts | SentencePairs, index: int) -> list[int]:
+    """The ids of an example before anything was hidden."""
+    return dataset.example(index, dataset.generator(index))["input_ids"].tolist()
+
+
+def test_packed_blocks_are_all_documents_and_hold_no_padding(tokenizer: PreTrainedTokenizerBase) -> None:
+    documents = farm(9)
+    dataset = MaskedTexts(documents, tokenizer, 32, packing=True, masking=Masking(tokenizer), seed=0)
+    blocks = [unhidden(dataset, i) for i in range(len(dataset))]
+    opening, closing = tokenizer.cls_token_id, tokenizer.sep_token_id
+    assert all(len(block) == 32 for block in blocks[:-1])
+    assert all(block[0] == opening and block[-1] == closing for block in blocks)
+    whole = [tokenizer(item.text, add_special_tokens=False).input_ids for item in documents]
+    expected = [token for ids in whole for token in [*ids, closing]][:-1]
+    assert [token for block in blocks for token in block[1:-1]] == expected
+    assert dataset.lengths[:, 0].tolist() == [len(block) for block in blocks]
+
+
+def test_without_packing_a_long_document_makes_several_windows(tokenizer: PreTrainedTokenizerBase) -> None:
+    documents = Documents("two", [Document("The cat. " * 40), Document("The dog."), Document("\u200b")])
+    dataset = MaskedTexts(documents, tokenizer, 32, packing=False, masking=Masking(tokenizer), seed=0)
+    whole = [tokenizer(item.text, add_special_tokens=False).input_ids for item in documents]
+    inner = [unhidden(dataset, i)[1:-1] for i in range(len(dataset))]
+    assert inner[-2 if whole[2] else -1] == whole[1]
+    assert [token for part in inner[: -(-len(whole[0]) // 30)] for token in part] == whole[0]
+    assert max(map(len, inner)) == 30
+
+
+def test_a_special_token_that_a_text_spells_out_is_text(tokenizer: PreTrainedTokenizerBase) -> None:
+    documents = Documents("odd", [Document("The [MASK] and [SEP] cat.")])
+    dataset = MaskedTexts(documents, tokenizer, 64, packing=False, masking=Masking(tokenizer), seed=0)
+    ids = unhidden(dataset, 0)
+    assert tokenizer.mask_token_id not in ids
+    assert ids.count(tokenizer.sep_token_id) == 1
+    assert tokenizer("The [MASK] cat.").input_ids.count(tokenizer.mask_token_id) == 1
+
+
+def pairs_of(documents: Documents, tokenizer: PreTrainedTokenizerBase, length: int = 48) -> SentencePairs:
+    return SentencePairs(documents, tokenizer, length, sentences="marks", masking=Masking(tokenizer), seed=3)
+
+
+@pytest.mark.parametrize("kind", ["texts", "pairs"])
+def test_seed_pass_and_index_decide_what_is_read(tokenizer: PreTrainedTokenizerBase, kind: str) -> None:
+    """Whatever was read before: so that a resumed run, and one of several processes, read the same."""
+
+    def make() -> MaskedTexts | SentencePairs:
+        if kind == "pairs":
+            return pairs_of(farm(12), tokenizer)
+        return MaskedTexts(farm(12), tokenizer, 48, packing=True, masking=Masking(tokenizer), seed=3)
+
+    first, second = make(), make()
+    third = [first[i] for i in range(len(first))]
+    assert [second[i] for i in reversed(range(len(second)))] == third[::-1]
+    first.set_epoch(1)
+    assert [first[i] for i in range(len(first))] != third
+    second.set_epoch(1)
+    assert second[4] == first[4]
+    first.set_epoch(0)
+    assert [first[i] for i in range(len(first))] == third
+
+
+def test_documents_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.txt"
+    path.write_text(" = One = \n\n a b \n = = Part = = \n c \n = Two = \n d \n")
+    found = read_documents(str(path), document_start="^ = [^=]")
+    assert [" ".join(item.text.split()) for item in found] == ["= One = a b = = Part = = c", "= Two = d"]
+    assert [found.place(i) for i in range(2)] == ["Line 1 of wiki.txt", "Line 6 of wiki.txt"]
+    path.write_text("a\nb\n\n\nc\n")
+    assert [item.text.split() for item in read_documents(str(path), document_start=r"^\s*$")] == [["a", "b"], ["c"]]
+    assert [item.text for item in read_documents(str(path))] == ["a", "b", "c"]
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "a\\nb", "label": 0}\n{"text": " "}\n{"text": "c"}\n')
+    assert [(item.text, item.line) for item in read_documents(str(path))] == [("a\nb", 1), ("c", 3)]
+    assert len(read_documents("embedded")) > 50
+
+
+def test_sentences() -> None:
+    text = 'He said: "Go!" Then he left . " No , " she said .\nIt was 3.5 m, e.g. here... or there? (Yes.) The end'
+    expected = [
+        'He said: "Go!"',
+        'Then he left . "',
+        'No , " she said .',
+        "It was 3.5 m, e.g. here... or there?",
+        "(Yes.)",
+        "The end",
+    ]
+    assert split_sentences(text) == expected
+    assert split_sentences("a. B\n\n c \n", by="lines") == ["a. B", "c"]
+    assert split_sentences(" \n ") == []
+
+
+def test_half_of_the_pairs_are_of_one_document_and_go_on(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Of 1,200 pairs; 4 standard deviations are 5.8 points. Both kinds are equally long, or length would tell."""
+    documents = farm(40)
+    dataset = pairs_of(documents, tokenizer, 80)
+    texts = [tokenizer(item.text, add_special_tokens=False).input_ids for item in documents]
+
+    def inside(part: list[int]) -> set[int]:
+        return {d for d, text in enumerate(texts) if any(text[i : i + len(part)] == part for i in range(len(text)))}
+
+    labels: list[int] = []
+    lengths: dict[int, list[int]] = {FOLLOWS: [], RANDOM: []}
+    for epoch in range(-(-1200 // len(dataset))):
+        dataset.set_epoch(epoch)
+        for index in range(len(dataset)):
+            example = dataset.example(index, dataset.generator(index))
+            ids, types, label = example["input_ids"].tolist(), example["token_type_ids"], example["next_sentence_label"]
+            labels.append(label)
+            lengths[label].append(len(ids))
+            middle = ids.index(tokenizer.sep_token_id)
+            parts = ids[:middle], ids[middle + 1 : -1]
+            assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
+            assert not set(parts[0][1:] + parts[1]) & set(tokenizer.all_special_ids)
+            assert types == [0] * (len(parts[0]) + 1) + [1] * (len(parts[1]) + 1)
+            assert len(ids) <= 80
+            own = dataset.runs[index][0]
+            if epoch == 0:
+                assert own in inside(parts[0][1:])
+                if label == FOLLOWS:
+                    assert own in inside(parts[0][1:] + parts[1])
+                else:
+                    assert inside(parts[1]) - {own}
+    assert np.mean(labels) == pytest.approx(0.5, abs=0.058)
+    assert np.mean(lengths[FOLLOWS]) == pytest.approx(np.mean(lengths[RANDOM]), rel=0.06)
+
+
+# The recipe
+
+
+TINY: dict[str, dict[str, Any]] = {
+    "data": {"max_length": 32, "split": [0.8, 0.1, 0.1]},
+    "training": {
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "max_steps": 20,
+        "learning_rate": 1e-2,
+        "eval_steps": 10,
+        "save_steps": 10,
+        "logging_steps": 5,
+        "report_to": "none",
+    },
+    "sample": {"sentences": ["The cat on farm 1 says [MASK] to all."], "number": 3},
+}
+VASWANI = {
+    "tokenizer": {"kind": "word", "lowercase": True},
+    "model": {
+        "model_type": "vaswani",
+        "preset": "small",
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "encoder_layers": 1,
+        "num_attention_heads": 4,
+        "norm": "pre",
+        "dropout": 0.0,
+    },
+}
+BERT = {
+    "tokenizer": {"kind": "wordpiece", "vocab_size": 120, "lowercase": True},
+    "model": {
+        "model_type": "bert",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+    },
+}
+
+
+def tiny_config(folder: Path, **fields: Any) -> Path:
+    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
+    for name, value in fields.items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    config["data"].setdefault("source", str(written(folder, farm())))
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def written(folder: Path, documents: Documents) -> Path:
+    path = folder / "farm.jsonl"
+    path.write_text("".join(json.dumps({"text": item.text}) + "\n" for item in documents))
+    return path
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run" / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def vaswani(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of an encoder from scratch, long enough that it knows what the animals say."""
+    folder = tmp_path_factory.mktemp("vaswani")
+    (folder / "farm.txt").write_text("".join(f"The {a} {i} says {b}.\n" for i in range(30) for a, b in SAYS))
+    data = {"source": str(folder / "farm.txt"), "packing": False, "max_length": 8, "masked_share": 0.2}
+    training = {"max_steps": 200, "eval_steps": 100, "save_steps": 100, "per_device_train_batch_size": 32}
+    sample = {"sentences": ["The cat 5 says [MASK]."]}
+    config = tiny_config(folder, **VASWANI, data=data, training=training, sample=sample)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def distilbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a DistilBERT that has no head yet, with its tokenizer, each text by itself."""
+    folder = tmp_path_factory.mktemp("distilbert")
+    texts = [item.text for item in farm()]
+    name = str(tiny_model(folder / "tiny-distilbert", "distilbert", texts))
+    data = {"packing": False, "max_length": 40, "whole_words": True}
+    config = tiny_config(folder, data=data, model={"name": name}, training={"warmup_steps": 2})
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a BERT from scratch with both of its tasks."""
+    folder = tmp_path_factory.mktemp("bert")
+    data = {"packing": False, "next_sentence": True, "max_length": 64}
+    config = tiny_config(folder, data=data, **BERT, training={"metric_for_best_model": "loss"})
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+def test_a_run_leaves_what_is_published(vaswani: Path) -> None:
+    names = {path.name for path in (vaswani / "run").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_vaswani.py", "README.md"} <= names
+    for picture in ("loss_curve.png", "filled_in.png"):
+        assert (vaswani / "run" / picture).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_scores_are_those_of_the_published_model(vaswani: Path) -> None:
+    """Computed here text by text, without padding, from the parts that the recipe made."""
+    recipe = _load_recipe(RECIPE / "train.py")
+    config = load_config(recipe.Config, vaswani / "tiny.yaml")
+    model = AutoModelForMaskedLM.from_pretrained(vaswani / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(vaswani / "run")
+    metrics = results_of(vaswani)["metrics"]
+    for part in ("validation", "test"):
+        documents = config.data.read_parts(42)[part]
+        examples = recipe.make_examples(config.data, documents, tokenizer, Masking(tokenizer), recipe.EVALUATION_SEED)
+        nats, right = [], []
+        for i in range(len(examples)):
+            ids, labels = (torch.tensor([examples[i][name]]) for name in ("input_ids", "labels"))
+            chosen = labels != -100
+            with torch.no_grad():
+                log_probabilities = model(ids).logits.log_softmax(-1)[chosen]
+            nats += (-log_probabilities.gather(-1, labels[chosen][:, None])[:, 0]).tolist()
+            right += (log_probabilities.argmax(-1) == labels[chosen]).tolist()
+        score = metrics[part]
+        assert score["masked_tokens"] == len(nats)
+        assert score["nats_per_masked_token"] == pytest.approx(np.mean(nats), abs=1e-4)
+        assert score["masked_accuracy"] == np.mean(right)
+        assert score["pseudo_perplexity"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-3)
+
+
+def test_it_learns_to_fill_in(vaswani: Path) -> None:
+    results = results_of(vaswani)
+    assert results["metrics"]["test"]["masked_accuracy"] > 0.5
+    (sample,) = results["samples"]
+    assert sample["after"][0]["token"] == "meow"
+    assert sample["after"][0]["probability"] > 2 * sample["before"][0]["probability"]
+    assert results["model"]["base_model"] is None
+    model = AutoModelForMaskedLM.from_pretrained(vaswani / "run")
+    assert results["model"]["new_weights"] == sorted(name for name, _ in model.named_parameters())
+
+
+def test_a_classifier_takes_over_the_encoders_weights(vaswani: Path, distilbert: Path, bert: Path) -> None:
+    """Value by value; of BERT the pooler too, which next sentence prediction has trained."""
+    for folder, prefix in ((vaswani, "model."), (distilbert, "distilbert."), (bert, "bert.")):
+        saved = load_file(folder / "run" / "model.safetensors")
+        classifier = AutoModelForSequenceClassification.from_pretrained(folder / "run", num_labels=3)
+        own = {name: tensor for name, tensor in classifier.state_dict().items() if name.startswith(prefix)}
+        assert len(own) > 10
+        for name, tensor in own.items():
+            torch.testing.assert_close(tensor, saved[name], rtol=0, atol=0)
+        assert classifier.config.num_labels == 3
+    assert isinstance(
+        AutoModelForSequenceClassification.from_pretrained(vaswani / "run"), VaswaniForSequenceClassification
+    )
+
+
+LOAD_A_CLASSIFIER = """
+from transformers import AutoModelForSequenceClassification
+print(type(AutoModelForSequenceClassification.from_pretrained(".", trust_remote_code=True)).__name__)
+"""
+
+
+def test_the_card_fills_in_without_hfattn(vaswani: Path) -> None:
+    results = results_of(vaswani)
+    expected = [results["samples"][0]["after"][0]["token"], "VaswaniForSequenceClassification"]
+    assert run_card(vaswani / "run", LOAD_A_CLASSIFIER).splitlines() == expected
+
+
+@pytest.mark.parametrize("name", ["distilbert", "bert"])
+def test_a_folder_fills_in(name: str, request: pytest.FixtureRequest) -> None:
+    """Without the head for sentences, where it has one; these folders have no code of their own."""
+    folder = request.getfixturevalue(name)
+    sample = results_of(folder)["samples"][0]
+    found = pipeline("fill-mask", model=str(folder / "run"), top_k=3)(sample["sentence"])
+    assert [each["token_str"] for each in found] == [each["token"] for each in sample["after"]]
+    assert [each["score"] for each in found] == pytest.approx([e["probability"] for e in sample["after"]], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["vaswani", "bert"])
+def test_the_card_states_the_results(name: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(name)
+    card = ModelCard.load(folder / "run" / "README.md")
+    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+    score = results_of(folder)["metrics"]["test"]
+    assert values["accuracy", "masked-token accuracy (test)"] == score["masked_accuracy"]
+    assert values["perplexity", "pseudo-perplexity (test)"] == score["pseudo_perplexity"]
+    assert (("accuracy", "next-sentence accuracy (test)") in values) == (name == "bert")
+    assert f"| test | {score['masked_tokens']:,} | {score['masked_accuracy']:.4f} |" in card.text
+    assert "All of its weights began at random." in card.text
+
+
+def test_new_weights_are_named(distilbert: Path) -> None:
+    """All that the encoder's folder has not; the output layer's matrix is that of the embeddings, and so not new."""
+    new = [f"vocab_{name}" for name in ("layer_norm.bias", "layer_norm.weight", "projector.bias", "transform.bias",
+                                        "transform.weight")]  # fmt: skip
+    model = results_of(distilbert)["model"]
+    assert (model["base_model"], model["new_weights"]) == ("tiny-distilbert", new)
+    text = (distilbert / "run" / "README.md").read_text()
+    assert all(f"- `{name}`" in text for name in new)
+    assert "base_model: tiny-distilbert" in text
+    trained = AutoModelForMaskedLM.from_pretrained(distilbert / "run")
+    assert trained.vocab_projector.weight is trained.distilbert.embeddings.word_embeddings.weight
+
+
+def test_a_trained_head_is_kept(
+    distilbert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run begins with the first one's folder, and before training it fills in as that did at its end."""
+    data = {"source": str(distilbert / "farm.jsonl"), "max_length": 40}
+    config = tiny_config(tmp_path, data=data, model={"name": str(distilbert / "run")}, training={"max_steps": 2,
+                         "eval_steps": 2, "save_steps": 2})  # fmt: skip
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
+    results = results_of(tmp_path)
+    assert results["model"]["new_weights"] == []
+    assert results["samples"][0]["before"] == results_of(distilbert)["samples"][0]["after"]
+    assert "All weights began as those of run." in capsys.readouterr().out
+
+
+def test_next_sentences_are_scored(bert: Path) -> None:
+    recipe = _load_recipe(RECIPE / "train.py")
+    config = load_config(recipe.Config, bert / "tiny.yaml")
+    model = AutoModelForPreTraining.from_pretrained(bert / "run").eval()
+    assert isinstance(model, BertForPreTraining)
+    tokenizer = AutoTokenizer.from_pretrained(bert / "run")
+    assert tokenizer("a", "b").token_type_ids[-1] == 1
+    documents = config.data.read_parts(42)["test"]
+    examples = recipe.make_examples(config.data, documents, tokenizer, Masking(tokenizer), recipe.EVALUATION_SEED)
+    with torch.no_grad():
+        outputs = [
+            model(torch.tensor([each["input_ids"]]), token_type_ids=torch.tensor([each["token_type_ids"]]))
+            for each in (examples[i] for i in range(len(examples)))
+        ]
+    right = [
+        int(output.seq_relationship_logits.argmax()) == examples[i]["next_sentence_label"]
+        for i, output in enumerate(outputs)
+    ]
+    score = results_of(bert)["metrics"]["test"]
+    assert (score["next_sentence_accuracy"], score["pairs"]) == (np.mean(right), len(right))
+
+
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_the_loss_is_that_of_all_batches_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_sentence: bool
+) -> None:
+    """One step of gradient descent from eight rows at once, and from eight times one: texts of many lengths."""
+    texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
+    data = {"source": str(written(tmp_path, texts)), "packing": False, "next_sentence": next_sentence, "max_length": 64}
+    kinds: dict[str, Any] = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0,
+                             "attention_probs_dropout_prob": 0.0}}  # fmt: skip
+    training = {"max_steps": 3, "eval_steps": 3, "save_steps": 3, "learning_rate": 1.0, "adam_epsilon": 1.0}
+    config = tiny_config(tmp_path, data=data, **kinds, training=training)
+    for name, rows, steps in (("one", 8, 1), ("eight", 1, 8)):
+        batches = ["--training.per_device_train_batch_size", rows, "--training.gradient_accumulation_steps", steps]
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / name, *batches)
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "eight"))
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, rtol=1e-4, atol=1e-6)
+    logs = [json.loads((tmp_path / name / "checkpoints/checkpoint-3/trainer_state.json").read_text())["log_history"]
+            for name in ("one", "eight")]  # fmt: skip
+    assert logs[0][0]["eval_loss"] == pytest.approx(logs[1][0]["eval_loss"], rel=1e-4)
+
+
+def test_two_processes_are_one_with_twice_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
+    data = {"source": str(written(tmp_path, texts)), "packing": False, "next_sentence": True, "max_length": 64}
+    kinds: dict[str, Any] = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0,
+                             "attention_probs_dropout_prob": 0.0}}  # fmt: skip
+    training = {"max_steps": 5, "eval_steps": 5, "save_steps": 5, "learning_rate": 1.0, "adam_epsilon": 1.0}
+    config = tiny_config(tmp_path, data=data, **kinds, training=training)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
+    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", 2, RECIPE / "train.py", "--config", config]
+    done = run([*launch, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4])
+    assert done.returncode == 0, done.stderr
+    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")]
+    assert results[1]["hardware"]["processes"] == 2
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, rtol=1e-4, atol=1e-6)
+    for name in ("nats_per_masked_token", "next_sentence_accuracy", "masked_tokens", "pairs"):
+        scores = [each["metrics"]["test"][name] for each in results]
+        assert scores[1] == pytest.approx(scores[0], rel=1e-4)
+
+
+def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL while the second checkpoint is written, in the second pass; pairs drawn anew, dropout, early stopping."""
+    data = {"packing": False, "next_sentence": True, "max_length": 64}
+    config = tiny_config(tmp_path, data=data, **BERT, early_stopping_patience=9, training={"max_steps": 30})
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
+    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    words = ["--resume", "--data.masked_share", "0.2"]
+    with pytest.raises(UserError, match="was started with another 'data'"):
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, *words)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    first, second = (json.loads((folder / "results.json").read_text()) for folder in (whole, killed))
+    assert first["metrics"]["test"]["nats_per_masked_token"] == second["metrics"]["test"]["nats_per_masked_token"]
+    assert first["samples"] == second["samples"]
+
+
+def test_batches_of_like_length_a_tracker_and_early_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate of nothing improves nothing: training ends at the second evaluation."""
+    training = {"learning_rate": 1e-12, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
+    config = tiny_config(
+        tmp_path, **VASWANI, data={"packing": False}, training=training, max_tokens=200, early_stopping_patience=1
+    )
+    text = yaml.safe_load(config.read_text())
+    del text["training"]["per_device_train_batch_size"]
+    config.write_text(yaml.safe_dump(text))
+    words = ["--training.metric_for_best_model", "masked_accuracy"]
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run", *words)
+    results = results_of(tmp_path)
+    assert results["training"]["steps"] == 4
+    assert results["training"]["padding_share"] < 0.2
+    assert list((tmp_path / "run" / "logs").glob("events*"))
+
+
+def test_padding_is_not_read(distilbert: Path) -> None:
+    model = AutoModelForMaskedLM.from_pretrained(distilbert / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(distilbert / "run")
+    documents = Documents("two", [Document("The cat says."), Document(farm().items[0].text)])
+    dataset = MaskedTexts(documents, tokenizer, 60, packing=False, masking=Masking(tokenizer), seed=0)
+    batch = DataCollatorForTokenClassification(tokenizer)([dataset[0], dataset[1]])
+    short = len(dataset[0]["input_ids"])
+    assert (batch["labels"][0, short:] == -100).all()
+    with torch.no_grad():
+        padded = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[0, :short]
+        alone = model(input_ids=torch.tensor([dataset[0]["input_ids"]])).logits[0]
+    torch.testing.assert_close(padded, alone)
+
+
+def test_files_of_the_recipe_are_valid() -> None:
+    recipe = _load_recipe(RECIPE / "train.py")
+    assert len(CONFIGURATIONS) == 3
+    for path in CONFIGURATIONS:
+        header = path.read_text().split("\n\n")[0]
+        assert all(line.startswith("#") for line in header.splitlines()), path
+        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+            assert word in header, path
+        recipe.validate(load_config(recipe.Config, path))
+
+
+def source(folder: Path, text: str, name: str = "texts.txt") -> list[object]:
+    (folder / name).write_text(text)
+    return ["--data.source", folder / name]
+
+
+def named(folder: Path, kind: str) -> list[object]:
+    name = tiny_model(folder / kind, kind)
+    return ["--model", f"{{name: {name}}}", "--tokenizer", "null"]
+
+
+PAIRS: list[object] = ["--data.packing", "false", "--data.next_sentence", "true"]
+AS_BERT: list[object] = ["--model", str(BERT["model"])]
+BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
+    ("decoder", lambda f: named(f, "gpt2"), "A model of the type gpt2 is no masked language model; name an encoder"),
+    (
+        "segments of DistilBERT",
+        lambda f: [*named(f, "distilbert"), *PAIRS],
+        "data.next_sentence needs segment embeddings and a head, and a model of the type distilbert has none; write f",
+    ),
+    ("segments of Vaswani", lambda f: PAIRS, "needs segment embeddings and a head, and a model of the type vaswani"),
+    (
+        "single sentences",
+        lambda f: [*source(f, "".join(f"farm {i}\n" for i in range(60))), *AS_BERT, *PAIRS],
+        "No document of texts.txt has two sentences, and a pair needs two; write data.next_sentence: false",
+    ),
+    (
+        "one document",
+        lambda f: [*source(f, "^ A. B. C.\nD. E.\n"), *AS_BERT, *PAIRS, "--data.document_start", "^\\^",
+                   "--data.validation", f / "texts.txt"],
+        "draws from another document, and texts.txt is one only; write data.next_sentence: false, or",
+    ),
+    ("nothing in it", lambda f: source(f, "\n \n\n"), "texts.txt is empty; write at least one text"),
+    ("empty rows", lambda f: source(f, '{"text": ""}\n', "a.jsonl"), "a.jsonl is empty; write at least one text"),
+    ("column", lambda f: ["--data.text_column", "review"], "Line 1 of farm.jsonl has no column 'review'; write one of"),
+    (
+        "start",
+        lambda f: [*source(f, "a\nb\n"), "--data.document_start", "^ = "],
+        "No line of texts.txt matches '\\^ = '; write another data.document_start",
+    ),
+    ("expression", lambda f: ["--data.document_start", "("], "'\\(' is no regular expression \\(.*\\); write one such"),
+    (
+        "positions",
+        lambda f: [*named(f, "distilbert"), "--data.max_length", "128"],
+        "data.max_length is 128, and the model reads 64 tokens; write at most that",
+    ),
+    ("positions of BERT", lambda f: [*AS_BERT, "--data.max_length", "65"], "the model reads 64 tokens; write at most"),
+    (
+        "whole words",
+        lambda f: ["--data.whole_words", "true"],
+        "data.whole_words needs a WordPiece tokenizer, whose tokens say where a word goes on; write false",
+    ),
+    ("kind", lambda f: ["--tokenizer.kind", "char"], "tokenizer.kind char has no \\[MASK\\]; write wordpiece or word"),
+    (
+        "sampling",
+        lambda f: ["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "90", "--tokenizer.sampling", "0.1"],
+        "words are not segmented anew; leave tokenizer.sampling out",
+    ),
+    (
+        "tokenizer of its own",
+        lambda f: [*named(f, "bert"), "--tokenizer", "{kind: word}"],
+        "The tokenizer is that of model.name; leave out the section tokenizer",
+    ),
+    ("no model", lambda f: ["--model", "null"], "model.model_type is None; write one of bert, distilbert, vaswani, or"),
+    ("no folder", lambda f: ["--model", "{name: /no/such}", "--tokenizer", "null"], "There is no folder /no/such; wri"),
+    ("field", lambda f: [*AS_BERT, "--model.hiden_size", "8"], "model.hiden_size.*model.hidden_size"),
+    ("vocabulary", lambda f: ["--model.vocab_size", "8"], "model.vocab_size follows from the data; leave it out"),
+    (
+        "heads",
+        lambda f: [*AS_BERT, "--model.num_attention_heads", "3"],
+        "hidden size \\(16\\) is not a multiple .* \\(3\\); change the section model",
+    ),
+    ("share", lambda f: ["--data.masked_share", "1.5"], "masked_share is 1.5; write a share between 0 and 1"),
+    ("length", lambda f: ["--data.max_length", "3"], "max_length is 3; write a whole number of at least 8"),
+    ("packed pairs", lambda f: [*AS_BERT, "--data.next_sentence", "true"], "write packing: false"),
+    ("sentences", lambda f: ["--data.sentences", "words"], "sentences is 'words'; write one of marks, lines"),
+    ("blank", lambda f: ["--sample.sentences", "[The cat.]"], "sentences has 'The cat.'; write \\[MASK\\] in each"),
+    ("no blank", lambda f: ["--sample.sentences", "[]"], "sentences is empty; write at least one with \\[MASK\\]"),
+    ("long", lambda f: ["--sample.sentences", f"['{'cat ' * 40}[MASK]']"], "longer than data.max_length; write a sho"),
+    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or documents such as"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input(
+    tmp_path: Path,
+    words: Callable[[Path], list[object]],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = ["--config", tiny_config(tmp_path, **VASWANI), *words(tmp_path)]
+    capfd.readouterr()  # what writing a model says is not the command's
+    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", *arguments)
+    assert re.search(message, error), error
+
+
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                               capfd: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    folder = tiny_model(tmp_path / "maskless", "distilbert")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "mask_token"}))
+    config = tiny_config(tmp_path, model={"name": str(folder)})
+    capfd.readouterr()
+    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", config)
+    assert "The tokenizer has no mask token; write the model.name of a masked language model." in error
