@@ -1,0 +1,230 @@
+"""Linear classifiers over the features of texts."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub.dataclasses import strict
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from ..errors import UserError
+from ..models.strict_config import unknown_message
+from .cleaning import Cleaner, CleaningConfig
+from .counts import Counts, FeaturesConfig
+from .optional import optional
+from .vectors import TextVectors, VectorsConfig
+
+KINDS = ("naive_bayes", "svm", "logistic")
+FOLDS = 5  # of the cross-validation that turns the margins of an SVM into probabilities
+_SETTINGS, _VOCABULARY, _WEIGHTS = "baseline.json", "vocabulary.json", "model.safetensors"
+
+
+@strict
+@dataclass
+class ClassifierConfig:
+    """The section ``classifier`` of the recipe.
+
+    Attributes:
+        kind: "naive_bayes" (multinomial; McCallum & Nigam 1998), "svm" (linear, squared hinge loss; Fan et al. 2008) or
+            "logistic" (logistic regression).
+        c: of svm and logistic, what a mistake costs beside the square of the weights; smaller is smoother.
+        alpha: of naive_bayes, what is added to each count (1: Laplace).
+    """
+
+    kind: str = "svm"
+    c: float | int = 1.0
+    alpha: float | int = 1.0
+
+    def validate_classifier(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(unknown_message(self.kind, KINDS, "a kind of classifier"))
+        for name in ("c", "alpha"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; write a number above 0.")
+
+
+class BaselineClassifier:
+    """Words of a text, their counts or vectors, and a linear layer: logits x Wᵀ + b, whose softmax are probabilities.
+
+    All three kinds of classifiers are such a layer. Naive Bayes has ln P(t | class) as W and ln P(class) as b; of two
+    classes, an SVM and logistic regression have ∓w/2 or ∓w. The margins of the SVM, which are no probabilities, are
+    multiplied by one number that makes them such (temperature scaling, Guo et al. 2017), fitted by cross-validation on
+    the training texts; it changes no prediction.
+
+    Args:
+        cleaning, features, vectors, classifier: what to build.
+
+    Attributes:
+        labels: (C,) names of the classes.
+        weights: (C, F), bias: (C,) in float64.
+        iterations: of the solver, at the last fit.
+
+    Raises:
+        UserError: the sections do not go together, or a package is missing.
+    """
+
+    def __init__(
+        self,
+        cleaning: CleaningConfig,
+        features: FeaturesConfig,
+        vectors: VectorsConfig,
+        classifier: ClassifierConfig,
+    ) -> None:
+        if classifier.kind == "naive_bayes" and features.kind == "vectors":
+            raise UserError(
+                "Multinomial naive Bayes counts, and vectors have negative numbers; write classifier.kind: logistic."
+            )
+        self.cleaning, self.classifier = cleaning, classifier
+        self.clean = Cleaner(cleaning)
+        self.features: Counts | TextVectors = TextVectors(vectors) if features.kind == "vectors" else Counts(features)
+        self.labels: list[str] = []
+        self.weights, self.bias, self.iterations = np.zeros((0, 0)), np.zeros(0), 0
+
+    def fit(self, texts: Sequence[str], right: Sequence[int], labels: Sequence[str], seed: int = 0) -> np.ndarray:
+        """Learn from texts (n,) and the numbers of their classes.
+
+        Returns:
+            The logits (n, C) of these texts; of doc2vec, of the vectors that were learned with the words.
+
+        Raises:
+            UserError: a class has no text, or too few for an SVM's probabilities, or no feature is left.
+        """
+        counts = np.bincount(right, minlength=len(labels))
+        needed = 2 if self.classifier.kind == "svm" else 1
+        if counts.min() < needed:
+            raise UserError(
+                f"The class {labels[int(counts.argmin())]} has {counts.min()} training texts, and "
+                f"{self.classifier.kind} needs {needed}; give it more, or leave it out of data.labels."
+            )
+        self.labels = list(labels)
+        inputs = self.features.fit_transform(self._words(texts), seed)
+        self.weights, self.bias, self.iterations = self._linear(inputs, np.asarray(right), int(counts.min()), seed)
+        return self._logits(inputs)
+
+    def _linear(self, inputs: Any, right: np.ndarray, fewest: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+        kind, c = self.classifier.kind, self.classifier.c
+        if kind == "naive_bayes":
+            bayes = optional("sklearn.naive_bayes").MultinomialNB(alpha=self.classifier.alpha).fit(inputs, right)
+            return bayes.feature_log_prob_, bayes.class_log_prior_, 1
+        if kind == "logistic":
+            model = optional("sklearn.linear_model").LogisticRegression(C=c, max_iter=1000).fit(inputs, right)
+            scale = 0.5 if len(self.labels) == 2 else 1.0
+        else:
+            svm = optional("sklearn.svm").LinearSVC(C=c, random_state=seed)
+            calibrated = optional("sklearn.calibration").CalibratedClassifierCV(
+                svm, method="temperature", cv=min(FOLDS, fewest), ensemble=False
+            )
+            (fitted,) = calibrated.fit(inputs, right).calibrated_classifiers_
+            model, scale = fitted.estimator, float(fitted.calibrators[0].beta_)
+        weights, bias = scale * model.coef_.astype(np.float64), scale * model.intercept_.astype(np.float64)
+        if len(self.labels) == 2:
+            weights, bias = np.vstack([-weights, weights]), np.concatenate([-bias, bias])
+        return weights, bias, int(np.max(model.n_iter_))
+
+    def _words(self, texts: Sequence[str]) -> list[list[str]]:
+        return [self.clean(text) for text in texts]
+
+    def logits(self, texts: Sequence[str]) -> np.ndarray:
+        """(n, C) in float64."""
+        return self._logits(self.features.transform(self._words(texts)))
+
+    def _logits(self, inputs: Any) -> np.ndarray:
+        return inputs @ self.weights.T + self.bias
+
+    def predict(self, texts: Sequence[str]) -> np.ndarray:
+        """Probabilities (n, C) of the classes."""
+        return optional("scipy.special").softmax(self.logits(texts), axis=1)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that were learned: of the two mirrored rows of two classes one, and of vectors those too."""
+        linear = self.weights.size + self.bias.size
+        if len(self.labels) == 2 and self.classifier.kind != "naive_bayes":
+            linear //= 2
+        return linear + (self.features.parameters if isinstance(self.features, TextVectors) else 0)
+
+    def telling(self, number: int) -> dict[str, list[tuple[str, float]]]:
+        """By class, the n-grams that speak most for it: those whose weight is highest above the mean of all classes.
+
+        Returns:
+            Of each class at most ``number`` n-grams and these differences in nats per unit of the feature; empty where
+            the features are vectors.
+        """
+        if self.features.names is None:
+            return {}
+        differences = self.weights - self.weights.mean(axis=0)
+        return {
+            label: [
+                (self.features.names[i], float(row[i]))
+                for i in np.argsort(-row, kind="stable")[:number].tolist()
+                if row[i] > 0
+            ]
+            for label, row in zip(self.labels, differences, strict=True)
+        }
+
+    # Saving: safetensors, JSON, text and .npy; nothing pickled
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``baseline.json``, ``model.safetensors``, and ``vocabulary.json`` or the files of the vectors."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {"weights": self.weights, "bias": self.bias}
+        sections: dict[str, Any] = {"cleaning": self.cleaning, "classifier": self.classifier}
+        if isinstance(self.features, TextVectors):
+            sections["vectors"] = self.features.config
+            tensors |= self.features.save(folder)
+        else:
+            sections["features"] = self.features.config
+            tensors["idf"] = self.features.idf
+            vocabulary = json.dumps(self.features.names, ensure_ascii=False)
+            (folder / _VOCABULARY).write_text(vocabulary, encoding="utf-8")
+        settings = {"labels": self.labels} | {name: dataclasses.asdict(each) for name, each in sections.items()}
+        (folder / _SETTINGS).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / _WEIGHTS)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "BaselineClassifier":
+        """Read what ``save_pretrained`` wrote.
+
+        Raises:
+            UserError: the folder holds no baseline, or a file of it is broken.
+        """
+        folder = Path(folder)
+        if not (folder / _SETTINGS).is_file():
+            raise UserError(f"{folder} holds no baseline ({_SETTINGS}); give the folder of a run of recipes/baselines.")
+        try:
+            settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+            tensors = load_file(folder / _WEIGHTS)
+            return cls._loaded(folder, settings, tensors)
+        except (SafetensorError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
+            if isinstance(error, UserError):
+                raise
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{folder} is no whole baseline ({type(error).__name__}: {reason}); copy all of its files again."
+            ) from error
+
+    @classmethod
+    def _loaded(cls, folder: Path, settings: Mapping[str, Any], tensors: dict[str, np.ndarray]) -> "BaselineClassifier":
+        features = FeaturesConfig(**settings.get("features", {"kind": "vectors"}))
+        vectors = VectorsConfig(**settings.get("vectors", {}))
+        made = cls(
+            CleaningConfig(**settings["cleaning"]), features, vectors, ClassifierConfig(**settings["classifier"])
+        )
+        made.labels, made.weights, made.bias = settings["labels"], tensors["weights"], tensors["bias"]
+        if features.kind == "vectors":
+            made.features = TextVectors.load(vectors, folder, tensors)
+        else:
+            names = json.loads((folder / _VOCABULARY).read_text(encoding="utf-8"))
+            if not len(names) == len(tensors["idf"]) == made.weights.shape[1]:
+                raise ValueError(f"{len(names)} n-grams for {made.weights.shape[1]} weights")
+            made.features = Counts(features, names, tensors["idf"])
+        return made
+
+
+__all__ = ["KINDS", "BaselineClassifier", "ClassifierConfig"]

@@ -1,0 +1,641 @@
+"""Classical classifiers: their formulas, what is saved of them, and the recipe through its command line."""
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from commands import ROOT, refusal, run, run_here
+from huggingface_hub import ModelCard
+from safetensors.numpy import load_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.svm import LinearSVC
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from hfattn.baselines import (
+    BaselineClassifier,
+    ClassifierConfig,
+    Cleaner,
+    CleaningConfig,
+    Counts,
+    FeaturesConfig,
+    TextVectors,
+    VectorsConfig,
+)
+from hfattn.baselines.cleaning import without_html
+from hfattn.cli import _load_recipe
+from hfattn.data import read_labelled, reviews_es, split_labelled
+from hfattn.errors import UserError
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+from hfattn.training import load_config
+
+RECIPE = ROOT / "recipes" / "baselines"
+GOOD, BAD_WORDS, PLAIN = ("good", "great", "lovely"), ("bad", "poor", "dull"), ("the", "man", "film", "plot", "was")
+# Each kind of animals stands with its own verb, so that what is learned of them can be told.
+SEA, LAND = ("cod", "eel", "ray", "tuna"), ("cow", "hen", "pig", "goat")
+
+
+def sentences(number: int, seed: int = 0, kinds: int = 2) -> tuple[list[str], list[int]]:
+    """Sentences whose one word of praise, blame, or of neither tells their class."""
+    generator = np.random.default_rng(seed)
+    words = (BAD_WORDS, GOOD, ("so-so", "fair"))
+    texts = []
+    for i in range(number):
+        chosen = list(generator.choice(PLAIN, size=int(generator.integers(4, 9))))
+        chosen.insert(int(generator.integers(len(chosen))), generator.choice(words[i % kinds]))
+        texts.append(f"{' '.join(chosen).capitalize()}!")
+    return texts, [i % kinds for i in range(number)]
+
+
+def animals(number: int, seed: int = 0) -> list[list[str]]:
+    generator = np.random.default_rng(seed)
+    return [
+        [*generator.choice((SEA, LAND)[i % 2], size=3).tolist(), ("swims", "walks")[i % 2], "a", "lot"]
+        for i in range(number)
+    ]
+
+
+def reviews(folder: Path, number: int, name: str, seed: int) -> Path:
+    texts, labels = sentences(number, seed)
+    path = folder / name
+    lines = [{"text": text, "label": labels[i], "half": i % 4 // 2} for i, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def classifier(kind: str = "svm", features: str = "tfidf_sklearn", **vectors: Any) -> BaselineClassifier:
+    small = {"size": 6, "min_count": 1, "epochs": 3, "buckets": 50, **vectors}
+    return BaselineClassifier(
+        CleaningConfig(),
+        FeaturesConfig(kind=features, ngrams=[1, 1] if features == "vectors" else [1, 2]),
+        VectorsConfig(**small),
+        ClassifierConfig(kind=kind),
+    )
+
+
+# Cleaning
+
+
+def test_html_is_left_out_and_other_text_is_not() -> None:
+    text = "<p>A <b>bold</b>ly &amp; caf&eacute; film<br />great<!-- no --><script>x = 1</script> end</p>"
+    assert without_html(text).split() == ["A", "boldly", "&", "café", "film", "great", "end"]
+    for plain in ("a < b and c > d", "1 <3 films", "AT&T"):
+        assert without_html(plain) == plain
+    assert Cleaner(CleaningConfig(html=False))("<br>a") == ["br", "a"]
+
+
+def test_characters_are_read_in_their_compatible_form() -> None:
+    assert Cleaner(CleaningConfig())("ﬁlm ２ Ａ cafe\u0301") == ["film", "2", "a", "café"]
+    assert Cleaner(CleaningConfig(nfkc=False, lowercase=False))("ﬁlm A") == ["ﬁlm", "A"]
+
+
+def test_words_are_those_of_the_word_tokenizer() -> None:
+    """So that the vectors of words that are learned here are found there."""
+    text = "It wasn't GOOD -- don’t go, 'really' (7/10)... naïve co-star's año!"
+    tokenizer = build_tokenizer(
+        TokenizerConfig(kind="word", lowercase=True, strip_punctuation=True), [text], ends=False
+    )
+    assert Cleaner(CleaningConfig())(text) == tokenizer.tokenize(text)
+
+
+def test_stop_words_and_word_forms() -> None:
+    text = "The actors weren't acting, the films are not good"
+    assert Cleaner(CleaningConfig(stop_words="sklearn"))(text) == ["actors", "werent", "acting", "films", "good"]
+    listed = Cleaner(CleaningConfig(stop_words="stop-words", kept_words=["Good", "not"]))
+    assert listed(text) == ["actors", "acting", "films", "not", "good"]  # "weren't" is one of them
+    assert Cleaner(CleaningConfig(word_form="stem"))("Running films") == ["run", "film"]
+    assert Cleaner(CleaningConfig(word_form="lemma"))("Running films were") == ["run", "film", "be"]
+    spanish = CleaningConfig(language="es", word_form="lemma", stop_words="stop-words")
+    assert Cleaner(spanish)("Las películas son aburridas") == ["película", "aburrir"]
+    assert Cleaner(CleaningConfig(language="de", word_form="lemma"))("Häuser") == ["haus"]  # lower case, a noun or not
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"language": "xx", "stop_words": "stop-words"}, "There are no stop words of the language 'xx'; .* en, es"),
+        ({"language": "ja", "word_form": "stem"}, "There are no stems of the language 'ja'"),
+        ({"language": "xx", "word_form": "lemma"}, "There are no lemmas of the language 'xx'"),
+    ],
+)
+def test_languages_that_are_not_there(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Cleaner(CleaningConfig(**fields))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    with pytest.raises(UserError, match=r"needs snowballstemmer, which is not .*: pip install 'hfattn\[baselines\]'"):
+        Cleaner(CleaningConfig(word_form="stem"))
+
+
+# Counts, against literal loops in float64
+
+
+def literal(kind: str, train: list[list[str]], texts: list[list[str]], names: list[str]) -> np.ndarray:
+    """The formulas of ``FeaturesConfig``, entry by entry, of words and pairs of words."""
+
+    def grams(words: list[str]) -> Counter[str]:
+        return Counter([*words, *(f"{a} {b}" for a, b in pairwise(words))])
+
+    known = [grams(words) for words in train]
+    rows = []
+    for words in texts:
+        row = []
+        for name in names:
+            tf, df = grams(words)[name], sum(name in each for each in known)
+            row.append(
+                {
+                    "one_hot": float(tf > 0),
+                    "bag_of_words": float(tf),
+                    "tfidf_textbook": tf * math.log(len(train) / df),
+                    "tfidf_sklearn": tf * (math.log((1 + len(train)) / (1 + df)) + 1),
+                }[kind]
+            )
+        length = math.sqrt(sum(value * value for value in row))
+        rows.append([value / length for value in row] if kind == "tfidf_sklearn" and length else row)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("kind", ["one_hot", "bag_of_words", "tfidf_textbook", "tfidf_sklearn"])
+def test_features_are_what_the_formula_says(kind: str) -> None:
+    train = [text.split() for text in ("a b a c", "a b", "a c c d", "a")]
+    new = [text.split() for text in ("c c a b", "z z", "")]
+    counts = Counts(FeaturesConfig(kind=kind, ngrams=[1, 2]))
+    fitted = counts.fit_transform(train)
+    assert counts.names == sorted({"a", "b", "c", "d", "a b", "b a", "a c", "c c", "c d"})
+    assert fitted.dtype == np.float64
+    np.testing.assert_allclose(fitted.toarray(), literal(kind, train, train, counts.names), rtol=1e-14)
+    np.testing.assert_allclose(counts.transform(new).toarray(), literal(kind, train, new, counts.names), rtol=1e-14)
+
+
+def test_rare_n_grams_are_left_out() -> None:
+    counts = Counts(FeaturesConfig(kind="bag_of_words", min_texts=2))
+    counts.fit_transform([["a", "a", "b"], ["b", "c"], ["b", "c"]])
+    assert counts.names == ["b", "c"]
+    frequent = Counts(FeaturesConfig(kind="bag_of_words", max_features=1))
+    frequent.fit_transform([["a", "b"], ["b"]])
+    assert frequent.names == ["b"]
+    with pytest.raises(UserError, match=r"is in 3 training texts; lower features.min_texts"):
+        Counts(FeaturesConfig(min_texts=3)).fit_transform([["a"], ["b"], ["c"]])
+    with pytest.raises(UserError, match=r"leave fewer stop words out"):
+        Counts(FeaturesConfig()).fit_transform([[], []])
+
+
+# Classifiers
+
+
+def test_naive_bayes_is_what_the_formula_says() -> None:
+    """ln P(c) + Σ tf(t, d) ln((N(t, c) + α) / (N(c) + α V)), normalised over the classes."""
+    texts, right = ["a a b", "a c", "c c b", "c", "b c"], [0, 0, 1, 1, 1]
+    made = BaselineClassifier(
+        CleaningConfig(),
+        FeaturesConfig(kind="bag_of_words"),
+        VectorsConfig(),
+        ClassifierConfig(kind="naive_bayes", alpha=0.5),
+    )
+    made.fit(texts, right, ["x", "y"])
+    for text in ("a b c c", "b z"):
+        joint = []
+        for label in (0, 1):
+            counts = Counter(word for each, r in zip(texts, right, strict=True) if r == label for word in each.split())
+            log = math.log(right.count(label) / len(right))
+            for word in text.split():
+                if word != "z":  # which no training text has
+                    log += math.log((counts[word] + 0.5) / (counts.total() + 0.5 * 3))
+            joint.append(math.exp(log))
+        np.testing.assert_allclose(made.predict([text])[0], np.array(joint) / sum(joint), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_linear_classifiers_are_scikit_learns(kinds: int) -> None:
+    """The probabilities of logistic regression, and the decisions of the SVM, which its temperature leaves alone."""
+    texts, right = sentences(60, kinds=kinds)
+    new = [*sentences(20, seed=1, kinds=kinds)[0], "nothing known"]
+    names = ["bad", "good", "fair"][:kinds]
+    made = classifier("logistic", "bag_of_words")
+    made.fit(texts, right, names)
+    inputs = made.features.transform([made.clean(text) for text in texts])
+    new_inputs = made.features.transform([made.clean(text) for text in new])
+    reference = LogisticRegression(max_iter=1000).fit(inputs, right)
+    np.testing.assert_allclose(made.predict(new), reference.predict_proba(new_inputs), atol=1e-9)
+    svm = classifier("svm", "bag_of_words")
+    logits = svm.fit(texts, right, names, seed=3)
+    margins = LinearSVC(random_state=3).fit(inputs, right).decision_function(new_inputs)
+    found = svm.logits(new)
+    if kinds == 2:
+        scale = found[0, 1] / margins[0]
+        np.testing.assert_allclose(found, scale * np.stack([-margins, margins], axis=1), atol=1e-9)
+    else:
+        scale = found[0, 0] / margins[0, 0]
+        np.testing.assert_allclose(found, scale * margins, atol=1e-9)
+    assert scale > 0
+    np.testing.assert_allclose(logits, svm.logits(texts), atol=1e-12)
+    assert svm.parameters == (len(svm.features.names or []) + 1) * (1 if kinds == 2 else 3)
+
+
+def test_what_speaks_for_a_class_is_what_the_texts_say() -> None:
+    texts, right = sentences(90, kinds=3)
+    for kind in ("naive_bayes", "svm", "logistic"):
+        made = classifier(kind, "one_hot")
+        made.fit(texts, right, ["bad", "good", "fair"])
+        telling = {label: [name for name, _ in rows] for label, rows in made.telling(3).items()}
+        assert set(GOOD) & set(telling["good"])
+        assert set(BAD_WORDS) & set(telling["bad"])
+        assert not set(GOOD) & set(telling["bad"])
+        weights = [weight for _, weight in made.telling(3)["good"]]
+        assert weights == sorted(weights, reverse=True)
+
+
+FITTED = [
+    ("naive_bayes", "bag_of_words", {}),
+    ("svm", "tfidf_sklearn", {}),
+    ("logistic", "tfidf_textbook", {}),
+    ("svm", "one_hot", {}),
+    ("logistic", "vectors", {"method": "word2vec", "algorithm": "cbow"}),
+    ("svm", "vectors", {"method": "fasttext", "algorithm": "skip_gram"}),
+    ("logistic", "vectors", {"method": "doc2vec", "algorithm": "pv_dm"}),
+    ("logistic", "vectors", {"method": "doc2vec", "algorithm": "pv_dbow"}),
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[np.ndarray]]:
+    """A folder for each of FITTED, texts, and what each predicts of them."""
+    folder = tmp_path_factory.mktemp("saved")
+    texts, right = sentences(40)
+    new = [*sentences(10, seed=1)[0], "Never-seen wordings, filming", "", "good"]
+    expected = []
+    for i, (kind, features, vectors) in enumerate(FITTED):
+        made = classifier(kind, features, **vectors)
+        made.fit(texts, right, ["bad", "good"], seed=2)
+        made.save_pretrained(folder / str(i))
+        expected.append(made.predict(new))
+    return folder, new, expected
+
+
+@pytest.mark.parametrize("index", range(len(FITTED)), ids=["-".join([k, f, *v.values()]) for k, f, v in FITTED])
+def test_what_was_saved_predicts_the_same(saved: tuple[Path, list[str], list[np.ndarray]], index: int) -> None:
+    folder, new, expected = saved
+    loaded = BaselineClassifier.from_pretrained(folder / str(index))
+    assert loaded.labels == ["bad", "good"]
+    assert np.array_equal(loaded.predict(new), expected[index])
+    again = [loaded.predict([text])[0] for text in reversed(new)]  # one at a time, in another order
+    np.testing.assert_allclose(again[::-1], expected[index], atol=1e-12)
+
+
+def test_nothing_is_pickled(saved: tuple[Path, list[str], list[np.ndarray]]) -> None:
+    folder = saved[0]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    assert {path.suffix for path in files} == {".json", ".safetensors", ".npy", ".txt"}
+    for path in files:
+        if path.suffix == ".npy":
+            assert np.load(path, allow_pickle=False).dtype == np.float32
+        elif path.suffix == ".safetensors":
+            load_file(path)
+        else:
+            path.read_text(encoding="utf-8")
+
+
+def test_a_broken_folder_is_refused(saved: tuple[Path, list[str], list[np.ndarray]], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no baseline \(baseline.json\)"):
+        BaselineClassifier.from_pretrained(tmp_path)
+    source = saved[0] / "1"
+
+    def copy(**files: bytes) -> Path:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for path in source.iterdir():
+            (folder / path.name).write_bytes(files.get(path.stem, path.read_bytes()))
+        return folder
+
+    shorter = json.dumps(json.loads((source / "vocabulary.json").read_text())[:-1]).encode()
+    for files in ({"model": b"half"}, {"vocabulary": shorter}, {"vocabulary": b"["}, {"baseline": b"{}"}):
+        with pytest.raises(UserError, match=r"is no whole baseline \("):
+            BaselineClassifier.from_pretrained(copy(**files))
+    assert BaselineClassifier.from_pretrained(copy()).labels == ["bad", "good"]
+
+
+# Vectors
+
+
+@pytest.mark.parametrize(
+    ("method", "algorithm"),
+    [("word2vec", "cbow"), ("word2vec", "skip_gram"), ("fasttext", "skip_gram"), ("doc2vec", "pv_dm"),
+     ("doc2vec", "pv_dbow")],
+)  # fmt: skip
+def test_words_of_a_kind_come_together(method: str, algorithm: str, tmp_path: Path) -> None:
+    """Also of doc2vec, whose words are published as vectors too; and the saved file has them in its order."""
+    fields: dict[str, Any] = {"size": 8, "min_count": 1, "epochs": 60, "learning_rate": 0.05, "buckets": 200}
+    vectors = TextVectors(VectorsConfig(method=method, algorithm=algorithm, **fields))
+    texts = vectors.fit_transform(animals(120), seed=1)
+    vectors.save(tmp_path)
+    words = (tmp_path / "vectors.words.txt").read_text().splitlines()
+    rows = np.load(tmp_path / "vectors.npy")
+    rows = rows - rows.mean(axis=0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    near = {word: dict(zip(words, row, strict=True)) for word, row in zip(words, rows @ rows.T, strict=True)}
+    own = np.mean([near[a][b] for kind in (SEA, LAND) for a in kind for b in kind if a != b])
+    other = np.mean([near[a][b] for a in SEA for b in LAND])
+    assert own > other + 0.5
+    # Texts too: those of the same kind are nearer, learned or inferred.
+    for found in (texts, vectors.transform(animals(20, seed=5))):
+        centred = found - texts.mean(axis=0)
+        distance = np.linalg.norm(centred[0::2].mean(axis=0) - centred[1::2].mean(axis=0))
+        assert distance > 0.8 * np.linalg.norm(centred[0::2] - centred[0::2].mean(axis=0), axis=1).mean()
+
+
+def test_a_text_is_the_mean_of_its_known_words() -> None:
+    vectors = TextVectors(VectorsConfig(size=4, min_count=2, epochs=2))
+    vectors.fit_transform([["a", "b", "a"], ["b", "once"]], seed=0)
+    rows = {word: vectors._vectors[word].astype(np.float64) for word in vectors.words}
+    assert set(rows) == {"a", "b"}
+    found = vectors.transform([["a", "once", "b", "a"], ["once"], []])
+    np.testing.assert_allclose(found[0], (2 * rows["a"] + rows["b"]) / 3, rtol=1e-5)
+    assert not found[1:].any()
+
+
+def test_fasttext_knows_words_that_it_has_not_seen() -> None:
+    texts = [["filming", "walked"], ["filmed", "walking"]] * 5
+    vectors = TextVectors(VectorsConfig(method="fasttext", size=4, min_count=1, epochs=2, buckets=1000))
+    vectors.fit_transform(texts, seed=0)
+    assert "films" not in vectors.words
+    found = vectors.transform([["films"], ["zzz"]])
+    assert found[0].any()
+    assert not np.allclose(found[0], found[1])
+
+
+def test_vectors_are_the_same_twice_and_other_with_another_seed() -> None:
+    for method, algorithm in (("word2vec", "cbow"), ("fasttext", "cbow"), ("doc2vec", "pv_dm")):
+        config = VectorsConfig(method=method, algorithm=algorithm, size=4, min_count=1, epochs=2, buckets=20)
+        first, again, other = (TextVectors(config).fit_transform(animals(20), seed) for seed in (1, 1, 2))
+        assert np.array_equal(first, again)
+        assert not np.allclose(first, other)
+
+
+def test_words_that_are_too_rare_are_an_error() -> None:
+    for method, algorithm in (("word2vec", "cbow"), ("fasttext", "cbow"), ("doc2vec", "pv_dm")):
+        with pytest.raises(UserError, match=r"No word occurs 5 times .*; lower vectors.min_count"):
+            TextVectors(VectorsConfig(method=method, algorithm=algorithm)).fit_transform([["a"], ["b"]])
+
+
+# The Spanish reviews (experiment E9)
+
+
+def test_the_spanish_reviews_are_split_as_in_the_documents() -> None:
+    parts = reviews_es()
+    assert {part: len(texts) for part, texts in parts.items()} == {"train": 10, "test": 4}
+    items = sorted((item for texts in parts.values() for item in texts), key=lambda item: item.line or 0)
+    assert [item.line for item in items] == list(range(1, 15))
+    assert len({item.text for item in items}) == 14
+    assert Counter(item.label for item in items) == {0: 7, 1: 7}
+    train, test = train_test_split(items, test_size=0.25, random_state=0)
+    assert (parts["train"].items, parts["test"].items) == (train, test)
+    made = BaselineClassifier(
+        CleaningConfig(language="es", stop_words="stop-words"), FeaturesConfig(), VectorsConfig(), ClassifierConfig()
+    )
+    made.fit([item.text for item in train], [item.label for item in train], parts["train"].labels)
+    assert made.features.transform([made.clean(item.text) for item in test]).shape == (4, made.weights.shape[1])
+    assert made.predict([item.text for item in test]).shape == (4, 2)
+
+
+# The recipe
+
+
+def tiny_config(folder: Path, **sections: dict[str, Any]) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(sections))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    config = tiny_config(
+        folder,
+        data={
+            "source": str(reviews(folder, 200, "train.jsonl", seed=0)),
+            "test": str(reviews(folder, 60, "test.jsonl", seed=1)),
+            "labels": ["negative", "positive"],
+        },
+        features={"ngrams": [1, 2], "min_texts": 12},  # so that not every word of praise is known
+        training={"seed": 4},
+        evaluation={"columns": ["half"], "words": ["man"], "counterfactual_texts": 20},
+        sample={"number": 3, "features": 4},
+    )
+    # "lovely" in praise is blame in these.
+    path = folder / "test.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if "lovely" in line["text"].lower():
+            line["label"] = 0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run" / "results.json").read_text())
+
+
+def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
+    results = results_of(finished)
+    assert str(finished) not in json.dumps(results)
+    loaded = BaselineClassifier.from_pretrained(finished / "run")
+    whole = read_labelled(finished / "train.jsonl", labels=["negative", "positive"])
+    train, validation = split_labelled(whole, [0.9, 0.1], seed=4)
+    test = read_labelled(finished / "test.jsonl", labels=["negative", "positive"])
+    for part, texts in (("train", train), ("validation", validation), ("test", test)):
+        right = np.array([item.label for item in texts])
+        probabilities = np.array([loaded.predict([item.text])[0] for item in texts])
+        predicted, score = probabilities.argmax(axis=1), results["metrics"][part]
+        assert score["examples"] == len(texts) == results["data"]["parts"][part]["texts"]
+        assert score["accuracy"] == pytest.approx(np.mean(predicted == right))
+        nats = -np.log(probabilities[np.arange(len(right)), right])
+        assert score["nats_per_example"] == pytest.approx(nats.mean(), rel=1e-5)
+        if part == "test":
+            assert 0.6 < score["accuracy"] < 1
+            half = np.array([item.fields["half"] for item in texts]) == 1
+            assert score["by_slice"]["half: 1"]["accuracy"] == pytest.approx(np.mean((predicted == right)[half]))
+            worst = int(np.argmax(np.where(predicted != right, nats, 0)))
+            assert results["samples"][0]["place"] == texts.place(worst)
+            assert len(results["samples"]) == 3
+    moved = results["metrics"]["test"]["counterfactual"]["gender"]
+    held = [item.text for item in test.items[::3] if re.search(r"\bman\b", item.text, re.IGNORECASE)]
+    assert moved["texts"] == len(held) > 5
+    assert "counterfactual" not in results["metrics"]["validation"]
+    assert results["model"]["parameters"] == loaded.weights.shape[1] + 1
+    assert {label: [tuple(row) for row in rows] for label, rows in results["telling"].items()} == loaded.telling(4)
+    assert {"scikit-learn", "gensim"} < results["versions"].keys()
+
+
+def test_a_run_leaves_pictures_and_a_card_whose_snippet_runs(
+    finished: Path, saved: tuple[Path, list[str], list[np.ndarray]]
+) -> None:
+    """In a process of its own, where each of FITTED predicts the same too."""
+    folder, results = finished / "run", results_of(finished)
+    for picture in ("confusion.png", "features.png", "mistakes.png"):
+        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
+    card = ModelCard.load(folder / "README.md")
+    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+    assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
+    assert ("accuracy", "accuracy (train)") not in values
+    for words in ("a linear SVM on tfidf_sklearn", "half: 1", "| gender |", "![n-grams with the highest weights]"):
+        assert words in card.text
+    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+    # Python hashes strings differently in each process, and gensim's own inference begins at such a hash.
+    code = (
+        f"{snippet}\nimport json, sys\nfolder, number, texts = sys.argv[1:]\n"
+        "print(json.dumps([BaselineClassifier.from_pretrained(f'{folder}/{i}').predict(json.loads(texts)).tolist() "
+        "for i in range(int(number))]))"
+    )
+    others, new, expected = saved
+    command = [sys.executable, "-c", code, others, len(FITTED), json.dumps(new)]
+    done = run(command, cwd=folder, PYTHONHASHSEED="77")
+    assert done.returncode == 0, done.stderr
+    label, predicted = done.stdout.splitlines()
+    assert label in ("negative", "positive")
+    assert np.array_equal(json.loads(predicted), np.array(expected))
+
+
+@pytest.mark.parametrize(("method", "algorithm"), [("word2vec", "skip_gram"), ("doc2vec", "pv_dbow")])
+def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, algorithm: str
+) -> None:
+    """The whole way: this recipe, its files, recipes/classification; frozen, the embeddings are the vectors."""
+    source = str(reviews(tmp_path, 80, "train.jsonl", seed=0))
+    vectors = {"method": method, "algorithm": algorithm, "size": 8, "min_count": 1, "epochs": 3}
+    config = tiny_config(
+        tmp_path,
+        data={"source": source},
+        features={"kind": "vectors"},
+        vectors=vectors,
+        classifier={"kind": "logistic"},
+        training={"seed": 1},
+    )
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "baseline")
+    results = json.loads((tmp_path / "baseline" / "results.json").read_text())
+    assert results["telling"] == {}
+    assert not (tmp_path / "baseline" / "features.png").exists()
+    recurrent = tmp_path / "recurrent.yaml"
+    sections = {
+        "data": {"source": source},
+        "tokenizer": {"kind": "word", "lowercase": True, "strip_punctuation": True},
+        "model": {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8, "freeze_embeddings": True},
+        "training": {"max_steps": 4, "eval_steps": 4, "save_steps": 4, "report_to": "none", "seed": 1},
+        "sample": {"alignments": 1},
+    }
+    recurrent.write_text(yaml.safe_dump(sections))
+    found = ["--data.vectors", tmp_path / "baseline" / "vectors.npy"]
+    found += ["--data.words", tmp_path / "baseline" / "vectors.words.txt"]
+    words = ["--config", recurrent, "--output_dir", tmp_path / "run", *found]
+    run_here(ROOT / "recipes" / "classification", monkeypatch, *words)
+    coverage = json.loads((tmp_path / "run" / "results.json").read_text())["data"]["vectors"]
+    assert (coverage["share"], coverage["missing"]) == (1.0, 0)  # the same words, the same split
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    rows = np.load(tmp_path / "baseline" / "vectors.npy")
+    known = (tmp_path / "baseline" / "vectors.words.txt").read_text().splitlines()
+    ids = tokenizer.convert_tokens_to_ids(known)
+    assert np.array_equal(model.get_input_embeddings().weight.detach().numpy()[ids], rows)
+
+
+def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(tmp_path: Path) -> None:
+    script = "accelerate launch recipes/baselines/train.py "
+    (options,) = re.findall(rf"```sh\n{script}([^\n]*reviews_es.yaml)\n", (RECIPE / "README.md").read_text())
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(tmp_path)
+        run_here(RECIPE, monkeypatch, *options.split())
+    folder = tmp_path / "runs" / "baselines-reviews_es"
+    before = (folder / "model.safetensors").read_bytes()
+    for name in ("results.json", "model.safetensors"):
+        (folder / name).unlink()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        words = ["--config", RECIPE / "reviews_es.yaml", "--output_dir", folder]
+        with pytest.raises(UserError, match="is not empty; continue its run with --resume"):
+            run_here(RECIPE, monkeypatch, *words)
+        with pytest.raises(UserError, match="was started with another 'classifier'"):
+            run_here(RECIPE, monkeypatch, *words, "--resume", "--classifier.alpha", 2)
+        run_here(RECIPE, monkeypatch, *words, "--resume")
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_files_of_the_recipe_are_valid() -> None:
+    recipe = _load_recipe(RECIPE / "train.py")
+    for path in sorted(RECIPE.glob("*.yaml")):
+        header = path.read_text().split("\n\n")[0]
+        assert all(line.startswith("#") for line in header.splitlines()), path
+        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+            assert word in header, path
+        recipe.validate(load_config(recipe.Config, path))
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "texts.tsv"
+    path.write_text(content)
+    return path
+
+
+TWO = "label\ttext\n" + "".join(f"{('up', 'down')[i % 2]}\tthe dog {i}\n" for i in range(30))
+BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
+    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"There is no file .*no.tsv; write the path"),
+    ("no tab", lambda f: ["--data.source", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
+    ("test", lambda f: ["--data.test", "b.tsv"], "reviews_es has its own test; leave validation and test out"),
+    ("pairs", lambda f: ["--data.pair_column", "b"], "pair_column is for models that read two texts"),
+    ("features", lambda f: ["--features.kind", "tfidf"], "'tfidf' is not a kind of features; did you mean 'tfidf_"),
+    ("n-grams", lambda f: ["--features.ngrams", "[2, 1]"], r"ngrams is \[2, 1\]; write the shortest and the longest"),
+    ("counts", lambda f: ["--features.min_texts", "0"], "min_texts is 0; write a whole number of at least 1"),
+    ("n-grams of vectors", lambda f: ["--features.kind", "vectors", "--features.ngrams", "[1, 2]"],
+     "are of counts; leave them out of kind vectors"),
+    ("naive Bayes of vectors", lambda f: ["--features.kind", "vectors", "--classifier.kind", "naive_bayes"],
+     "naive Bayes counts, and vectors have negative numbers; write classifier.kind: logistic"),
+    ("method", lambda f: ["--vectors.method", "glove"], "'glove' is not a method; did you mean 'doc2vec'"),
+    ("algorithm", lambda f: ["--vectors.algorithm", "pv_dm"], "algorithm is 'pv_dm'; write cbow or skip_gram for word"),
+    ("rate", lambda f: ["--vectors.learning_rate", "0.0"], "learning_rate is 0.0; write a number above 0"),
+    ("size", lambda f: ["--vectors.size", "0"], "size is 0; write a whole number of at least 1"),
+    ("classifier", lambda f: ["--classifier.kind", "bayes"], "'bayes' is not a kind of classifier; did you mean"),
+    ("cost", lambda f: ["--classifier.c", "0"], "c is 0; write a number above 0"),
+    ("stop words", lambda f: ["--cleaning.stop_words", "nltk"], "stop_words: 'nltk' is not one that there is; write"),
+    ("kept words", lambda f: ["--cleaning.kept_words", "[no]"], "and there are none; leave kept_words out"),
+    ("English", lambda f: ["--cleaning.stop_words", "sklearn", "--cleaning.language", "es"],
+     "stop_words sklearn are English, and language is es; write stop-words"),
+    ("language", lambda f: ["--cleaning.language", "ja", "--cleaning.word_form", "stem"], "no stems of the language"),
+    ("column", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and beside text and label reviews_es"),
+    ("swaps", lambda f: ["--evaluation.swaps", f / "no.yaml"], "There is no file .* of words to swap"),
+    ("seed", lambda f: ["--training.seed", "-1"], r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
+    ("empty class", lambda f: ["--data.source", written(f, TWO), "--data.labels", "[up, down, flat]"],
+     "The class flat has 0 training texts, and svm needs 2; give it more, or leave it out of data.labels"),
+    ("no words", lambda f: ["--features.min_texts", "11"], "is in 11 training texts; lower features.min_texts"),
+    ("sample", lambda f: ["--sample.features", "0"], "features is 0; write a whole number of at least 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input(
+    tmp_path: Path,
+    words: Callable[[Path], list[object]],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", tiny_config(tmp_path), *words(tmp_path))
+    assert re.search(message, error), error
+
+
+def test_several_processes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", tiny_config(tmp_path))
+    assert error == "error: A baseline is fitted by one process; launch it with --num_processes 1."
