@@ -80,8 +80,8 @@ WITHOUT: dict[str, Any] = {"training.warmup_steps": 0}
 
 TABLES = {
     "scores": Table(
-        "Dot and general scores are ahead of the additive one (Luong et al. 2015, section 5.3); additive is ahead of an "
-        "unscaled dot product at large widths (Vaswani et al. 2017, section 3.2.1).",
+        "Dot and general scores are ahead of the additive one (Luong et al. 2015, section 5.3); at large widths,"
+        " additive is ahead of an unscaled dot product (Vaswani et al. 2017, section 3.2.1).",
         "multi30k_en_de_bahdanau",
         RECURRENT,
         {
@@ -110,8 +110,8 @@ TABLES = {
         },
     ),
     "norms": Table(
-        "A post-norm Transformer needs warm-up, a pre-norm one does not (Xiong et al. 2020), and T-Fixup trains as well "
-        "with neither of the two (Huang et al. 2020).",
+        "A post-norm Transformer needs warm-up, a pre-norm one does not (Xiong et al. 2020), and T-Fixup trains as "
+        "well with neither of the two (Huang et al. 2020).",
         "multi30k_en_de_transformer",
         TRANSFORMER,
         {

@@ -22,6 +22,7 @@ def score_ids(
     window: int | None = None,
     stride: int | None = None,
     unit: str = "character",
+    rows: int = 8,
 ) -> dict[str, float]:
     """Predict each token of a text but the first, once.
 
@@ -32,6 +33,7 @@ def score_ids(
         stride: tokens from the start of a window to that of the next, whose own predictions begin where those of the
             one before end; None is the window, so that none overlap.
         unit: what a token is, for the names of the scores.
+        rows: windows of a batch.
 
     Returns:
         accuracy, perplexity, bits and nats per unit, and the number of predictions.
@@ -44,7 +46,7 @@ def score_ids(
         dataset: PackedBlocks | Streams = Streams(ids, min(2048, len(ids) - 1), num_streams=1, keep_tail=True)
         rows = 1
     else:
-        dataset, rows = PackedBlocks(ids, window, window if stride is None else stride), 32
+        dataset = PackedBlocks(ids, window, window if stride is None else stride)
     cache = None
     for start in range(0, len(dataset), rows):
         batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from transformers.utils import logging as transformers_logging
 
 from hfattn.cli import _load_recipe
 from hfattn.errors import one_sentence
@@ -107,8 +108,13 @@ def refusal(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], run: Path, *words: object
 ) -> str:
     """What a recipe's command says of bad input: one sentence, and it has written nothing to the folder of its run."""
+    # A pretrained model is announced as it is loaded; here only what is said of the input counts.
+    monkeypatch.setattr(transformers_logging, "_tqdm_active", False)
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
     with pytest.raises(SystemExit) as end, one_sentence():
         run_here(recipe, monkeypatch, "--output_dir", run, *words)
+    transformers_logging.set_verbosity(level)
     assert end.value.code == 2
     error = capfd.readouterr().err.strip()
     assert error.count("\n") == 0, error

@@ -436,5 +436,5 @@ def test_words_that_cannot_be_swapped_are_refused(text: str, sentence: str, tmp_
     own.write_text(text)
     with pytest.raises(UserError, match=re.escape(sentence)):
         read_swaps(own)
-    with pytest.raises(UserError, match="There is no file absent.yaml"):
+    with pytest.raises(UserError, match=r"There is no file absent\.yaml"):
         read_swaps("absent.yaml")

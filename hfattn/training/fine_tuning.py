@@ -195,7 +195,9 @@ class FineTuningTrainer(ReliableTrainer):
         if self.tuning.method == "lora" and self.is_world_process_zero():
             for config in self.model.peft_config.values():
                 config.base_model_name_or_path = base_model_name(self.source)
-            self.model.save_pretrained(Path(self.args.output_dir).parent / ADAPTER)
+            folder = Path(self.args.output_dir).parent / ADAPTER
+            self.model.save_pretrained(folder)
+            (folder / "README.md").unlink()  # peft's, which names the path that the model was loaded from
         return output
 
     def whole_model(self) -> PreTrainedModel:

@@ -197,8 +197,10 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without the data (``hfattn recipes validate``); returns the run's arguments.
 
     Raises:
-        UserError: a section does not make a model, an optimiser or training arguments.
+        UserError: a section does not make a model, an optimiser or training arguments, or there are no such words to
+            swap.
     """
+    read_swaps(config.evaluation.swaps)
     model = classifier_config(config, vocab_size=1 << 20)
     arguments = config.arguments(run)
     if has_one_sigmoid(model) and arguments.label_smoothing_factor:

@@ -1,0 +1,179 @@
+"""Folders as pretrained models have them, with a few thousand random weights and a tokenizer learned here."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from hfattn import VaswaniConfig, VaswaniForMaskedLM
+
+TEXTS = (
+    "A moving story, wonderfully told, with great actors and a good end.",
+    "A dull film: bad jokes, a terrible plot, and nothing to see for two hours.",
+    "The little dog was happy. Mary Smith lives in Paris and was born in 1984.",
+    "Who wrote the book? John Brown wrote it in London, in the year 1902.",
+)
+KINDS = ("bert", "distilbert", "gpt2", "llama", "vaswani")
+POSITIONS = 64
+
+
+def wordpiece_tokenizer(texts: Sequence[str], types: bool) -> PreTrainedTokenizerFast:
+    """As BERT's: [CLS] text [SEP] pair [SEP], and if so with the types 0 and 1."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=300, special_tokens=special))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", *(["token_type_ids"] if types else []), "attention_mask"],
+        model_max_length=POSITIONS,
+    )
+
+
+def byte_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
+    """As GPT-2's: bytes, and a token between documents."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|endoftext|>",
+        eos_token="<|endoftext|>",
+        unk_token="<|endoftext|>",
+        model_max_length=POSITIONS,
+    )
+
+
+def tiny_model(folder: Path, kind: str = "distilbert", texts: Sequence[str] = TEXTS, layers: int = 2) -> Path:
+    """Make ``folder``: of DistilBERT and BERT the body, as they are published for fine-tuning; of GPTs all.
+
+    Args:
+        folder: to make.
+        kind: one of ``KINDS``; ours has the head of a masked language model.
+        texts: that its tokenizer is learned from.
+        layers: of the body.
+    """
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer(texts) if kind in ("gpt2", "llama") else wordpiece_tokenizer(texts, kind == "bert")
+    size = len(tokenizer)
+    if kind == "distilbert":
+        model = DistilBertModel(
+            DistilBertConfig(
+                vocab_size=size, max_position_embeddings=POSITIONS, dim=32, hidden_dim=64, n_layers=layers, n_heads=2
+            )
+        )
+    elif kind == "bert":
+        model = BertModel(
+            BertConfig(
+                vocab_size=size,
+                max_position_embeddings=POSITIONS,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=layers,
+                num_attention_heads=2,
+            )
+        )
+    elif kind == "vaswani":
+        model = VaswaniForMaskedLM(
+            VaswaniConfig(
+                vocab_size=size,
+                hidden_size=32,
+                intermediate_size=64,
+                encoder_layers=layers,
+                decoder_layers=layers,
+                num_attention_heads=2,
+                is_encoder_decoder=False,
+                bos_token_id=None,
+                eos_token_id=None,
+                decoder_start_token_id=None,
+            )
+        )
+    elif kind == "gpt2":
+        end = tokenizer.eos_token_id
+        model = GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=size,
+                n_positions=POSITIONS,
+                n_embd=32,
+                n_layer=layers,
+                n_head=2,
+                bos_token_id=end,
+                eos_token_id=end,
+            )
+        )
+    else:
+        end = tokenizer.eos_token_id
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=size,
+                max_position_embeddings=POSITIONS,
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=layers,
+                num_attention_heads=2,
+                bos_token_id=end,
+                eos_token_id=end,
+            )
+        )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+_GOOD, _BAD = ("great", "wonderful", "moving", "happy", "good"), ("terrible", "bad", "dull", "sad", "poor")
+_THINGS = ("story", "film", "plot", "end", "dog", "book")
+
+
+def labelled_file(path: Path, pairs: bool) -> Path:
+    """600 texts with the columns ``text``, ``pair`` if so, and ``label``, the number of a class that a word tells."""
+    random = Random(1)
+    lines = ["text\tpair\tlabel" if pairs else "text\tlabel"]
+    for i in range(600):
+        word, other = random.choice(_BAD if i % 2 == 0 else _GOOD), random.choice(_GOOD if i % 4 < 2 else _BAD)
+        text = f"The {random.choice(_THINGS)} of Mary was {word}, and the {random.choice(_THINGS)} was in {i}."
+        pair = f"John saw a {other} {random.choice(_THINGS)}."
+        lines.append(f"{text}\t{pair}\t{i % 4 // 2}" if pairs else f"{text}\t{i % 2}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@cache
+def placeholder(word: str, root: Path) -> Path:
+    """What a word such as ``TINY_DISTILBERT`` stands for in the overrides of a tiny variant."""
+    path = root / word.lower()
+    if word in ("TINY_REVIEWS", "TINY_PAIRS"):
+        return labelled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
+    return tiny_model(path, word.removeprefix("TINY_").lower(), (*TEXTS, *_GOOD, *_BAD, *_THINGS))
+
+
+def with_tiny_models(words: Sequence[str], root: Path) -> list[str]:
+    """Overrides with the path of a folder or a file in the place of each ``TINY_...``."""
+    return [str(placeholder(word, root)) if word.startswith("TINY_") else word for word in words]
