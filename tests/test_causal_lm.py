@@ -1,0 +1,590 @@
+"""The recipe for causal language models: packing, scores that do not depend on tokens, and its real command line."""
+
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from commands import ROOT, refusal, run, run_card, run_here, train_until
+from huggingface_hub import ModelCard
+from tiny_models import POSITIONS, byte_tokenizer, tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging as transformers_logging
+from typer.testing import CliRunner
+
+from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn.cli import _load_recipe, app
+from hfattn.data import PackedBlocks, pack, read_corpus, split_corpus
+from hfattn.errors import UserError
+from hfattn.evaluation import score_ids, score_text
+from hfattn.generation import TokenStreamer
+from hfattn.metrics import next_token_loss, text_scores
+from hfattn.tokenizers import build_character_tokenizer
+from hfattn.training import load_config
+
+RECIPE = ROOT / "recipes" / "causal_lm"
+CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
+SENTENCES = (
+    "The dog sees the cat.",
+    "The cat hears the naïve dog!",
+    "A bird sings – the cat listens.",
+    "Où est le chat ?",
+)
+TINY: dict[str, dict[str, Any]] = {
+    "data": {"split": [0.7, 0.15, 0.15], "block": 16},
+    "training": {
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 4,
+        "max_steps": 20,
+        "learning_rate": 1e-2,
+        "eval_steps": 10,
+        "save_steps": 10,
+        "logging_steps": 5,
+        "metric_for_best_model": "perplexity",
+        "report_to": "none",
+    },
+    "sample": {"prompts": ["The cat"], "max_new_tokens": 8, "decoding": {"greedy": {"temperature": 0}, "any": {}}},
+}
+
+
+def text_file(folder: Path, sentences: int = 150) -> Path:
+    path = folder / "text.txt"
+    path.write_text("\n".join(f"{SENTENCES[i % 4]} {i}" for i in range(sentences)))
+    return path
+
+
+def tiny_config(folder: Path, base: Path, **fields: Any) -> Path:
+    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
+    config["model"] = {"name": str(base)}
+    for name, value in fields.items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    config["data"].setdefault("source", str(text_file(folder)))
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """The progress of loading is not what a sentence is looked for in."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    yield
+    transformers_logging.enable_progress_bar()
+    transformers_logging.set_verbosity(verbosity)
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("models") / "gpt2", "gpt2", texts=SENTENCES)
+
+
+@pytest.fixture(scope="module")
+def finished(gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, evaluated in blocks that overlap."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = tiny_config(
+        folder, gpt2, evaluation={"stride": 6}, training={"max_steps": 60, "eval_steps": 20, "save_steps": 20}
+    )
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+def results_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "results.json").read_text())
+
+
+# Packing
+
+
+def test_documents_are_joined_by_the_end_token_after_a_start_token() -> None:
+    tokenizer = byte_tokenizer(SENTENCES)
+    end = tokenizer.eos_token_id
+    texts = ["The cat.", "Où est <|endoftext|> ?"]
+    packed = pack(texts, tokenizer)
+    first = tokenizer(texts[0]).input_ids
+    assert packed.ids[: len(first) + 2].tolist() == [end, *first, end]
+    rest = packed.ids[len(first) + 2 :].tolist()
+    assert end not in rest  # what looks like the token is text
+    assert tokenizer.decode(rest) == texts[1]
+    assert tokenizer("<|endoftext|>").input_ids == [end]  # and the tokenizer is as it was
+    size = packed.size
+    assert (size.characters, size.bytes, size.words) == (len("".join(texts)), len("".join(texts).encode()), 6)
+
+
+def test_a_tokenizer_without_start_and_end() -> None:
+    """Its first token is not predicted and not counted, as char_lm counts; and documents cannot be told apart."""
+    tokenizer = build_character_tokenizer(["the cat é"])
+    packed = pack(["é the"], tokenizer)
+    assert len(packed) == 5
+    assert (packed.size.characters, packed.size.bytes) == (4, 4)
+    with pytest.raises(UserError, match="no end token to put between the 2 documents; take another"):
+        pack(["the", "cat"], tokenizer)
+    with pytest.raises(UserError, match=r"holds 'x' \(U\+0078\)"):
+        pack(["x"], tokenizer)
+
+
+@pytest.mark.parametrize("n", [9, 17, 18, 40])
+def test_training_blocks_stand_side_by_side(n: int) -> None:
+    ids = np.arange(100, 100 + n, dtype=np.int32)
+    blocks = PackedBlocks(ids, 8)
+    batch = blocks.__getitems__(range(len(blocks)))
+    assert batch["input_ids"].flatten().tolist() == ids[: 8 * len(blocks)].tolist()
+    assert batch["labels"][:, 1:].flatten().tolist() == ids[1 : 8 * len(blocks) + 1].tolist()
+    assert (batch["labels"][:, 0] == -100).all()
+    assert 0 <= blocks.dropped < 8
+    assert blocks.dropped == n - 1 - 8 * len(blocks)
+    assert sorted(blocks.sampler(0)) == list(range(len(blocks)))
+
+
+@pytest.mark.parametrize("stride", [1, 3, 7, 8])
+@pytest.mark.parametrize("n", [9, 10, 16, 17, 18, 41])
+def test_every_token_is_evaluated_once_with_enough_context(n: int, stride: int) -> None:
+    ids = np.arange(100, 100 + n, dtype=np.int32)
+    blocks = PackedBlocks(ids, 8, stride)
+    predicted = []
+    for i in range(len(blocks)):
+        inputs, labels = blocks[i]["input_ids"], blocks[i]["labels"]
+        assert inputs.tolist() == list(range(int(inputs[0]), int(inputs[0]) + 8))
+        targets = labels[labels != -100].tolist()
+        assert targets  # no block for nothing
+        assert targets[-1] == int(inputs[-1]) + 1
+        if i:
+            assert targets[0] - int(inputs[0]) >= 8 - stride + 1  # tokens that the first prediction knows
+        predicted += targets
+    assert predicted == ids[1:].tolist()
+
+
+def test_what_is_too_short_or_skips_is_refused() -> None:
+    with pytest.raises(UserError, match="has 8 tokens, fewer than one block of 8 and its last target; give a longer"):
+        PackedBlocks(np.arange(8), 8)
+    with pytest.raises(UserError, match="A stride of 9 skips tokens; write a whole number from 1 to the block, 8"):
+        PackedBlocks(np.arange(20), 8, 9)
+
+
+def test_a_corpus_is_one_document_or_several(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text(" = A = \nfirst\n = = part = = \nmore\n = B = \nsecond\n")
+    (whole,) = read_corpus(str(text))
+    assert whole.text == text.read_text()  # to the last newline: its characters are counted
+    each = read_corpus(str(text), documents="each", document_start="^ = [^=]")
+    assert [item.text for item in each] == [" = A = \nfirst\n = = part = = \nmore", " = B = \nsecond"]
+    rows = tmp_path / "a.jsonl"
+    rows.write_text("".join(json.dumps({"t": word}) + "\n" for word in ("one", "two", "three")))
+    assert [item.text for item in read_corpus(str(rows), column="t")] == ["one\ntwo\nthree"]
+    several = read_corpus(str(rows), column="t", documents="each")
+    parts = split_corpus(several, [1, 1, "rest"])
+    assert [[item.text for item in part] for part in parts] == [["one"], ["two"], ["three"]]
+    assert [part.items[0].text for part in split_corpus(read_corpus(str(text)), [3, 4, "rest"])] == [
+        text.read_text()[:3], text.read_text()[3:7], text.read_text()[7:]
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"split \[0.1, 0.9\] leaves a part of a.jsonl empty"):
+        split_corpus(several, [0.1, 0.9])
+
+
+# Loss and scores
+
+
+def test_the_loss_is_the_models_own_over_all_that_it_reads(gpt2: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(gpt2).eval()
+    batch = PackedBlocks(np.arange(1, 60, dtype=np.int32), 16).__getitems__([0, 1, 2])
+    outputs = model(batch["input_ids"])
+    tokens = torch.cat((batch["input_ids"], batch["labels"][:, -1:]), 1)
+    torch.testing.assert_close(next_token_loss(outputs, batch["labels"]), model(tokens, labels=tokens).loss)
+    scaled = next_token_loss(outputs, batch["labels"], num_items_in_batch=96)
+    torch.testing.assert_close(scaled, next_token_loss(outputs, batch["labels"]) / 2)
+
+
+def test_scores_of_a_text_do_not_depend_on_its_tokens() -> None:
+    """A uniform guess of 8 symbols is 3 bits each, however they are grouped; 'é' has two bytes."""
+    text = "abé cd"
+    scores = text_scores(6 * math.log(8), characters=6, bytes=len(text.encode()), words=2)
+    assert scores["bits_per_character"] == pytest.approx(3)
+    assert scores["bits_per_byte"] == pytest.approx(18 / 7)
+    assert scores["perplexity_per_word"] == pytest.approx(8**3)
+
+
+def test_a_character_model_scores_the_same_as_a_model_of_any_tokens() -> None:
+    tokenizer = build_character_tokenizer(["the cat sat"])
+    torch.manual_seed(0)
+    model = CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), hidden_size=8, embedding_size=4)).eval()
+    text = "the cat sat at the seat that the cat hates"
+    text = "".join(c for c in text if c in "the cat sat")
+    packed = pack([text], tokenizer)
+    as_characters = score_ids(model, packed.ids, 8)
+    as_text = score_text(model, tokenizer, text, 8)
+    assert as_text["bits_per_character"] == pytest.approx(as_characters["bits_per_character"], rel=1e-9)
+    assert as_text["characters"] == as_characters["characters"] == len(text) - 1
+
+
+def literal_nats(model: Any, ids: list[int], block: int, stride: int) -> float:
+    """Each token by itself, from the block that is the first to end with it or behind it."""
+    nats = 0.0
+    last = len(ids) - 1 - block
+    for target in range(1, len(ids)):
+        k = max(0, -(-(target - block) // stride))
+        start = min(k * stride, last)
+        with torch.no_grad():
+            log_probabilities = model(torch.tensor([ids[start:target]])).logits[0, -1].log_softmax(-1)
+        nats -= log_probabilities[ids[target]].item()
+    return nats
+
+
+def test_scores_are_those_of_the_published_model_token_by_token(finished: Path, gpt2: Path) -> None:
+    results = results_of(finished / "run")
+    assert str(finished) not in json.dumps(results)
+    text = (finished / "text.txt").read_text()
+    start = int(0.85 * len(text))
+    test = text[start:]
+    tokenizer = AutoTokenizer.from_pretrained(finished / "run")
+    ids = [tokenizer.bos_token_id, *tokenizer(test).input_ids]
+    score = results["metrics"]["test"]
+    for folder, measured in ((finished / "run", score), (gpt2, score["before"])):
+        nats = literal_nats(AutoModelForCausalLM.from_pretrained(folder).eval(), ids, block=16, stride=6)
+        assert measured["tokens"] == len(ids) - 1
+        assert measured["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-4)
+        assert measured["perplexity"] == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-3)
+        assert measured["bits_per_character"] == pytest.approx(nats / math.log(2) / len(test), rel=1e-4)
+        assert measured["bits_per_byte"] == pytest.approx(nats / math.log(2) / len(test.encode()), rel=1e-4)
+        assert measured["perplexity_per_word"] == pytest.approx(math.exp(nats / len(test.split())), rel=1e-3)
+    assert score["perplexity"] < 0.2 * score["before"]["perplexity"]
+    assert results["data"]["parts"]["test"]["characters"] == len(test)
+
+
+# The command line of the package on such a model
+
+
+def test_hfattn_score_is_what_the_recipe_measured(finished: Path) -> None:
+    text = (finished / "text.txt").read_text()
+    words = [
+        "score",
+        str(finished / "run"),
+        str(finished / "text.txt"),
+        "--skip",
+        str((int(0.85 * len(text)) + 0.5) / len(text)),
+    ]
+    done = CliRunner().invoke(app, [*words, "--window", "16", "--stride", "6"])
+    assert done.exit_code == 0, done.output
+    printed = dict(line.split() for line in done.stdout.splitlines())
+    expected = results_of(finished / "run")["metrics"]["test"]
+    for name in ("nats_per_token", "bits_per_character", "perplexity_per_word"):
+        assert float(printed[name]) == pytest.approx(expected[name], rel=1e-3, abs=1e-3)
+    assert int(printed["tokens"]) == expected["tokens"]
+    # Without a window, as many tokens as the model has positions for; with more, a sentence.
+    assert CliRunner().invoke(app, words).exit_code == 0
+    refused = CliRunner().invoke(app, [*words, "--window", "65"])
+    assert (refused.exit_code, "more than the model's 64 positions" in refused.stderr) == (2, True)
+
+
+def test_hfattn_generate_writes_streams_and_stops_at_the_last_position(finished: Path) -> None:
+    command = ["generate", str(finished / "run"), "--prompt", "The naïve cat", "--temperature"]
+    greedy = CliRunner().invoke(app, [*command, "0"])  # 300 tokens are asked for, and there are 64 positions
+    assert greedy.exit_code == 0, greedy.output
+    tokenizer = AutoTokenizer.from_pretrained(finished / "run")
+    model = AutoModelForCausalLM.from_pretrained(finished / "run")
+    inputs = tokenizer("The naïve cat", return_tensors="pt")
+    ids = model.generate(**inputs, do_sample=False, max_new_tokens=POSITIONS - inputs["input_ids"].shape[1])
+    assert greedy.stdout == tokenizer.decode(ids[0], skip_special_tokens=True) + "\n"
+    for words in (["0"], ["1.0", "--top-k", "20", "--seed", "3"]):
+        whole = CliRunner().invoke(app, [*command, *words]).stdout
+        assert CliRunner().invoke(app, [*command, *words, "--stream"]).stdout == whole
+    long = CliRunner().invoke(app, ["generate", str(finished / "run"), "--prompt", "cat " * 64])
+    assert (long.exit_code, "positions for it and its continuation; shorten it" in long.stderr) == (2, True)
+
+
+def test_streamed_tokens_are_whole_characters() -> None:
+    tokenizer = byte_tokenizer(SENTENCES)
+    text = "日本 naïve 🐈 Où"
+    parts: list[str] = []
+
+    class Recorder(io.StringIO):
+        def write(self, part: str) -> int:
+            parts.append(part)
+            return len(part)
+
+    streamer = TokenStreamer(tokenizer, Recorder())
+    for token in tokenizer(text).input_ids:
+        streamer.put(torch.tensor([token]))
+    streamer.end()
+    assert "".join(parts) == text + "\n"
+    assert len(parts) == 8  # what is learned of the texts, and each character that is not
+    assert "\N{REPLACEMENT CHARACTER}" not in "".join(parts)
+
+
+# The recipe
+
+
+def test_a_run_leaves_a_model_folder_results_pictures_and_card(finished: Path) -> None:
+    folder, results = finished / "run", results_of(finished / "run")
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
+    for picture in ("loss_curve.png", "samples.png"):
+        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
+    model = results["model"]
+    assert (model["base_model"], model["method"], model["model_type"]) == ("gpt2", "full", "gpt2")
+    assert (
+        model["parameters"]
+        == model["trained_parameters"]
+        == AutoModelForCausalLM.from_pretrained(folder).num_parameters()
+    )
+    train = results["data"]["parts"]["train"]
+    assert results["data"]["dropped_tokens"] == (train["tokens"] - 1) % 16
+    assert [sample["decoding"] for sample in results["samples"]] == ["greedy", "any"]
+    for sample in results["samples"]:
+        assert sample["before"].startswith("The cat")
+        assert sample["after"].startswith("The cat")
+        assert sample["before"] != sample["after"]
+
+
+def test_samples_are_those_of_the_model_before_and_after(finished: Path, gpt2: Path) -> None:
+    greedy = results_of(finished / "run")["samples"][0]
+    for folder, text in ((gpt2, greedy["before"]), (finished / "run", greedy["after"])):
+        tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+        ids = model.generate(**tokenizer("The cat", return_tensors="pt"), do_sample=False, max_new_tokens=8)
+        assert tokenizer.decode(ids[0], skip_special_tokens=True) == text
+
+
+def test_the_card_states_the_results_and_its_snippet_writes_without_hfattn(finished: Path) -> None:
+    card = ModelCard.load(finished / "run" / "README.md")
+    results = results_of(finished / "run")
+    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+    score = results["metrics"]["test"]
+    assert values["perplexity", "perplexity per token (test)"] == score["perplexity"]
+    assert values["bits_per_character", "bits per character (test)"] == score["bits_per_character"]
+    for words in ("gpt2, fine-tuned on text.txt", f"| test, before | {score['before']['perplexity']:.3f} |"):
+        assert words in card.text
+    assert run_card(finished / "run").startswith("The cat")
+
+
+def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
+    from hfattn.hub import write_card
+
+    results = results_of(finished / "run")
+    for name, expected in (("openai-community/gpt2", "openai-community/gpt2"), ("gpt2", None), (None, None)):
+        folder = finished / f"card-{str(name).replace('/', '-')}"
+        folder.mkdir()
+        write_card(folder, "causal_lm", {**results, "model": {**results["model"], "base_model": name}})
+        assert ModelCard.load(folder / "README.md").data.base_model == expected
+
+
+def test_a_run_that_was_killed_ends_as_one_that_was_not(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL while the second checkpoint is written; GPT-2 has dropout, and is evaluated before it is trained."""
+    config = tiny_config(tmp_path, gpt2, training={"max_steps": 30}, early_stopping_patience=2)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
+    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    with pytest.raises(UserError, match="was started with another 'data'"):
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.block", 15)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    first, second = (results_of(folder) for folder in (whole, killed))
+    for part in ("validation", "test"):
+        assert first["metrics"][part]["nats_per_token"] == second["metrics"][part]["nats_per_token"]
+        before = [each["metrics"][part]["before"]["nats_per_token"] for each in (first, second)]
+        assert before[0] == before[1]
+    assert first["samples"] == second["samples"]
+
+
+def test_training_stops_where_the_validation_perplexity_rises(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learning rate that is far too high: the best weights are those of the first evaluation, or near."""
+    training = {
+        "max_steps": 40,
+        "eval_steps": 2,
+        "save_steps": 2,
+        "learning_rate": 3.0,
+        "lr_scheduler_type": "constant",
+    }
+    config = tiny_config(tmp_path, gpt2, training={**training, "max_grad_norm": 100.0}, early_stopping_patience=2)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
+    facts = results_of(tmp_path / "run")["training"]
+    assert facts["steps"] == facts["best_step"] + 4 < 40
+
+
+def test_lora_leaves_one_whole_model(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_config(tmp_path, gpt2, tuning={"method": "lora", "rank": 4}, training={"learning_rate": 5e-2})
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
+    results = results_of(tmp_path / "run")
+    assert 0 < results["model"]["trained_share"] < 0.5
+    before, after = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (gpt2, tmp_path / "run"))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all(name.endswith("c_attn.weight") or ".c_" in name for name in changed)  # linear layers, no embeddings
+    score = results["metrics"]["test"]
+    assert score["perplexity"] < score["before"]["perplexity"]
+    text = (tmp_path / "text.txt").read_text()
+    model, tokenizer = (loader.from_pretrained(tmp_path / "run") for loader in (AutoModelForCausalLM, AutoTokenizer))
+    published = score_text(model.eval(), tokenizer, text[int(0.85 * len(text)) :], 16)
+    assert published["nats_per_token"] == pytest.approx(score["nats_per_token"], rel=1e-4)
+    assert (tmp_path / "run" / "adapter" / "adapter_config.json").exists()
+
+
+def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tokenizer.json"
+    byte_tokenizer(SENTENCES).backend_tokenizer.save(str(file))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"{SENTENCES[i % 4]} {i}"}) + "\n" for i in range(200)))
+    config = tiny_config(
+        tmp_path,
+        Path("no-such/model"),
+        data={"source": str(rows), "documents": "each", "split": [140, 30, "rest"]},
+        scratch={"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2},
+        tokenizer=str(file),
+        averaging={"ema": 0.9},
+    )
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
+    results = results_of(tmp_path / "run")
+    assert results["model"]["base_model"] is None
+    assert "before" not in results["metrics"]["test"]
+    assert "before" not in results["samples"][0]
+    assert {part: facts["documents"] for part, facts in results["data"]["parts"].items()} == {
+        "train": 140, "validation": 30, "test": 30,
+    }  # fmt: skip
+    model, tokenizer = (loader.from_pretrained(tmp_path / "run") for loader in (AutoModelForCausalLM, AutoTokenizer))
+    assert model.lm_head.weight is model.transformer.wte.weight
+    assert model.num_parameters() == results["model"]["parameters"]
+    end = tokenizer.eos_token_id
+    assert model.config.eos_token_id == tokenizer.bos_token_id == end
+    ids = [token for i in range(170, 200) for token in (end, *tokenizer(f"{SENTENCES[i % 4]} {i}").input_ids)]
+    nats = literal_nats(model.eval(), ids, block=16, stride=16)
+    assert results["metrics"]["test"]["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-4)
+    assert "from scratch" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_processes_and_accumulated_steps_are_one_large_batch(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without dropout, whose draws differ by process.
+    options = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    config = tiny_config(
+        tmp_path,
+        gpt2,
+        model={"options": options},
+        training={"max_steps": 6, "eval_steps": 6, "save_steps": 6, "per_device_eval_batch_size": 3},
+    )
+    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
+    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
+    assert done.returncode == 0, done.stderr
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
+    accumulated = ["--training.per_device_train_batch_size", 2, "--training.gradient_accumulation_steps", 4]
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "parts", *accumulated)
+    one, two, parts = (results_of(tmp_path / name) for name in ("one", "two", "parts"))
+    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
+    for other in (two, parts):
+        for part in ("validation", "test"):
+            assert other["metrics"][part]["tokens"] == one["metrics"][part]["tokens"]
+            for name in ("before", None):
+                scores = [
+                    each["metrics"][part] if name is None else each["metrics"][part][name] for each in (one, other)
+                ]
+                assert scores[1]["nats_per_token"] == pytest.approx(scores[0]["nats_per_token"], rel=1e-4)
+
+
+def test_files_of_the_recipe_are_valid() -> None:
+    recipe = _load_recipe(RECIPE / "train.py")
+    for path in CONFIGURATIONS:
+        header = path.read_text().split("\n\n")[0]
+        assert all(line.startswith("#") for line in header.splitlines()), path
+        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+            assert word in header, path
+        recipe.validate(load_config(recipe.Config, path))
+        assert path.with_name(f"{path.stem}.expected.json").exists()
+
+
+# Bad input
+
+
+def mismatched(folder: Path) -> Path:
+    """A model with fewer embeddings than its tokenizer has tokens."""
+    GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=8, n_layer=1, n_head=2, n_positions=32)).save_pretrained(
+        folder / "m"
+    )
+    byte_tokenizer(SENTENCES).save_pretrained(folder / "m")
+    return folder / "m"
+
+
+def without_end(folder: Path) -> Path:
+    model = tiny_model(folder / "endless", "gpt2", texts=SENTENCES)
+    path = model / "tokenizer_config.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in fields.items() if k not in ("eos_token", "bos_token", "unk_token")}))
+    return model
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+SCRATCH = ["--scratch.model_type", "gpt2", "--scratch.n_embd", "8", "--scratch.n_head", "2"]
+BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
+    ("missing text", lambda f: ["--data.source", f / "no.txt"], r"There is no file .*no.txt; write the path"),
+    ("empty", lambda f: ["--data.source", written(f, "e.txt", " \n")], "e.txt is empty; write at least one text"),
+    ("short", lambda f: ["--data.source", written(f, "s.txt", "The cat. " * 9)], "fewer than one block of 16 and its"),
+    ("column", lambda f: ["--data.source", written(f, "a.jsonl", '{"t": "x"}\n')],
+     "Line 1 of a.jsonl has no column 'text'"),
+    ("no JSON", lambda f: ["--data.source", written(f, "a.jsonl", "{}\n{\n")],
+     "has no column|Line 2 of a.jsonl is no JSON"),
+    ("start", lambda f: ["--data.document_start", "^="], "write documents: each too, or leave it out"),
+    ("documents", lambda f: ["--data.documents", "many"], "documents is 'many'; write one of one, each"),
+    ("no beginning", lambda f: ["--data.documents", "each", "--data.document_start", "^=="],
+     "No line of text.txt matches"),
+    ("no end", lambda f: ["--model.name", without_end(f), "--data.documents", "each"],
+     "has no end token to put between"),
+    ("missing model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model"),
+    ("encoder", lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "looks ahead: it is an encoder"),
+    ("no LM", lambda f: ["--model.name", tiny_model(f / "d", "distilbert")],
+     "of which there is none for CausalLM; write"),
+    ("vocabulary", lambda f: ["--model.name", mismatched(f)],
+     "tokens, and .* has embeddings of 100: they were not made for"),
+    ("block", lambda f: ["--data.block", "65"], "data.block is 65, and .* has 64 positions; write at most 64"),
+    ("block of one", lambda f: ["--data.block", "1"], "block is 1; write a whole number of at least 2"),
+    ("stride", lambda f: ["--evaluation.stride", "17"], "stride 17 skips tokens; write at most data.block, 16"),
+    ("no stride", lambda f: ["--evaluation.stride", "0"], "stride is 0; write a whole number from 1 to data.block"),
+    ("max_tokens", lambda f: ["--config", written(f, "m.yaml", "max_tokens: 100\n")],
+     "write training.per_device_train_batch_size, not max_tokens"),
+    ("decoding", lambda f: ["--sample.decoding", "{a: {top_q: 1}}"],
+     "decoding 'a' has 'top_q'; write temperature, top_k"),
+    ("temperature", lambda f: ["--sample.decoding", "{a: {temperature: -1}}"], "has temperature -1; write 0, or 0.01"),
+    ("top-p", lambda f: ["--sample.decoding", "{a: {top_p: 1.5}}"], "has top_p 1.5; write a number above 0, at most 1"),
+    ("top-k", lambda f: ["--sample.decoding", "{a: {top_k: 0.5}}"], "has top_k 0.5; write a whole number"),
+    ("prompts", lambda f: ["--sample.prompts", "[]"],
+     "prompts has an empty one, or none; write at least one character"),
+    ("type", lambda f: ["--scratch.model_type", "gtp2"], "scratch.model_type is 'gtp2'; write a type of transformers"),
+    ("field", lambda f: [*SCRATCH, "--scratch.n_layers", "2"], "'n_layers' is not a field of GPT2Config; did you mean"),
+    ("from data", lambda f: [*SCRATCH, "--scratch.vocab_size", "9"], "vocab_size follows from the tokenizer; leave it"),
+    ("positions", lambda f: [*SCRATCH, "--scratch.n_positions", "8"], "The model of scratch has 8 positions; write at"),
+    ("kept", lambda f: [*SCRATCH, "--tuning.method", "lora"], "nothing to keep; write tuning.method: full, not lora"),
+    ("no writer", lambda f: ["--scratch.model_type", "distilbert"],
+     "There is no causal language model of the type distilbert"),
+    ("tokenizer", lambda f: ["--tokenizer", written(f, "t.json", "{}")], "t.json is no tokenizer.json"),
+    ("probe", lambda f: ["--tuning.method", "probe"], "probe trains a new head, and all of this model is trained"),
+    ("best", lambda f: ["--data.test", "b.txt"], "cuts a test from source, and test is given too"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input(
+    gpt2: Path,
+    tmp_path: Path,
+    words: Callable[[Path], list[object]],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, config = tmp_path / "run", tiny_config(tmp_path, gpt2)
+    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
+    assert re.search(message, error), error
