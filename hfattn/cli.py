@@ -313,6 +313,28 @@ def compare_runs(
 
 
 @app.command()
+def soup(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of fine-tuned runs of one recipe.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Take only runs that make the validation score no worse, the best first.")
+    ] = False,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Of the runs' configuration, such as data.source=my.jsonl."),
+    ] = None,
+) -> None:
+    """Average the weights of fine-tuned runs, and measure the result beside them."""
+    with one_sentence():
+        _require("accelerate", "datasets", "evaluate")
+        from .soup import cook
+
+        if os.path.lexists(output):
+            raise UserError(f"{output} exists already; choose a new folder.")
+        print(cook(runs, output, greedy, override or [], _load_recipe))
+
+
+@app.command()
 def doctor() -> None:
     """Show versions, the accelerator and what is missing."""
     print(f"{'python':20}{platform.python_version()}")

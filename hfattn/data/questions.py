@@ -321,6 +321,21 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
         """
         return [self._answer(question, starts, ends) for question in range(len(self.rows_of))]
 
+    def nats(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> float:
+        """Mean negative log-likelihood of the right start and end of a row, in nats: of both the mean.
+
+        Unlike in the models' own losses, the padding behind a row, which depends on its batch, has no share in it.
+
+        Args:
+            starts, ends: of each row, logits (S,).
+        """
+        total = 0.0
+        for row, first, last in zip(self.rows, starts, ends, strict=True):
+            for logits, name in ((first, "start_positions"), (last, "end_positions")):
+                own = logits[: len(row["input_ids"])].astype(np.float64)
+                total += float(np.logaddexp.reduce(own) - own[row[name]])
+        return total / (2 * len(self.rows))
+
     def _answer(self, question: int, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> FoundAnswer:
         context, null = self.questions.items[question].context, float("inf")
         spans: dict[str, float] = {}  # a text that is found in several windows or places counts once

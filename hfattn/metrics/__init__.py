@@ -7,7 +7,7 @@ from .answers import (
     answer_f1,
     best_threshold,
     normalize_answer,
-    span_statistics,
+    span_logits,
 )
 from .classification import (
     F1,
@@ -86,7 +86,7 @@ __all__ = [
     "plot_confusion",
     "read_swaps",
     "scores_by_slice",
-    "span_statistics",
+    "span_logits",
     "swap_words",
     "tag_loss",
     "text_scores",

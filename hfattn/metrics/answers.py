@@ -10,7 +10,6 @@ import datasets
 import evaluate
 import numpy as np
 import torch
-from torch.nn import functional
 from transformers import EvalPrediction
 
 from .checks import PairedMetric, check_examples
@@ -124,38 +123,34 @@ def best_threshold(
     return float(margins[order][last_of_equals][best]), unanswered + float(sums[best])
 
 
-def span_statistics(
-    logits: tuple[torch.Tensor, ...], labels: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What the metrics need of the logits: those of starts and of ends (B, S), and negative log-likelihoods (B,).
+def span_logits(logits: tuple[torch.Tensor, ...], labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the metrics need of a model's outputs: the logits of starts and of ends (B, S), in float32.
 
-    A ``preprocess_logits_for_metrics``. The last are in nats, the mean of start and end, as in the loss.
+    A ``preprocess_logits_for_metrics``.
 
     Args:
         logits: of starts and of ends (B, S), whatever else a model returns after them.
-        labels: right positions of starts and of ends (B,).
+        labels: are not needed.
     """
     starts, ends = (each.float() for each in logits[:2])
-    nats = [
-        functional.cross_entropy(scores, right, reduction="none")
-        for scores, right in zip((starts, ends), labels, strict=True)
-    ]
-    return starts, ends, (nats[0] + nats[1]) / 2
+    return starts, ends
 
 
 class Extractor(Protocol):
-    """What ``AnswerScores`` needs of a data set of windows: the right answers, and how an answer is read off."""
+    """What ``AnswerScores`` needs of a data set of windows: right answers, how one is read off, how likely they are."""
 
     @property
     def references(self) -> Sequence[Sequence[str]]: ...
 
     def answers(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> Sequence[Any]: ...
 
+    def nats(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> float: ...
+
 
 class AnswerScores:
     """A ``compute_metrics`` for an extractive model whose rows are windows of contexts.
 
-    For ``TrainingArguments(batch_eval_metrics=True)``, with ``span_statistics``. It returns ``exact_match`` and ``f1``
+    For ``TrainingArguments(batch_eval_metrics=True)``, with ``span_logits``. It returns ``exact_match`` and ``f1``
     as ``AnswerScore``, ``nats_per_window``, the mean negative log-likelihood of the right start and end, and the
     numbers of ``questions`` and ``windows``.
 
@@ -171,19 +166,17 @@ class AnswerScores:
     def _reset(self) -> None:
         self.starts: list[np.ndarray] = []
         self.ends: list[np.ndarray] = []
-        self.nats = 0.0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
-        starts, ends, nats = (torch.as_tensor(tensor).cpu() for tensor in prediction.predictions)
-        self.starts += list(starts.numpy())
-        self.ends += list(ends.numpy())
-        self.nats += float(nats.double().sum())
+        starts, ends = (torch.as_tensor(tensor).cpu().numpy() for tensor in prediction.predictions)
+        self.starts += list(starts)
+        self.ends += list(ends)
         if not compute_result:
             return {}
         self.answers = self.dataset.answers(self.starts, self.ends)
         scores = {
             **_means([answer.text for answer in self.answers], self.dataset.references),
-            "nats_per_window": self.nats / len(self.starts),
+            "nats_per_window": self.dataset.nats(self.starts, self.ends),
             "questions": len(self.answers),
             "windows": len(self.starts),
         }
@@ -199,5 +192,5 @@ __all__ = [
     "best_threshold",
     "exact_match",
     "normalize_answer",
-    "span_statistics",
+    "span_logits",
 ]

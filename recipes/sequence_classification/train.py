@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,12 @@ from hfattn.metrics import (
     plot_confusion,
     read_swaps,
 )
-from hfattn.pretrained import load_model, load_tokenizer
+from hfattn.pretrained import ModelSource, load_model, load_tokenizer
 from hfattn.training import (
     ClassifierTrainer,
     FineTuningConfig,
     RecipeCommand,
+    TuningConfig,
     class_weights,
     last_complete_checkpoint,
     load_config,
@@ -183,6 +185,39 @@ def main() -> None:
             publish(command, config, trainer, model, tokenizer, encoded, outputs, facts)
     trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
     trainer.accelerator.end_training()
+
+
+def evaluate(config: Config, folder: Path, parts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The scores of a folder that this recipe, or ``hfattn soup``, has written, on parts of the data."""
+    source = ModelSource(name=str(folder))
+    tokenizer = load_tokenizer(source)
+    texts = config.data.read_parts(int(config.training.get("seed", TrainingArguments.seed)))
+    data = config.data
+    encoded = {
+        part: FittedTexts(texts[part], tokenizer, data.max_length, long=data.long, overlap=data.overlap)
+        for part in parts
+    }
+    with TemporaryDirectory() as scratch:
+        trainer = ClassifierTrainer(
+            load_model(AutoModelForSequenceClassification, source).model,
+            config.arguments(Path(scratch)),
+            data_collator=WindowCollator(tokenizer),
+            eval_dataset=encoded[parts[0]],
+            compute_metrics=ClassificationScores(),
+            preprocess_logits_for_metrics=class_statistics,
+            source=source,
+            tuning=TuningConfig(),
+        )
+        return {
+            part: scores_of_part(trainer.predict(dataset, metric_key_prefix=part).metrics, part)
+            for part, dataset in encoded.items()
+        }
+
+
+def say(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
+    """What a folder's model says of a text, or of a pair: ``example`` of it."""
+    source = ModelSource(name=str(folder))
+    return example(load_model(AutoModelForSequenceClassification, source).model.eval(), load_tokenizer(source), texts)
 
 
 def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:

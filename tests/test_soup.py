@@ -1,0 +1,148 @@
+"""Model soups: the mean of runs, chosen or all, and what is said where there is none."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from commands import ROOT, run_card, run_here
+from safetensors.torch import load_file, save_file
+from tiny_models import labelled_file, tiny_model
+from typer.testing import CliRunner
+
+from hfattn.cli import app
+from hfattn.soup import greedy_soup, write_soup
+
+RECIPE = ROOT / "recipes" / "sequence_classification"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs from one model that differ in their learning rate, and one that hardly learned."""
+    folder = tmp_path_factory.mktemp("runs")
+    fields = {
+        "model": {"name": str(tiny_model(folder / "model", "bert"))},
+        "data": {
+            "source": str(labelled_file(folder / "reviews.tsv", pairs=False)),
+            "training_texts": 160,
+            "max_length": 64,
+            "split": [0.8, 0.1, 0.1],
+        },
+        "training": {
+            "per_device_train_batch_size": 16,
+            "max_steps": 20,
+            "eval_steps": 20,
+            "save_steps": 20,
+            "report_to": "none",
+            "metric_for_best_model": "nats_per_example",
+        },
+        "evaluation": {"counterfactual_texts": 0},
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(fields))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+        for name, rate in (("one", "3e-3"), ("two", "2e-3"), ("weak", "1e-7")):
+            words = ["--config", folder / "tiny.yaml", "--output_dir", folder / name]
+            run_here(RECIPE, monkeypatch, *words, "--training.learning_rate", rate)
+    return folder
+
+
+def soup(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["soup", *map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+
+
+def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Path) -> None:
+    data = f"data.source={runs / 'reviews.tsv'}"
+    code, output = soup(runs / "one", runs / "two", "--output", tmp_path / "soup", "--set", data)
+    assert code == 0, output
+    one, two, mixed = (
+        load_file(path / "model.safetensors") for path in (runs / "one", runs / "two", tmp_path / "soup")
+    )
+    for name, tensor in mixed.items():
+        torch.testing.assert_close(tensor, (one[name].double() + two[name].double()).div(2).float(), atol=0, rtol=0)
+    results = json.loads((tmp_path / "soup" / "results.json").read_text())
+    for row, name in zip(results["soup"]["ingredients"], ("one", "two"), strict=True):
+        own = json.loads((runs / name / "results.json").read_text())
+        assert row["validation"] == pytest.approx(
+            own["metrics"]["validation"]["nats_per_example"], rel=1e-4
+        )  # measured again
+        assert row["test"] == own["metrics"]["test"]["nats_per_example"]
+    assert "uniform soup" in output
+    assert run_card(tmp_path / "soup").strip() == results["example"]["label"]
+    assert (
+        str(runs)
+        not in (tmp_path / "soup" / "results.json").read_text() + (tmp_path / "soup" / "README.md").read_text()
+    )
+
+
+def test_a_greedy_soup_leaves_out_what_makes_it_worse(runs: Path, tmp_path: Path) -> None:
+    data = f"data.source={runs / 'reviews.tsv'}"
+    code, output = soup(
+        runs / "weak", runs / "one", runs / "two", "--greedy", "--output", tmp_path / "soup", "--set", data
+    )
+    assert code == 0, output
+    results = json.loads((tmp_path / "soup" / "results.json").read_text())
+    taken = {row["name"]: row["taken"] for row in results["soup"]["ingredients"]}
+    best = min(row["validation"] for row in results["soup"]["ingredients"])
+    assert results["metrics"]["validation"]["nats_per_example"] <= best + 1e-6
+    assert not taken["weak"]
+    assert "left out" in output
+
+
+def test_the_greedy_choice_is_that_of_the_paper() -> None:
+    """Against a table of scores: the best first, and one stays where the score is no worse."""
+    a, b, c = Path("a"), Path("b"), Path("c")
+    table = {(a,): 0.5, (b,): 0.9, (c,): 0.7, (b, c): 0.9, (b, c, a): 0.89}
+    chosen, alone = greedy_soup([a, b, c], lambda members: table[tuple(members)], greater_is_better=True)
+    assert (chosen, alone) == ([b, c], [0.5, 0.9, 0.7])
+    lower = {key: -value for key, value in table.items()}
+    assert greedy_soup([a, b, c], lambda members: lower[tuple(members)], greater_is_better=False)[0] == [b, c]
+
+
+def test_what_cannot_be_mixed_is_refused(runs: Path, tmp_path: Path) -> None:
+    def refused(*words: object) -> str:
+        code, output = soup(*words)
+        assert code == 2, output
+        return output
+
+    out = tmp_path / "soup"
+    assert "A soup needs at least two runs" in refused(runs / "one", "--output", out)
+    assert "There is no run" in refused(runs / "one", runs / "absent", "--output", out)
+    assert "exists already" in refused(runs / "one", runs / "two", "--output", runs / "two")
+    other = tmp_path / "other"
+    shutil.copytree(runs / "one", other)
+    weights = load_file(other / "model.safetensors")
+    weights["classifier.weight"] = torch.zeros(3, 32)
+    save_file(weights, other / "model.safetensors")
+    assert "classifier.weight is [2, 32] in one and [3, 32] in the other" in refused(
+        runs / "one", other, "--output", out
+    )
+    results = json.loads((runs / "one" / "results.json").read_text())
+    results["data"]["parts"]["validation"]["sha256"] = "0"
+    (other / "results.json").write_text(json.dumps(results))
+    assert "were trained or measured on other texts" in refused(runs / "one", other, "--output", out)
+    gone = ("--set", "data.source=absent.tsv", "--output", out)
+    sentence = refused(runs / "one", runs / "two", *gone)
+    assert "There is no file absent.tsv" in sentence
+    assert "with --set data.source=PATH say where the data are now." in sentence
+    assert not out.exists()
+
+
+def test_three_runs_are_rounded_once(tmp_path: Path) -> None:
+    folders = [tmp_path / str(i) for i in range(3)]
+    values = [torch.tensor([1.0, 1e8]), torch.tensor([2.0, 1.0]), torch.tensor([4.0, -1e8])]
+    for folder, value in zip(folders, values, strict=True):
+        folder.mkdir()
+        save_file({"w": value}, folder / "model.safetensors")
+    write_soup(folders, tmp_path / "soup")
+    assert load_file(tmp_path / "soup" / "model.safetensors")["w"].tolist() == pytest.approx([7 / 3, 1 / 3])
