@@ -20,7 +20,7 @@ RECIPE = ROOT / "recipes" / "sequence_classification"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs from one model that differ in their learning rate, and one that hardly learned."""
+    """Two runs from one model that differ in their learning rate, and one whose head says the opposite."""
     folder = tmp_path_factory.mktemp("runs")
     fields = {
         "model": {"name": str(tiny_model(folder / "model", "bert"))},
@@ -43,9 +43,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.yaml").write_text(yaml.safe_dump(fields))
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-        for name, rate in (("one", "3e-3"), ("two", "2e-3"), ("weak", "1e-7")):
+        for name, rate in (("one", "3e-3"), ("two", "2e-3")):
             words = ["--config", folder / "tiny.yaml", "--output_dir", folder / name]
             run_here(RECIPE, monkeypatch, *words, "--training.learning_rate", rate)
+    shutil.copytree(folder / "one", folder / "opposite")
+    weights = load_file(folder / "one" / "model.safetensors")
+    weights |= {name: -3 * weights[name] for name in ("classifier.weight", "classifier.bias")}
+    save_file(weights, folder / "opposite" / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
@@ -88,14 +92,14 @@ def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Pa
 def test_a_greedy_soup_leaves_out_what_makes_it_worse(runs: Path, tmp_path: Path) -> None:
     data = f"data.source={runs / 'reviews.tsv'}"
     code, output = soup(
-        runs / "weak", runs / "one", runs / "two", "--greedy", "--output", tmp_path / "soup", "--set", data
+        runs / "opposite", runs / "one", runs / "two", "--greedy", "--output", tmp_path / "soup", "--set", data
     )
     assert code == 0, output
     results = json.loads((tmp_path / "soup" / "results.json").read_text())
     taken = {row["name"]: row["taken"] for row in results["soup"]["ingredients"]}
     best = min(row["validation"] for row in results["soup"]["ingredients"])
     assert results["metrics"]["validation"]["nats_per_example"] <= best + 1e-6
-    assert not taken["weak"]
+    assert not taken["opposite"]
     assert "left out" in output
 
 
