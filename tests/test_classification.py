@@ -19,7 +19,8 @@ from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.cli import _load_recipe
 from hfattn.data import read_labelled, reber_texts, split_labelled
 from hfattn.errors import UserError
-from hfattn.training import load_config
+from hfattn.training import classifier_config, load_config
+from hfattn.training.classifier_models import word_weights_in_text
 
 RECIPE = ROOT / "recipes" / "classification"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
@@ -190,12 +191,11 @@ def test_the_vectors_that_the_embeddings_began_with_are_counted(finished: Path) 
 
 
 def test_the_weight_of_a_word_is_that_in_its_sentence_times_the_sentences(finished: Path) -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     ids = torch.tensor([tokenizer("The film was good. The man and the plot! And bad").input_ids])
     words, sentences = model(ids, output_attentions=True).attentions
-    found = recipe.word_weights_in_text(model, ids, words, sentences)
+    found = word_weights_in_text(model, ids, words, sentences)
     sentence_of = [0] * 5 + [1] * 6 + [2] * 2
     expected = [words[0, 0, 0, i].item() * sentences[0, 0, 0, s].item() for i, s in enumerate(sentence_of)]
     torch.testing.assert_close(found, torch.tensor([[[expected]]]))
@@ -283,12 +283,12 @@ def test_the_documents_models_have_their_numbers_of_parameters() -> None:
     """34,113 of the BiLSTM are trained in the documents; torch's LSTMs have a second bias, 2 x 4 x 32 more."""
     recipe = _load_recipe(RECIPE / "train.py")
     config = load_config(recipe.Config, RECIPE / "imdb_bilstm_glove.yaml")
-    settings = recipe.classifier_config(config, config.tokenizer.vocab_size, labels=["negative", "positive"])
+    settings = classifier_config(config, config.tokenizer.vocab_size, labels=["negative", "positive"])
     model = RNNEncoderForSequenceClassification(settings)
     assert model.num_parameters() == 2_034_113 + 256
     assert model.num_parameters(only_trainable=True) == 34_113 + 256
     pair = [load_config(recipe.Config, RECIPE / f"{name}.yaml") for name in ("imdb_gru", "imdb_gru_unmasked")]
-    masked, unmasked = (recipe.classifier_config(config, 1000) for config in pair)
+    masked, unmasked = (classifier_config(config, 1000) for config in pair)
     assert isinstance(masked, RNNEncoderConfig)
     differing = {name for name, value in masked.to_dict().items() if unmasked.to_dict()[name] != value}
     assert differing == {"mask_padding"}

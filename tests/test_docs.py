@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, SENTENCES, environment, run
+from tiny_models import tiny_model
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
 SKIPPED = {".venv", ".cache", "runs"}
@@ -25,6 +26,8 @@ SHORT = {
     "classification": "--training.max_steps 4 --training.eval_strategy steps --training.eval_steps 4 "
     "--training.save_strategy steps --training.save_steps 4",
     "char_lm": "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4",
+    "sequence_classification": "--model.name minilm --training.max_steps 4 --training.eval_steps 4 "
+    "--training.save_steps 4",
     "translation": "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.evaluation_pairs 20",
 }
 
@@ -36,6 +39,7 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
     """
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / ".venv").symlink_to(sys.prefix)
+    tiny_model(tmp_path / "minilm", "bert")  # in the place of the one on the Hub
     (tmp_path / "my.txt").write_text(f"The class of 1999. {SENTENCES}" * 200)
     (tmp_path / "pairs.tsv").write_text("".join(f"{i} and {i + 1}\t{2 * i + 1}\n" for i in range(300)))
     (tmp_path / "labelled.tsv").write_text("text\tlabel\n" + "".join(f"{i} is it\t{i % 2}\n" for i in range(60)))

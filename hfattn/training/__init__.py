@@ -4,8 +4,20 @@ from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
 from .classifier import ClassifierTrainer, class_weights
+from .classifier_models import (
+    ClassifierConfig,
+    ClassifierDataConfig,
+    ClassifierSampleConfig,
+    classifier_config,
+    has_one_sigmoid,
+    is_hierarchical,
+    read_short_texts,
+    sentence_end_ids,
+    vector_facts,
+)
 from .command import RecipeCommand, parse_command
 from .config import family_config, load_config, model_config
+from .extractive import ExtractiveTrainer
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, scores_of_part, write_results
@@ -18,7 +30,11 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "AveragingConfig",
+    "ClassifierConfig",
+    "ClassifierDataConfig",
+    "ClassifierSampleConfig",
     "ClassifierTrainer",
+    "ExtractiveTrainer",
     "FineTuningConfig",
     "FineTuningTrainer",
     "RecipeCommand",
@@ -31,7 +47,10 @@ __all__ = [
     "TranslationCallback",
     "TuningConfig",
     "class_weights",
+    "classifier_config",
     "family_config",
+    "has_one_sigmoid",
+    "is_hierarchical",
     "last_complete_checkpoint",
     "load_config",
     "model_config",
@@ -40,11 +59,14 @@ __all__ = [
     "plot_bleu_by_length",
     "plot_curves",
     "plot_table",
+    "read_short_texts",
     "run_facts",
     "scores_of_part",
+    "sentence_end_ids",
     "training_arguments",
     "tuned",
     "tuning_facts",
+    "vector_facts",
     "write_results",
     "writing",
 ]

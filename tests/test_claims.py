@@ -1,0 +1,69 @@
+"""The tables of claims: each variant is one that its recipe takes, and the page says what the runs measured."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from commands import ROOT
+
+from hfattn.cli import _load_recipe
+from hfattn.training import load_config
+
+
+@pytest.fixture(scope="module")
+def claims() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("claims", ROOT / "benchmarks" / "claims.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["claims"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_variant_is_valid_and_differs_from_the_others(claims: ModuleType) -> None:
+    recipe = _load_recipe(claims.RECIPE / "train.py")
+    for table in claims.TABLES.values():
+        configurations = []
+        for overrides in table.variants.values():
+            fields = {**table.common, **overrides}
+            words = [word for field, value in fields.items() for word in (f"--{field}", str(value))]
+            config = load_config(recipe.Config, claims.RECIPE / f"{table.config}.yaml", words)
+            recipe.validate(config)
+            configurations.append(repr(config))
+        assert len(set(configurations)) == len(table.variants)
+        assert len({claims.folder(Path(), "t", variant, 1) for variant in table.variants}) == len(table.variants)
+
+
+def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
+    claims: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finished(variant: str, seed: int, bleu: float) -> None:
+        run = claims.folder(tmp_path, "scores", variant, seed)
+        run.mkdir(parents=True)
+        run.with_suffix(".log").write_text("")
+        results: dict[str, Any] = {
+            "metrics": {
+                "validation": {"nats_per_token": 1.5, "token_accuracy": 0.6},
+                "test": {"bleu": bleu},
+            },
+            "training": {"steps": 7},
+            "model": {"parameters": 1234},
+        }
+        (run / "results.json").write_text(json.dumps(results))
+
+    finished("dot", 1, 10.0)
+    finished("dot", 2, 12.0)
+    finished("general", 1, 11.0)
+    claims.folder(tmp_path, "scores", "additive", 1).with_suffix(".log").write_text("error: it diverged")
+    monkeypatch.setattr(claims, "PAGE", tmp_path / "claims.md")
+    claims.write(tmp_path)
+    page = (tmp_path / "claims.md").read_text()
+    assert "| dot | 1.5 ± 0 | 0.6 ± 0 | 11 ± 1.41 | 2 | 7 | 1,234 |" in page
+    assert "| general | 1.5 | 0.6 | 11 | 1 | 7 | 1,234 |" in page
+    assert "| additive | did not finish |" in page
+    assert "| sparsemax | not run |" in page
