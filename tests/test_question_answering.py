@@ -1,0 +1,461 @@
+"""Questions with answers in a text, their way to an extractive model and back, and the recipe's command line."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from commands import ROOT, refusal, run, run_card, run_here, train_until
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
+
+from hfattn.cli import _load_recipe
+from hfattn.data import (
+    FACTS_PARTS,
+    Answer,
+    EncodedQuestions,
+    Question,
+    Questions,
+    fact_questions,
+    read_questions,
+    split_questions,
+)
+from hfattn.errors import UserError
+from hfattn.metrics import AnswerScore
+from hfattn.training import load_config
+
+RECIPE = ROOT / "recipes" / "question_answering"
+CONTEXT = "York is old. Mary Smith was born in York in 1984."
+
+
+# The questions
+
+
+def written(folder: Path, content: Any, name: str = "questions.jsonl") -> Path:
+    path = folder / name
+    if isinstance(content, str):
+        path.write_text(content)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(content))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    return path
+
+
+def row(text: str = "York", start: int = 36, **fields: Any) -> dict[str, Any]:
+    question = {"question": "Where was Mary Smith born?", "context": CONTEXT}
+    return {"id": "q7", **question, "answers": {"text": [text], "answer_start": [start]}, **fields}
+
+
+def squad(*questions: dict[str, Any]) -> dict[str, Any]:
+    return {"data": [{"title": "Mary", "paragraphs": [{"context": CONTEXT, "qas": list(questions)}]}]}
+
+
+def test_squads_files_and_rows_say_the_same(tmp_path: Path) -> None:
+    answers = [{"text": "York", "answer_start": 36}, {"text": "York in 1984", "answer_start": 36}] * 2
+    asked = {"id": "a", "question": "Where?", "answers": answers}
+    never = {"id": "b", "question": "Why?", "answers": [], "is_impossible": True,
+             "plausible_answers": [{"text": "York", "answer_start": 0}]}  # fmt: skip
+    first = read_questions(written(tmp_path, squad(asked, never), "squad.json"), unanswerable=True)
+    rows = [
+        {"id": "a", "question": "Where?", "context": CONTEXT, "answers": answers},
+        {"id": "b", "question": "Why?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}, "title": "x"},
+    ]
+    second = read_questions(written(tmp_path, rows), unanswerable=True)
+    assert first.items[0].answers == (Answer("York", 36), Answer("York in 1984", 36))  # equal ones once
+    assert [item[:4] for item in first] == [item[:4] for item in second]
+    assert first.fingerprint == second.fingerprint
+    assert (first.items[1].answers, first.items[1].fields) == ((), {"title": "Mary"})
+    assert first.place(1) == "Question 2 of squad.json (id 'b')"
+    assert second.place(1) == "Line 2 of questions.jsonl (id 'b')"
+
+
+BAD_FILES: list[tuple[str, Any, str]] = [
+    ("questions.jsonl", [row(), row(start=35)], r"Line 2 of questions.jsonl \(id 'q7'\) has the answer 'York' at "
+     r"character 35 of its context, where ' Yor' stands; write answer_start 36, where it stands"),
+    ("questions.jsonl", [row("Leeds")], "'Leeds' .* where 'York ' stands; that text is nowhere in the context"),
+    ("questions.jsonl", [row(start=-4)], "'York' at character -4 of its context, where '' .* answer_start 0"),
+    ("questions.jsonl", [row(start=99)], "'York' at character 99 of its context, where '' .* answer_start 36"),
+    ("questions.jsonl", [row(" ", 4)], "has an empty answer; write no answer at all where there is none"),
+    ("questions.jsonl", [row(answers={"text": [], "answer_start": []})], r"\(id 'q7'\) has no answer; write data"),
+    ("questions.jsonl", [row(answers={"text": ["York"]})], r"Line 1 of questions.jsonl has the answers .* write \{\"t"),
+    ("questions.jsonl", [row(answers={"text": ["York"], "answer_start": []})], "one number for each text"),
+    ("questions.jsonl", [row(answers=["York"])], "Line 1 of questions.jsonl has the answers"),
+    ("questions.jsonl", [row(question=" ")], "has an empty question; fill it in"),
+    ("questions.jsonl", [{"question": "Why?", "answers": []}], "has no column 'context'; write one of question, ans"),
+    ("questions.jsonl", "", "questions.jsonl is empty; write questions with their contexts and answers"),
+    ("squad.json", squad({"id": "a", "question": "Where?", "answers": [{"text": "York", "answer_start": 3}]}),
+     r"Question 1 of squad.json \(id 'a'\) has the answer 'York' at character 3 .* write answer_start 0"),
+    ("squad.json", {"data": [{"paragraphs": [{"qas": []}]}, {}]}, "squad.json is not as SQuAD's .* 'paragraphs'"),
+    ("squad.json", [1], "squad.json is not as SQuAD's files are"),
+    ("squad.json", "{", "squad.json is no JSON .* in line 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
+def test_bad_questions(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_questions(written(tmp_path, content, name))
+
+
+def test_made_up_questions_have_their_answers_and_names_of_their_own_in_each_part() -> None:
+    parts = {part: fact_questions(part, 300, seed=3) for part in FACTS_PARTS}
+    assert parts["test"].fingerprint == fact_questions("test", 300, seed=3).fingerprint
+    names: dict[str, set[str]] = {}
+    for part, questions in parts.items():
+        names[part] = {word for item in questions for word in re.findall(r"\b[A-Z]\w+", item.context)}
+        for item in questions:
+            (answer,) = item.answers
+            assert item.context[answer.start :].startswith(answer.text)
+            # The same kind of fact is told of another too, so that the name in the question is needed.
+            assert item.fields["fact"]
+    common = {
+        "The",
+        "Traders",
+        "There",
+        "Each",
+        "Sons",
+        "Motors",
+        "Steel",
+        "Mutual",
+        "Foods",
+        "Line",
+        "At",
+        "For",
+        "In",
+    }
+    months = {"January", "March", "May", "June", "August", "October", "November"}
+    for part in ("validation", "test", "unseen_forms"):
+        assert not (names["train"] & names[part]) - common - months - {"A"}, part
+    unanswered = fact_questions("train", 300, seed=3, unanswerable=True)
+    assert 0.2 < sum(not item.answers for item in unanswered) / 300 < 0.5
+    known = {re.sub(r"\b[A-Z]\w+", "", item.question) for item in parts["train"]}
+    assert not known & {re.sub(r"\b[A-Z]\w+", "", item.question) for item in parts["unseen_forms"]}
+
+
+# Their way to the model and back
+
+
+def tokenizer_of(kind: str, texts: list[str]) -> PreTrainedTokenizerFast:
+    return byte_tokenizer(texts) if kind == "bytes" else wordpiece_tokenizer(texts, types=False)
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "bytes"])
+def test_positions_point_at_the_answer_in_every_window_that_has_it(kind: str) -> None:
+    made = tokenizer_of(kind, [CONTEXT] * 2)
+    items = fact_questions("train", 12, seed=0, unanswerable=True).items
+    answerable = [item for item in items if item.answers]
+    encoded = EncodedQuestions(Questions("facts", items), made, 60, doc_stride=16)
+    assert len(encoded) > len(items)
+    null = encoded.nulls[0]
+    seen = dict.fromkeys(range(len(items)), 0)
+    for question, rows in enumerate(encoded.rows_of):
+        item = items[question]
+        for number in rows:
+            features = encoded[number]
+            start, end = features["start_positions"], features["end_positions"]
+            text = made.decode(features["input_ids"])
+            if (start, end) == (null, null):
+                continue
+            seen[question] += 1
+            spelled = made.decode(features["input_ids"][start : end + 1])
+            answer = item.answers[0].text
+            tokens = made(answer if kind == "word pieces" else f" {answer}", add_special_tokens=False).input_ids
+            assert spelled.strip() == made.decode(tokens).strip(), text
+    assert all(count == 0 for i, count in seen.items() if not items[i].answers)
+    assert sum(count > 0 for count in seen.values()) == len(answerable) - encoded.lost
+    assert encoded.lost < len(answerable)
+
+
+def test_an_answer_is_the_best_of_all_spans_of_all_windows() -> None:
+    """Beside a loop over every start and end, one window at a time; the padding behind has high logits."""
+    made = wordpiece_tokenizer(["a b c d e f g h i j what is it"], types=False)
+    context = "a  b c d e f g h i j"  # two spaces, which the text of an answer keeps
+    asked = [Question("1", "what is it", context, (Answer("b c", 3),)), Question("2", "what", context)]
+    options: dict[str, Any] = {"doc_stride": 2, "n_best": 5, "max_answer_length": 3}
+    generator = np.random.default_rng(0)
+    for threshold in (None, 0.0, 3.0):
+        encoded = EncodedQuestions(Questions("some", asked), made, 11, null_threshold=threshold, **options)
+        assert [len(rows) for rows in encoded.rows_of] == [3, 2]
+        for _ in range(20):
+            starts, ends = ([generator.normal(size=20) * 3 for _ in range(len(encoded))] for _ in range(2))
+            for logits in (*starts, *ends):
+                logits[11:] = 100
+            found = encoded.answers(starts, ends)
+            for question, rows in enumerate(encoded.rows_of):
+                scores: dict[str, float] = {}
+                null = min(starts[r][0] + ends[r][0] for r in rows)
+                for r in rows:
+                    inside = [i for i, (first, _) in enumerate(encoded.contexts[r]) if first >= 0]
+                    for i in inside:
+                        for j in inside:
+                            if i <= j < i + 3:
+                                text = context[encoded.contexts[r][i][0] : encoded.contexts[r][j][1]]
+                                scores[text] = max(starts[r][i] + ends[r][j], scores.get(text, -np.inf))
+                best = max(scores, key=lambda text: scores[text])
+                margin = null - scores[best]
+                refused = threshold is not None and margin > threshold
+                assert found[question].span == best
+                assert found[question].text == ("" if refused else best)
+                assert found[question].null_margin == pytest.approx(margin)
+                five = sorted(scores.values())[-5:] + ([null] if threshold is not None else [])
+                given = null if refused else scores[best]
+                assert found[question].probability == pytest.approx(np.exp(given) / np.exp(five).sum())
+    texts = {answer.text for answer in found}
+    assert texts <= {"", *(context[i:j] for i in range(20) for j in range(i + 1, 21))}
+
+
+def test_a_question_that_leaves_no_room_is_refused() -> None:
+    made = wordpiece_tokenizer(["what is it a b c"], types=False)
+    asked = Questions("some", [Question("x", "what is it what is it", "a b c a b c", (Answer("a", 0),), 3)])
+    message = r"Line 3 of some \(id 'x'\) has 6 tokens, and of data.max_length 12 3 are left for its context; write"
+    with pytest.raises(UserError, match=message):
+        EncodedQuestions(asked, made, 12, doc_stride=3)
+    assert len(EncodedQuestions(asked, made, 12, doc_stride=2)) == 4
+
+
+# The recipe
+
+
+def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
+    config: dict[str, Any] = {
+        "data": {"questions": 60, "evaluation_questions": 12, "max_length": 64, "doc_stride": 16},
+        "model": {"name": str(pretrained)},
+        "training": {
+            "per_device_train_batch_size": 8,
+            "per_device_eval_batch_size": 8,
+            "max_steps": 20,
+            "learning_rate": 3e-3,
+            "eval_steps": 10,
+            "save_steps": 10,
+            "logging_steps": 5,
+            "report_to": "none",
+        },
+        "sample": {"number": 3},
+    }
+    for name, value in fields.items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def color_questions(folder: Path, name: str, number: int, seed: int) -> Path:
+    """A colour within other words is asked for; where there is none, there is no answer."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for i in range(number):
+        words = list(generator.choice(["dog", "cat", "cow", "hen", "pig", "ox"], size=int(generator.integers(4, 16))))
+        color = str(generator.choice(["red", "green", "blue"]))
+        place = int(generator.integers(len(words)))
+        answers = []
+        if i % 4:
+            words.insert(place, color)
+            answers = [{"text": color, "answer_start": len(" ".join([*words[:place], ""]))}]
+        rows.append(
+            {"id": f"q{i}", "question": f"which color {i % 3}?", "context": " ".join(words), "answers": answers}
+        )
+    return written(folder, rows, name)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = ["dog cat cow hen pig ox red green blue which color 0 1 2 ?"]
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny-distilbert", texts=texts, layers=1)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    """A finished run on questions of which one in four has no answer, in windows and batches by tokens."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = tiny_config(
+        folder,
+        model,
+        data={
+            "source": str(color_questions(folder, "train.jsonl", 400, seed=0)),
+            "test": str(color_questions(folder, "test.jsonl", 60, seed=1)),
+            "unanswerable": True,
+            "max_length": 17,
+            "doc_stride": 4,
+        },
+        training={"max_steps": 150, "eval_steps": 50, "save_steps": 50, "metric_for_best_model": "f1"},
+        evaluation={"max_answer_length": 3, "null_threshold": 0.5},
+        max_tokens=600,
+        early_stopping_patience=3,
+    )
+    text = yaml.safe_load(config.read_text())
+    del text["training"]["per_device_train_batch_size"]  # max_tokens decides
+    config.write_text(yaml.safe_dump(text))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run" / "results.json").read_text())
+
+
+def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finished: Path) -> None:
+    results = results_of(finished)
+    assert str(finished) not in json.dumps(results)
+    loaded = AutoModelForQuestionAnswering.from_pretrained(finished / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(finished / "run")
+    whole = read_questions(finished / "train.jsonl", unanswerable=True)
+    parts = {
+        "validation": split_questions(whole, [0.9, 0.1], seed=42)[1],
+        "test": read_questions(finished / "test.jsonl", unanswerable=True),
+    }
+    for part, questions in parts.items():
+        options: dict[str, Any] = {"doc_stride": 4, "max_answer_length": 3, "null_threshold": 0.5}
+        encoded = EncodedQuestions(questions, tokenizer, 17, **options)
+        assert len(encoded) > len(questions)
+        starts, ends, nats = [], [], 0.0
+        for features in encoded.rows:
+            with torch.no_grad():
+                output = loaded(torch.tensor([features["input_ids"]]))
+            starts.append(output.start_logits[0].numpy())
+            ends.append(output.end_logits[0].numpy())
+            nats -= output.start_logits[0].log_softmax(-1)[features["start_positions"]].item() / 2
+            nats -= output.end_logits[0].log_softmax(-1)[features["end_positions"]].item() / 2
+        texts = [answer.text for answer in encoded.answers(starts, ends)]
+        expected = AnswerScore().compute(predictions=texts, references=encoded.references)
+        score = results["metrics"][part]
+        assert score["exact_match"] == pytest.approx(expected["exact_match"])
+        assert score["f1"] == pytest.approx(expected["f1"])
+        assert score["nats_per_window"] == pytest.approx(nats / len(encoded), rel=1e-3)
+        assert (score["questions"], score["windows"]) == (len(questions), len(encoded))
+        assert score["best_threshold_f1"] >= score["f1"]
+        none = [i for i, item in enumerate(questions) if not item.answers]
+        of_slice = score["by_slice"]["answer: there is none"]
+        assert of_slice["examples"] == len(none)
+        assert of_slice["exact_match"] == pytest.approx(sum(not texts[i] for i in none) / len(none))
+    assert results["metrics"]["test"]["f1"] > 0.6
+    assert results["metrics"]["test"]["by_slice"]["asks: which"]["examples"] == 60
+
+
+def test_the_card_and_its_snippet_without_hfattn(finished: Path) -> None:
+    results, folder = results_of(finished), finished / "run"
+    card = ModelCard.load(folder / "README.md")
+    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+    assert values["f1", "F1 (test)"] == results["metrics"]["test"]["f1"]
+    assert values["exact_match", "exact match (validation)"] == results["metrics"]["validation"]["exact_match"]
+    assert card.data.base_model == "tiny-distilbert"
+    assert (folder / "loss_curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "mistakes.png").exists() == bool(results["samples"])
+    for sample in results["samples"]:
+        assert re.fullmatch(r"Line \d+ of test.jsonl \(id 'q\d+'\)", sample["place"])
+        assert sample["right"] != sample["answer"]
+    assert run_card(folder) == (results["example"]["answer"] or "no answer") + "\n"
+
+
+def test_a_run_that_was_killed_ends_as_one_that_was_not(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL while the second checkpoint is written."""
+    source = color_questions(tmp_path, "all.jsonl", 120, seed=0)
+    data = {"source": str(source), "split": [0.6, 0.2, 0.2], "unanswerable": True}
+    config = tiny_config(tmp_path, model, data=data, training={"max_steps": 40})
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
+    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
+    for part in ("validation", "test"):
+        assert first[part]["nats_per_window"] == second[part]["nats_per_window"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("bert", {"tuning": {"method": "lora", "rank": 2}, "evaluation": {"columns": ["fact"]}}),
+        ("gpt2", {"tuning": {"method": "probe"}, "data": {"unanswerable": True, "doc_stride": 4}}),
+    ],
+)
+def test_other_models_and_ways_to_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fields: dict[str, Any]
+) -> None:
+    """On made-up facts; BERT is told which tokens are the question's."""
+    training = {"max_steps": 2, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
+    texts = [f"{item.question} {item.context}" for item in fact_questions("train", 60, seed=42)]
+    source = tiny_model(tmp_path / kind, kind, texts=texts, layers=1)
+    config = tiny_config(tmp_path, source, training=training, **fields)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
+    results = results_of(tmp_path)
+    assert results["model"]["method"] == fields["tuning"]["method"]
+    assert set(results["metrics"]) == {"validation", "test", "unseen_forms"}
+    by_slice = results["metrics"]["test"]["by_slice"]
+    assert any(name.startswith("fact: ") for name in by_slice) == (kind == "bert")
+    assert ("answer: there is none" in by_slice) == (kind == "gpt2")
+    assert list((tmp_path / "run" / "logs").glob("events*"))
+    AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")
+
+
+def test_two_processes_train_and_score_as_one_with_twice_the_batch(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"source": str(color_questions(tmp_path, "all.jsonl", 120, seed=0)), "unanswerable": True}
+    options = {"qa_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0}
+    training = {"max_steps": 6, "eval_steps": 6, "save_steps": 6, "adam_epsilon": 1.0, "learning_rate": 1.0}
+    config = tiny_config(tmp_path, model, data=data, training=training, model={"name": str(model), "options": options})
+    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
+    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
+    assert done.returncode == 0, done.stderr
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
+    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
+    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
+    torch.testing.assert_close(*weights, atol=1e-4, rtol=1e-3)
+    first, second = (each["metrics"]["validation"] for each in (one, two))
+    assert second["nats_per_window"] == pytest.approx(first["nats_per_window"], abs=1e-3)
+    assert (second["questions"], second["windows"]) == (first["questions"], first["windows"])
+
+
+def test_files_of_the_recipe_are_valid() -> None:
+    recipe = _load_recipe(RECIPE / "train.py")
+    for path in sorted(RECIPE.glob("*.yaml")):
+        header = path.read_text().split("\n\n")[0]
+        assert all(line.startswith("#") for line in header.splitlines()), path
+        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+            assert word in header, path
+        recipe.validate(load_config(recipe.Config, path))
+    asked = {"How many people live in York?": "how many", "In which year?": "which", "Name the town.": "otherwise"}
+    assert {question: recipe.question_word(question) for question in asked} == asked
+
+
+BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
+    ("missing file", lambda f: ["--data.source", f / "no.json"], r"There is no file .*no.json; write the path"),
+    ("answer", lambda f: ["--data.source", written(f, [row(start=3)])], "'York' at character 3 of its context"),
+    ("no answer", lambda f: ["--data.source", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
+    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and beside question, .* facts has fact"),
+    ("facts' test", lambda f: ["--data.test", "b.json"], "facts has its own validation and test; leave"),
+    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or contexts such as"),
+    ("sizes", lambda f: ["--data.doc_stride", "-1"], "data: doc_stride is -1; write a whole number of at least 0"),
+    ("answers", lambda f: ["--evaluation.max_answer_length", "0"], "evaluation: max_answer_length is 0; write a whole"),
+    ("smoothing", lambda f: ["--training.label_smoothing_factor", "0.1"], "label_smoothing_factor is for classes, and"),
+    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
+    ("stride", lambda f: ["--data.doc_stride", "60"], r"Question 1 of facts \(id 'train-1'\) has .* write data.doc"),
+    ("no model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model's fol"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input(
+    tmp_path: Path,
+    model: Path,
+    words: Callable[[Path], list[object]],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, config = tmp_path / "run", tiny_config(tmp_path, model)
+    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
+    assert re.search(message, error), error

@@ -1,0 +1,410 @@
+"""Tagged sentences, their way to a token classifier and back, and the recipe through its real command line."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from commands import ROOT, refusal, run, run_card, run_here, train_until
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
+from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+from hfattn.cli import _load_recipe
+from hfattn.data import (
+    NAMES_PARTS,
+    EncodedSentences,
+    Tagged,
+    TaggedSentences,
+    name_sentences,
+    read_tagged,
+    split_tagged,
+    tag_labels,
+)
+from hfattn.errors import UserError
+from hfattn.metrics import EntityScore, find_entities
+from hfattn.training import load_config
+
+RECIPE = ROOT / "recipes" / "token_classification"
+NAMED = "Mary\tB-PER\nSmith\tI-PER\nlives\tO\nin\tO\nYork\tB-LOC\n"
+
+
+# The sentences
+
+
+def written(folder: Path, content: str, name: str = "words.conll") -> Path:
+    path = folder / name
+    path.write_text(content)
+    return path
+
+
+def test_a_file_of_words_and_tags(tmp_path: Path) -> None:
+    """Tabs or spaces, columns between the two, documents, several empty lines, no newline at the end."""
+    text = f"-DOCSTART- -X- O O\n\n{NAMED}\n\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n-DOCSTART-\n\n. O"
+    sentences = read_tagged(written(tmp_path, text))
+    assert [(" ".join(item.words), " ".join(item.tags), item.line) for item in sentences] == [
+        ("Mary Smith lives in York", "B-PER I-PER O O B-LOC", 3),
+        ("EU rejects", "B-ORG O", 11),
+        (".", "O", 15),
+    ]
+    assert sentences.labels == ["O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER"]
+
+
+def test_rows_with_names_or_numbers_of_tags(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"tokens": ["York", "is", "old"], "ner_tags": [1, 0, 0], "tags": "no tags of words", "source": "a"},
+        {"tokens": ["-DOCSTART-"], "ner_tags": [0]},
+        {"tokens": ["Ann"], "ner_tags": ["B-PER"], "source": "b"},
+    ]
+    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
+    labels = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    sentences = read_tagged(path, labels=labels)
+    assert [item.tags for item in sentences] == [("B-LOC", "O", "O"), ("B-PER",)]
+    assert [item.fields["source"] for item in sentences] == ["a", "b"]
+    assert sentences.place(1) == "Line 3 of rows.jsonl"
+    assert sentences.labels == labels
+    bioes = [{"tokens": ["New", "York", "Ann"], "tags": ["B-LOC", "E-LOC", "S-PER"]}]
+    sentences = read_tagged(written(tmp_path, json.dumps(bioes[0]), "bioes.jsonl"))
+    assert sentences.labels == tag_labels(["LOC", "PER"], "BIES")
+
+
+def test_tags_that_break_the_scheme_are_read_as_conlleval_does_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "New I-LOC\nYork I-LOC\nAnn I-PER\n")  # the first scheme of CoNLL
+    sentences = read_tagged(path, admit_broken_tags=True)
+    assert find_entities(sentences.items[0].tags) == [("LOC", 0, 2), ("PER", 2, 3)]
+
+
+BAD_FILES: list[tuple[str, str, dict[str, Any], str]] = [
+    ("words.conll", "Ann B-PER\nlives\n", {}, "Line 2 of words.conll is 'lives'; write a word and its tag"),
+    ("words.conll", "Ann B-PER\n\nYork I-LOC\n", {}, "Line 3 of words.conll has the tag I-LOC, and the tag before it "
+     "is O: no B-LOC begins that entity; write B-LOC, or data.admit_broken_tags: true"),
+    ("words.conll", "Ann B-PER\nYork I-LOC\n", {}, "Line 2 of words.conll has the tag I-LOC, and .* is B-PER"),
+    ("words.conll", "A B-X\nB O\nC S-X\n", {}, "Line 1 of words.conll has the tag B-X, and no E-X ends .* write S-X"),
+    ("words.conll", "A B-X\nB I-X\n\nC S-X\n", {}, "Line 2 of words.conll has the tag I-X, and no E-X .* write E-X"),
+    ("words.conll", "A B-X\nB NN\n", {}, "Line 2 of words.conll has the tag 'NN'; write O, or B- or I- and a type"),
+    ("words.conll", "A B-X\n", {"labels": ["O", "B-Y", "I-Y"]}, "Line 1 .* 'B-X', which is none of O, B-Y, I-Y; cor"),
+    ("words.conll", "A B-X\n", {"labels": ["O", "Y"]}, "The tags are 'O', 'Y'; write O, and B- and I- and a type"),
+    ("words.conll", "A O\n", {}, "The tags are 'O'; write O, and B- and I-"),
+    ("words.conll", "\n\n", {}, "words.conll is empty; write words and their tags"),
+    ("rows.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', {}, "Line 1 of rows.jsonl has 2 words and 1 tags; write a"),
+    ("rows.jsonl", '{"tokens": ["a"], "tags": [1]}', {}, "Line 1 of rows.jsonl, word 1, has the tag 1, a number; wri"),
+    ("rows.jsonl", '{"tokens": ["a"], "tags": [7]}', {"labels": tag_labels("X")}, "has the tag 7; write .* 0 to 2"),
+    ("rows.jsonl", '{"tokens": [], "tags": []}', {}, r"Line 1 of rows.jsonl holds \[\] in 'tokens'; write a list of"),
+    ("rows.jsonl", '{"tokens": ["a"], "tags": "O"}', {}, "Line 1 of rows.jsonl holds 'O' in 'tags'; write a list of"),
+    ("rows.jsonl", '{"tokens": ["a", "b"], "tags": ["O", "I-X"]}', {}, "Line 1 of rows.jsonl, word 2, has the tag I-X"),
+    ("rows.jsonl", '{"words": ["a"], "tags": ["O"]}', {}, "has no column 'tokens'; write one of words, tags"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "options", "message"), BAD_FILES)
+def test_bad_sentences(tmp_path: Path, name: str, content: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_tagged(written(tmp_path, content, name), **options)
+
+
+def test_made_up_sentences_have_names_of_their_own_in_each_part_and_tags_that_are_right() -> None:
+    parts = {part: name_sentences(part, 300, seed=3) for part in NAMES_PARTS}
+    assert parts["test"].fingerprint == name_sentences("test", 300, seed=3).fingerprint
+    assert parts["test"].fingerprint != name_sentences("test", 300, seed=4).fingerprint
+    texts: dict[str, set[str]] = {}
+    for part, sentences in parts.items():
+        assert len({item.words for item in sentences}) == 300
+        texts[part] = set()
+        for item in sentences:
+            assert len(item.words) == len(item.tags)
+            for entity in find_entities(item.tags):
+                words = item.words[entity.start : entity.end]
+                texts[part].update(w for w in words if entity.type != "DATE" and w.istitle() and len(w) > 2)
+        assert {kind for item in sentences for kind, _, _ in find_entities(item.tags)} == {"DATE", "PERSON", "PLACE"}
+        assert {item.fields["ambiguous"] for item in sentences} == {"yes", "no"}
+    assert not texts["train"] & texts["validation"]
+    assert not texts["train"] & texts["test"]
+    assert not texts["train"] & texts["unseen_forms"]
+    with pytest.raises(UserError, match="'dev' is no part of the sentences with names; write one of train"):
+        name_sentences("dev", 1, 0)
+
+
+# Their way to the model and back
+
+
+def sentence(text: str, tags: str) -> TaggedSentences:
+    words, of_words = tuple(text.split()), tuple(tags.split())
+    return TaggedSentences("some", [Tagged(words, of_words)], ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
+
+
+def tokenizer_of(kind: str, texts: list[str]) -> PreTrainedTokenizerFast:
+    return byte_tokenizer(texts) if kind == "bytes" else wordpiece_tokenizer(texts, types=False)
+
+
+@pytest.mark.parametrize("kind", ["word pieces", "bytes"])
+def test_the_first_piece_of_a_word_has_its_tag(kind: str) -> None:
+    """As encoding each word by itself; bytes have the space before a word in its first piece."""
+    made = tokenizer_of(kind, ["Mary Smith lives in New York."])
+    sentences = sentence("Mary Smithson lives in New Yorks 😀 .", "B-PER I-PER O O B-LOC I-LOC O O")
+    item = sentences.items[0]
+    space = "" if kind == "word pieces" else " "
+    pieces = [made(space * bool(i) + word, add_special_tokens=False).input_ids for i, word in enumerate(item.words)]
+    edges: tuple[list[int], list[int]] = ([made.cls_token_id], [made.sep_token_id]) if not space else ([], [])
+    expected: dict[bool, list[int]] = {False: [], True: []}
+    inside = {1: 2, 3: 4}
+    for ids, tag in zip(pieces, item.tags, strict=True):
+        label, before = sentences.labels.index(tag), int(made.decode(ids[:1]).isspace())  # a piece of a space alone
+        expected[False] += [-100] * before + [label] + [-100] * (len(ids) - before - 1)
+        expected[True] += [-100] * before + [label] + [inside.get(label, label)] * (len(ids) - before - 1)
+    assert len(expected[False]) > len(item.words) + 2
+    for all_pieces, labels in expected.items():
+        encoded = EncodedSentences(sentences, made, 60, label_all_pieces=all_pieces)
+        outside = [-100] * len(edges[0])
+        assert encoded[0]["input_ids"] == edges[0] + [i for ids in pieces for i in ids] + edges[1]
+        assert encoded[0]["labels"] == outside + labels + outside
+        assert encoded.undecided == 0
+
+
+def test_long_sentences_in_windows_or_cut() -> None:
+    """Windows of six pieces that share two: a word is decided about where the fewer of its neighbours are missing."""
+    made = wordpiece_tokenizer(["a b c d e f g h i j"], types=False)
+    sentences = sentence("a b c d e f g h i", "B-PER I-PER O O B-LOC O O O O")
+    encoded = EncodedSentences(sentences, made, 8, stride=2)
+    texts = [made.decode(encoded[i]["input_ids"], skip_special_tokens=True) for i in range(len(encoded))]
+    assert texts == ["a b c d e f", "e f g h i"]
+    # Of e and f, positions 5 and 6 of 8 in the first window, and 1 and 2 of 7 in the second.
+    assert encoded.windows == [(0, {1: 0, 2: 1, 3: 2, 4: 3, 5: 4}), (0, {2: 5, 3: 6, 4: 7, 5: 8})]
+    assert encoded[1]["labels"] == [-100, 3, 0, 0, 0, 0, -100]  # in training, both windows have e's tag
+    assert encoded.lengths.tolist() == [[8], [7]]
+    cut = EncodedSentences(sentences, made, 8)
+    assert (len(cut), cut.undecided, cut.windows[0][1]) == (1, 3, {i + 1: i for i in range(6)})
+    gone = EncodedSentences(sentence("a \u200b b", "B-PER I-PER O"), made, 8)  # nothing is left of the second word
+    assert (gone.undecided, gone.windows[0][1]) == (1, {1: 0, 2: 2})
+    with pytest.raises(
+        UserError, match=r"data\.stride is 6, and of data.max_length 8 6 tokens are left for words; write"
+    ):
+        EncodedSentences(sentences, made, 8, stride=6)
+
+
+# The recipe
+
+
+def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
+    config: dict[str, Any] = {
+        "data": {"sentences": 200, "evaluation_sentences": 30, "max_length": 60},
+        "model": {"name": str(pretrained)},
+        "training": {
+            "per_device_train_batch_size": 8,
+            "per_device_eval_batch_size": 8,
+            "max_steps": 20,
+            "learning_rate": 3e-3,
+            "eval_steps": 10,
+            "save_steps": 10,
+            "logging_steps": 5,
+            "report_to": "none",
+        },
+        "sample": {"number": 3},
+    }
+    for name, value in fields.items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [" ".join(item.words) for item in name_sentences("train", 200, seed=0)]
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny-distilbert", texts=texts, layers=1)
+
+
+def conll(folder: Path, name: str, part: str, number: int) -> Path:
+    sentences = name_sentences(part, number, seed=5)
+    lines = ["\n".join(map(" ".join, zip(item.words, item.tags, strict=True))) for item in sentences]
+    return written(folder, "\n\n".join(lines) + "\n", name)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    """A finished run on files of words and tags, sentences above 18 tokens in windows, in batches by tokens."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = tiny_config(
+        folder,
+        model,
+        data={
+            "source": str(conll(folder, "train.conll", "train", 400)),
+            "test": str(conll(folder, "test.conll", "test", 60)),
+            "max_length": 18,
+            "stride": 6,
+        },
+        training={"max_steps": 120, "eval_steps": 40, "save_steps": 40, "metric_for_best_model": "f1"},
+        max_tokens=600,
+        early_stopping_patience=3,
+    )
+    text = yaml.safe_load(config.read_text())
+    del text["training"]["per_device_train_batch_size"]  # max_tokens decides
+    config.write_text(yaml.safe_dump(text))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    return folder
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run" / "results.json").read_text())
+
+
+def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finished: Path) -> None:
+    results = results_of(finished)
+    assert str(finished) not in json.dumps(results)
+    loaded = AutoModelForTokenClassification.from_pretrained(finished / "run").eval()
+    tokenizer = AutoTokenizer.from_pretrained(finished / "run")
+    labels = results["data"]["labels"]
+    assert list(loaded.config.id2label.values()) == labels
+    validation = split_tagged(read_tagged(finished / "train.conll"), [0.9, 0.1], seed=42)[1]
+    for part, sentences in {"validation": validation, "test": read_tagged(finished / "test.conll")}.items():
+        encoded = EncodedSentences(sentences, tokenizer, 18, stride=6)
+        assert len(encoded) > len(sentences)
+        predicted = [["O"] * len(item.words) for item in sentences]
+        nats = 0.0
+        for row, (index, words) in enumerate(encoded.windows):
+            with torch.no_grad():
+                log_probabilities = loaded(torch.tensor([encoded[row]["input_ids"]])).logits[0].log_softmax(-1)
+            for position, word in words.items():
+                predicted[index][word] = labels[int(log_probabilities[position].argmax())]
+                right = labels.index(sentences.items[index].tags[word])
+                nats -= log_probabilities[position, right].item()
+        expected = EntityScore().compute(predictions=predicted, references=[item.tags for item in sentences])
+        score = results["metrics"][part]
+        for name in ("precision", "recall", "f1", "accuracy", "entities", "words"):
+            assert score[name] == pytest.approx(expected[name])
+        assert score["entities_by_type"] == expected["entities_by_type"]
+        assert score["nats_per_word"] == pytest.approx(nats / expected["words"], rel=1e-4)
+        kept = [i for i, item in enumerate(sentences) if 9 <= len(item.words) <= 12]
+        of_slice = EntityScore().compute(
+            predictions=[predicted[i] for i in kept], references=[sentences.items[i].tags for i in kept]
+        )
+        assert score["by_slice"]["9-12 words"]["f1"] == pytest.approx(of_slice["f1"])
+    assert results["metrics"]["test"]["f1"] > 0.3
+    assert results["data"]["parts"]["test"]["undecided_words"] == 0
+
+
+def test_the_card_and_its_pipeline_without_hfattn(finished: Path) -> None:
+    results, folder = results_of(finished), finished / "run"
+    card = ModelCard.load(folder / "README.md")
+    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+    assert values["f1", "entity F1 (test)"] == results["metrics"]["test"]["f1"]
+    assert card.data.base_model == "tiny-distilbert"
+    for picture in ("loss_curve.png", "mistakes.png"):
+        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
+    assert re.fullmatch(r"Line \d+ of test.conll", results["samples"][0]["place"])
+    assert {sample["missed"] + sample["found instead"] for sample in results["samples"]} - {"––"}
+    assert results["example"]["entities"]
+    expected = "".join(f"{each['type']} {each['text']}\n" for each in results["example"]["entities"])
+    assert run_card(folder) == expected
+
+
+def test_a_run_that_was_killed_ends_as_one_that_was_not(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL while the second checkpoint is written."""
+    config = tiny_config(tmp_path, model, training={"max_steps": 40})
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
+    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
+    assert set(first) == {"validation", "test", "unseen_forms"}
+    for part in first:
+        assert first[part]["nats_per_word"] == second[part]["nats_per_word"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("bert", {"tuning": {"method": "lora", "rank": 2}, "evaluation": {"columns": ["ambiguous"]}}),
+        ("gpt2", {"tuning": {"method": "probe"}, "data": {"label_all_pieces": True}}),
+        ("distilbert", {"tuning": {"layer_decay": 0.5}, "data": {"max_length": 9}}),  # long sentences are cut
+    ],
+)
+def test_other_models_and_ways_to_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fields: dict[str, Any]
+) -> None:
+    training = {"max_steps": 4, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
+    config = tiny_config(tmp_path, tiny_model(tmp_path / kind, kind, layers=1), training=training, **fields)
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
+    results = results_of(tmp_path)
+    assert results["model"]["method"] == fields["tuning"].get("method", "full")
+    assert (results["model"]["trained_share"] == 1) == ("layer_decay" in fields["tuning"])
+    assert ("ambiguous: yes" in results["metrics"]["test"]["by_slice"]) == (kind == "bert")
+    undecided = results["data"]["parts"]["test"]["undecided_words"]
+    assert undecided > 0 or kind != "distilbert"
+    assert results["metrics"]["test"]["words"] == sum(len(item.words) for item in name_sentences("test", 30, 42))
+    assert list((tmp_path / "run" / "logs").glob("events*"))
+    AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
+
+
+def test_two_processes_train_and_score_as_one_with_twice_the_batch(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """31 windows in batches of 8: the last ones are not shared evenly."""
+    training = {"max_steps": 6, "eval_steps": 6, "save_steps": 6, "adam_epsilon": 1.0, "learning_rate": 1.0}
+    options = {"dropout": 0.0, "attention_dropout": 0.0}
+    data = {"evaluation_sentences": 31}
+    config = tiny_config(tmp_path, model, training=training, model={"options": options}, data=data)
+    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
+    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
+    assert done.returncode == 0, done.stderr
+    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
+    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
+    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
+    torch.testing.assert_close(*weights, atol=1e-4, rtol=1e-3)
+    for part in one["metrics"]:
+        assert two["metrics"][part]["nats_per_word"] == pytest.approx(one["metrics"][part]["nats_per_word"], abs=1e-3)
+        assert two["metrics"][part]["words"] == one["metrics"][part]["words"]
+
+
+def test_files_of_the_recipe_are_valid() -> None:
+    recipe = _load_recipe(RECIPE / "train.py")
+    for path in sorted(RECIPE.glob("*.yaml")):
+        header = path.read_text().split("\n\n")[0]
+        assert all(line.startswith("#") for line in header.splitlines()), path
+        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+            assert word in header, path
+        recipe.validate(load_config(recipe.Config, path))
+
+
+BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
+    ("missing file", lambda f: ["--data.source", f / "no.txt"], r"There is no file .*no.txt; write the path"),
+    ("tags", lambda f: ["--data.source", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
+    (
+        "test's tag",
+        lambda f: ["--data.source", written(f, NAMED * 2 + "\n" + NAMED), "--data.split", "[0.5, 0.5]",
+                   "--data.test", written(f, "A B-X\n", "test.conll")],
+        "Line 1 of test.conll has the tag 'B-X', which is none of O, B-LOC",
+    ),
+    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and beside words and tags names has am"),
+    ("names' test", lambda f: ["--data.test", "b.conll"], "names has its own validation and test; leave"),
+    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sentences such as"),
+    ("sizes", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
+    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
+    ("stride", lambda f: ["--data.stride", "58"], "data.stride is 58, and of data.max_length 60 58 tokens are left"),
+    ("no model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model's fol"),
+    ("method", lambda f: ["--tuning.method", "half"], "tuning: method is 'half'; write full, lora or probe"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input(
+    tmp_path: Path,
+    model: Path,
+    words: Callable[[Path], list[object]],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, config = tmp_path / "run", tiny_config(tmp_path, model)
+    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
+    assert re.search(message, error), error
