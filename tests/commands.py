@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from hfattn.cli import _load_recipe
 from hfattn.errors import one_sentence
+from hfattn.training import ReliableTrainer
 
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "char_lm"
@@ -102,6 +103,28 @@ def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> N
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR")
     _load_recipe(recipe / "train.py").main()
+
+
+class Killed(BaseException):
+    """What ends a process at once; nothing in a recipe catches it."""
+
+
+def run_until_step(recipe: Path, monkeypatch: pytest.MonkeyPatch, step: int, *words: object) -> None:
+    """A recipe's command that is gone after so many steps of training, like a process that is killed.
+
+    ``train_until`` kills a process for real; where several recipes share what survives that, once is enough.
+    """
+    whole = ReliableTrainer.training_step
+
+    def training_step(self: ReliableTrainer, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step >= step:
+            raise Killed
+        return whole(self, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ReliableTrainer, "training_step", training_step)
+        with pytest.raises(Killed):
+            run_here(recipe, patched, *words)
 
 
 def refusal(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, train_until
+from commands import ROOT, refusal, run, run_card, run_here, run_until_step
 from huggingface_hub import ModelCard
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
@@ -379,11 +379,11 @@ def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
 def test_a_run_that_was_killed_ends_as_one_that_was_not(
     gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL while the second checkpoint is written; GPT-2 has dropout, and is evaluated before it is trained."""
+    """Gone after the second checkpoint; GPT-2 has dropout, and is evaluated before it is trained."""
     config = tiny_config(tmp_path, gpt2, training={"max_steps": 30}, early_stopping_patience=2)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
     with pytest.raises(UserError, match="was started with another 'data'"):
         run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.block", 15)
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run_card, run_here, train_until
+from commands import ROOT, refusal, run_card, run_here, run_until_step
 from huggingface_hub import ModelCard
 from sklearn.metrics import confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -223,14 +223,14 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
 
 
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL while the second checkpoint is written; batches by tokens, dropout, strings of the grammar."""
+    """Gone after the second checkpoint; batches by tokens, dropout, strings of the grammar."""
     config = tiny_config(tmp_path, model={"classifier_dropout": 0.3}, max_tokens=300, training={"max_steps": 40})
     text = yaml.safe_load(config.read_text())
     del text["training"]["per_device_train_batch_size"]
     config.write_text(yaml.safe_dump(text))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
     with pytest.raises(UserError, match="was started with another 'data'"):
         run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.texts", 201)
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")

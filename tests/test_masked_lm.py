@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, train_until
+from commands import ROOT, refusal, run, run_card, run_here, run_until_step
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_models import tiny_model
@@ -582,12 +582,12 @@ def test_two_processes_are_one_with_twice_the_batch(tmp_path: Path, monkeypatch:
 
 
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL while the second checkpoint is written, in the second pass; pairs drawn anew, dropout, early stopping."""
+    """Gone after the second checkpoint, in the second pass; pairs drawn anew, dropout, early stopping."""
     data = {"packing": False, "next_sentence": True, "max_length": 64}
     config = tiny_config(tmp_path, data=data, **BERT, early_stopping_patience=9, training={"max_steps": 30})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
     words = ["--resume", "--data.masked_share", "0.2"]
     with pytest.raises(UserError, match="was started with another 'data'"):
         run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, *words)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, train_until
+from commands import ROOT, refusal, run, run_card, run_here, run_until_step
 from peft import PeftModel
 from safetensors.torch import load_file
 from tiny_models import labelled_file, tiny_model
@@ -286,9 +285,7 @@ def test_a_killed_run_resumes_to_the_same_weights(
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "whole")
     killed = tmp_path / "killed"
-    train_until(
-        path, killed / "checkpoints" / "checkpoint-6" / "trainer_state.json", "--output_dir", killed, recipe=RECIPE
-    )
+    run_until_step(RECIPE, monkeypatch, 7, "--config", path, "--output_dir", killed)
     assert not (killed / "results.json").exists()
     run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", killed, "--resume")
     weights = [load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", killed)]
@@ -311,7 +308,9 @@ def test_our_own_encoder_is_fine_tuned_and_published_like_the_others(
     assert validation["counterfactual"]["name"]["texts"] == 20
 
 
-def test_two_processes_train_as_one_with_twice_the_batch(models: dict[str, Path], tmp_path: Path) -> None:
+def test_two_processes_train_as_one_with_twice_the_batch(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = config(
         tmp_path,
         models["distilbert"],
@@ -321,8 +320,8 @@ def test_two_processes_train_as_one_with_twice_the_batch(models: dict[str, Path]
         training={"learning_rate": 1.0, "adam_epsilon": 1.0, "max_steps": 6, "eval_steps": 6, "save_steps": 6},
         evaluation={"counterfactual_texts": 0},
     )
-    one = run([sys.executable, RECIPE / "train.py", "--config", path, "--output_dir", tmp_path / "one"])
-    assert one.returncode == 0, one.stderr
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "one")
     launch = ["accelerate", "launch", "--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml"]
     words = ["--config", path, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4]
     two = run([*launch, RECIPE / "train.py", *words])
