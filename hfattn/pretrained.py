@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -22,6 +22,8 @@ _ATTENTION = "attn_implementation"  # an argument of loading, which no configura
 @dataclass
 class ModelSource:
     """The section ``model`` of a recipe that begins with a pretrained model."""
+
+    section: ClassVar[str] = "model"  # for the messages
 
     name: str = ""  # the path of a model's folder, or its id on the Hub
     revision: str | None = None  # of a model on the Hub: a branch, a tag or a commit
@@ -42,7 +44,7 @@ class Loaded(NamedTuple):
 
 def base_model_name(source: ModelSource) -> str:
     """The id on the Hub, or the last part of a local path: what may be published of it."""
-    folder = _folder(source.name)
+    folder = _folder(source)
     return source.name if folder is None else folder.resolve().name
 
 
@@ -61,13 +63,14 @@ def load_config(source: ModelSource, **fields: Any) -> PreTrainedConfig:
     known = {*config.to_dict(), *config.attribute_map, _ATTENTION}
     for name in source.options:
         if name not in known:
-            raise UserError(f"model.options: {unknown_name_message(name, known, type(config).__name__)}")
+            raise UserError(f"{source.section}.options: {unknown_name_message(name, known, type(config).__name__)}")
     for name, value in {**source.options, **fields}.items():
         if name != _ATTENTION:
             try:
                 setattr(config, name, value)
             except (ValueError, TypeError) as error:
-                raise UserError(f"model.options.{name}: {' '.join(str(error.__cause__ or error).split())}") from error
+                reason = " ".join(str(error.__cause__ or error).split())
+                raise UserError(f"{source.section}.options.{name}: {reason}") from error
     return config
 
 
@@ -121,7 +124,7 @@ def load_model(auto_class: Any, source: ModelSource, **fields: Any) -> Loaded:
             task = auto_class.__name__.removeprefix("AutoModelFor").removeprefix("AutoModel")
             raise UserError(
                 f"{source.name} is a model of the type {config.model_type}, of which there is none for {task}; write "
-                "another model.name."
+                f"another {source.section}.name."
             ) from error
     mismatched = {name for name, *_ in info["mismatched_keys"]}
     body = f"{model.base_model_prefix}."
@@ -131,7 +134,7 @@ def load_model(auto_class: Any, source: ModelSource, **fields: Any) -> Loaded:
     if lost or (new and not any(name.startswith(body) for name, _ in model.named_parameters())):
         raise UserError(
             f"{source.name} has no {(lost or new)[0]} of the size that its configuration says; write another "
-            "model.name, or leave out the model.options that change its shape."
+            f"{source.section}.name, or leave out the {source.section}.options that change its shape."
         )
     return Loaded(model, new)
 
@@ -140,16 +143,19 @@ def _where(source: ModelSource) -> dict[str, Any]:
     return {"revision": source.revision or "main", "trust_remote_code": source.trust_remote_code}
 
 
-def _folder(name: str) -> Path | None:
-    """The folder that a name means, or None if it can only be an id on the Hub.
+def _folder(source: ModelSource) -> Path | None:
+    """The folder that a source means, or None if it can only be an id on the Hub.
 
     Raises:
         UserError: there is no such folder, or it is a file, or holds no model.
     """
+    name = source.name
     path = Path(os.path.expanduser(name))
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UserError(f"The folder {name} holds no model: it has no config.json; write model.name: another one.")
+            raise UserError(
+                f"The folder {name} holds no model: it has no config.json; write {source.section}.name: another one."
+            )
         return path
     if path.exists():
         raise UserError(f"{name} is a file; write the path of a model's folder, or its id on the Hub.")
@@ -161,7 +167,7 @@ def _folder(name: str) -> Path | None:
 @contextmanager
 def _explained(source: ModelSource) -> Iterator[None]:
     """What may be wrong with a model's place, in one sentence."""
-    local = _folder(source.name) is not None
+    local = _folder(source) is not None
     try:
         yield
     except UserError:
@@ -169,19 +175,21 @@ def _explained(source: ModelSource) -> Iterator[None]:
     except (OSError, ValueError) as error:
         causes = list(_causes(error))
         if "trust_remote_code" in str(error):
-            reason = "brings code of its own; read it, and write model.trust_remote_code: true to let it run here"
+            option = f"{source.section}.trust_remote_code"
+            reason = f"brings code of its own; read it, and write {option}: true to let it run here"
         elif any(isinstance(cause, RevisionNotFoundError) for cause in causes):
-            reason = f"has no revision {source.revision!r}; write another model.revision, or none"
+            reason = f"has no revision {source.revision!r}; write another {source.section}.revision, or none"
         elif any(isinstance(cause, GatedRepoError) for cause in causes):
             reason = "is behind a form; accept it on its page and log in with hf auth login"
         elif any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
             reason = "is no folder here and no model on the Hub that this account can see; check the name"
         elif local:
-            reason = f"does not load ({' '.join(str(error).split()).rstrip('.')}); write another model.name"
+            reason = f"does not load ({' '.join(str(error).split()).rstrip('.')}); write another {source.section}.name"
         else:
             reason = (
                 "is no folder here, and the Hub cannot give it (no connection, or no file of that kind there): where "
-                f"there is a network, get it with hf download {source.name} --local-dir DIR, and write model.name: DIR"
+                f"there is a network, get it with hf download {source.name} --local-dir DIR, and write "
+                f"{source.section}.name: DIR"
             )
         raise UserError(f"{source.name} {reason}.") from error
 

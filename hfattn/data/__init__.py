@@ -3,6 +3,7 @@
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .dates import DATES, PARTS, date_pairs
 from .documents import Document, Documents, read_documents
+from .extra_texts import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
 from .facts import FACTS, FACTS_PARTS, fact_questions
 from .fitting import FittedTexts, WindowCollator, mean_of_windows
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
@@ -26,6 +27,7 @@ __all__ = [
     "DOCUMENTS",
     "FACTS",
     "FACTS_PARTS",
+    "MASKED",
     "NAMES",
     "NAMES_PARTS",
     "PARTS",
@@ -33,6 +35,7 @@ __all__ = [
     "REBER_PARTS",
     "REVIEWS_ES",
     "Answer",
+    "AugmentationConfig",
     "Coverage",
     "Document",
     "Documents",
@@ -65,6 +68,7 @@ __all__ = [
     "TokenBatches",
     "WindowCollator",
     "Windows",
+    "augmented",
     "check_model",
     "check_split",
     "check_tokenizer",
@@ -86,9 +90,11 @@ __all__ = [
     "read_pairs",
     "read_questions",
     "read_tagged",
+    "read_unlabelled",
     "reber_texts",
     "reviews_es",
     "source_of_part",
+    "spell_masks",
     "split_corpus",
     "split_labelled",
     "split_pairs",

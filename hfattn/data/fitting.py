@@ -29,6 +29,7 @@ class FittedTexts(Dataset[dict[str, Any]]):
             from its end ("head_tail"), or all of it in several overlapping inputs ("windows"). Of a pair, the longer
             text loses its last tokens.
         overlap: tokens that a window repeats of the one before.
+        section: of the recipe that has these options, for the messages.
 
     Attributes:
         lengths: (n, 1) tokens of each text, all its windows together.
@@ -46,15 +47,16 @@ class FittedTexts(Dataset[dict[str, Any]]):
         *,
         long: str = "head",
         overlap: int = 64,
+        section: str = "data",
     ) -> None:
-        check_choice("data.long", long, LONG_TEXTS)
+        check_choice(f"{section}.long", long, LONG_TEXTS)
         if texts.has_pairs and long != "head":
-            raise UserError(f"data.long {long} is for single texts, and {texts.name} has pairs; write head.")
+            raise UserError(f"{section}.long {long} is for single texts, and {texts.name} has pairs; write head.")
         special = tokenizer.num_special_tokens_to_add(pair=texts.has_pairs)
         if max_length <= special or (long == "windows" and not 0 <= overlap < max_length - special):
             raise UserError(
-                f"Of data.max_length {max_length}, {special} are special tokens and data.overlap is {overlap}, so "
-                "nothing is left for the text; raise max_length or lower overlap."
+                f"Of {section}.max_length {max_length}, {special} are special tokens and {section}.overlap is "
+                f"{overlap}, so nothing is left for the text; raise max_length or lower overlap."
             )
         self.texts, self.long, self.max_length, self.overlap = texts, long, max_length, overlap
         pairs = [item.pair for item in texts] if texts.has_pairs else None

@@ -11,13 +11,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention_patterns import AttentionPooling
 from .attention_scores import Parametric
 from .cache_recurrent import State
+from .classifier_output import PooledClassifierOutput
 from .configuration_rnn_encoder import RNNEncoderConfig
 from .recurrent_cells import CELLS, DirectedLayer, initialize_recurrent_, real_steps
 
@@ -321,8 +322,9 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         sentence_ids: torch.LongTensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        output_pooled: bool = False,
         **kwargs: Any,
-    ) -> SequenceClassifierOutput:
+    ) -> PooledClassifierOutput:
         """Classify a batch of texts.
 
         Args:
@@ -330,10 +332,12 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
                 one; (B,) or (B, num_labels) numbers for a regression.
             num_items_in_batch: labels in all the batches of a training step; ``loss`` is then this batch's share of the
                 step's mean, not its own mean.
+            output_pooled: return the vectors that the classifier reads.
             input_ids, attention_mask, inputs_embeds, sentence_ids: as in ``RNNEncoderModel``.
 
         Returns:
-            ``loss``, ``logits`` (B, num_labels), ``hidden_states`` and ``attentions`` if asked for.
+            ``loss``, ``logits`` (B, num_labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, W) if
+            asked for.
 
         Raises:
             ValueError: several labels are wanted, and the labels' shape is another.
@@ -354,8 +358,12 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
             if num_items_in_batch is not None:
                 # Trainer adds up the losses of a step's batches; this is the number of labels in all of them.
                 loss = loss * labels.ne(-100).sum() / num_items_in_batch
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        return PooledClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            pooler_output=outputs.pooler_output if output_pooled else None,
         )
 
 

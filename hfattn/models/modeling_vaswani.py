@@ -23,7 +23,6 @@ from transformers.modeling_outputs import (
     MaskedLMOutput,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
-    SequenceClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
@@ -33,6 +32,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
 from .attention_scores import Parametric
+from .classifier_output import PooledClassifierOutput
 from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
@@ -795,8 +795,9 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        output_pooled: bool = False,
         **kwargs: Any,
-    ) -> SequenceClassifierOutput:
+    ) -> PooledClassifierOutput:
         """Classify texts.
 
         Args:
@@ -805,20 +806,27 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
                 a regression, as ``config.problem_type`` says.
             num_items_in_batch: labels in all the batches of a training step; ``loss`` is then this batch's share of the
                 step's mean, not its own mean.
+            output_pooled: return the vectors that the classifier reads.
 
         Returns:
-            ``loss``, ``logits`` (B, labels); ``hidden_states`` and ``attentions`` if asked for.
+            ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if asked
+            for.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        logits = self.classifier(self.dropout(self._pool(outputs.last_hidden_state, attention_mask)))  # (B, labels)
+        pooled = self._pool(outputs.last_hidden_state, attention_mask)
+        logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
             if num_items_in_batch is not None:
                 # Trainer adds up the losses of a step's batches; this is the number of labels in all of them.
                 loss = loss * labels.ne(-100).sum() / num_items_in_batch
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        return PooledClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            pooler_output=pooled if output_pooled else None,
         )
 
     def _pool(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

@@ -17,6 +17,14 @@ from .classifier_models import (
 )
 from .command import RecipeCommand, parse_command
 from .config import family_config, load_config, model_config
+from .distillation import (
+    DistillationConfig,
+    DistillationTrainer,
+    ImitatedTexts,
+    Teacher,
+    TeacherConfig,
+    TeacherOutputs,
+)
 from .extractive import ExtractiveTrainer
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
@@ -34,15 +42,21 @@ __all__ = [
     "ClassifierDataConfig",
     "ClassifierSampleConfig",
     "ClassifierTrainer",
+    "DistillationConfig",
+    "DistillationTrainer",
     "ExtractiveTrainer",
     "FineTuningConfig",
     "FineTuningTrainer",
+    "ImitatedTexts",
     "RecipeCommand",
     "ReliableSeq2SeqTrainer",
     "ReliableTrainer",
     "SampleCallback",
     "ScheduleConfig",
     "StatefulTrainer",
+    "Teacher",
+    "TeacherConfig",
+    "TeacherOutputs",
     "TrainingConfig",
     "TranslationCallback",
     "TuningConfig",
