@@ -120,6 +120,8 @@ class ReliableTrainer(Trainer):
       of its ``lengths`` does. The data set's ``set_epoch`` is called before each pass.
     - A loss or a weight that is not finite raises ``NonFiniteError``, which names the step; no checkpoint is written
       from then on, so the last one is good.
+    - Train before you evaluate: a model that several processes evaluate first is prepared without their gradients being
+      joined, and Accelerate (1.15) keeps it so. What is to be known before training is computed beside the trainer.
     - With an exponential moving average of the weights, that is what is evaluated, compared with the best, saved as a
       checkpoint's weights and left in the model at the end; a checkpoint has the others beside it.
 
