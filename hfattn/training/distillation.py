@@ -295,7 +295,7 @@ def distillation_losses(
     target = functional.log_softmax(teacher_logits / config.temperature, -1)
     imitation = functional.kl_div(soft, target, reduction="none", log_target=True).sum(-1) * config.temperature**2
     right = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=label_smoothing)
-    return config.alpha * imitation + (1 - config.alpha) * labelled * right
+    return config.alpha * imitation + (1 - config.alpha) * (labelled * right)
 
 
 def vector_distances(projected: torch.Tensor, teacher_vectors: torch.Tensor) -> torch.Tensor:
