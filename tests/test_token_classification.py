@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, train_until
+from commands import ROOT, refusal, run, run_card, run_here, run_until_step
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
@@ -306,11 +306,11 @@ def test_the_card_and_its_pipeline_without_hfattn(finished: Path) -> None:
 def test_a_run_that_was_killed_ends_as_one_that_was_not(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL while the second checkpoint is written."""
+    """Gone after the second checkpoint."""
     config = tiny_config(tmp_path, model, training={"max_steps": 40})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
+    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
