@@ -144,5 +144,7 @@ def test_two_processes_train_the_weights_of_one_with_twice_the_batch(one_process
     assert one["training"]["steps"] == two["training"]["steps"] == 12
     weights = [load_file(folder / "run" / "model.safetensors") for folder in (one_process, tmp_path)]
     torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
+    # 20 pairs are no multiple of two processes' batches of 8; the last rows must not be counted twice.
+    assert [each["metrics"]["validation"]["pairs"] for each in (one, two)] == [20, 20]
     nats = [each["metrics"]["validation"]["nats_per_token"] for each in (one, two)]
     assert nats[1] == pytest.approx(nats[0], abs=1e-4)

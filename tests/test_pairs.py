@@ -117,7 +117,7 @@ show(read_pairs, "me/nothing")
     assert no_split.startswith("me/pairs is neither a file here nor a data set that the Hub can give (")
     assert "'train', 'validation'" in no_split
     assert named == ["Row 0 of me/reviews", [["fine", 1, 0, {}, None], ["bad", 0, 1, {}, None]], ["neg", "pos"]]
-    assert ordered == ["Row 0 of me/reviews", [["fine", 0, 0, {}], ["bad", 1, 1, {}]], ["pos", "neg"]]
+    assert ordered == ["Row 0 of me/reviews", [["fine", 0, 0, {}, None], ["bad", 1, 1, {}, None]], ["pos", "neg"]]
     assert renamed == ["Row 0 of me/reviews", named[1], ["negative", "positive"]]
     assert mixed.startswith("The labels are negative, pos, and me/reviews has neg, pos; write these, or another name")
     assert unlabelled.startswith("Row 2 of me/reviews has the label -1, which is none of neg, pos;")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, environment, refusal, run, run_card, run_here, train, train_until
+from commands import ROOT, environment, refusal, run_card, run_here, train, train_until
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from typer.testing import CliRunner
@@ -563,23 +563,6 @@ def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path, mon
     assert (tmp_path / "run" / "alignment-1.png").exists()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
     assert len(tokenizer("1 2 and so on and so forth", truncation=True).input_ids) == 5
-
-
-def test_several_processes_count_each_pair_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """30 pairs are no multiple of two processes' batches; the last rows must not be counted twice."""
-    config = tiny_config(tmp_path, training={"max_steps": 4, "eval_steps": 4, "save_steps": 4})
-    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
-    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
-    assert done.returncode == 0, done.stderr
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
-    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
-    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
-    for part in ("validation", "test", "unseen_forms"):
-        first, second = one["metrics"][part], two["metrics"][part]
-        assert first["pairs"] == second["pairs"] == 30
-        assert first["tokens"] == second["tokens"] == 330
-        assert second["nats_per_token"] == pytest.approx(first["nats_per_token"], abs=1e-4)
 
 
 def test_files_of_the_recipe_are_valid() -> None:
