@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .data import PackedBlocks, Streams, mean_of_windows, pack
 from .errors import UserError
-from .generation import positions_of
 from .metrics import LanguageModelScores, class_probabilities, text_scores, token_statistics
+from .pretrained import positions_of
 
 
 @torch.inference_mode()

@@ -14,7 +14,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -23,17 +22,12 @@ from transformers.generation.streamers import BaseStreamer
 from . import models  # noqa: F401  (registers the classes)
 from .errors import UserError
 from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
+from .pretrained import positions_of
 
 # A model, the tokenizer of what it reads, and that of what it writes where this has a vocabulary of its own.
 Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are no character yet
-
-
-def positions_of(config: PreTrainedConfig) -> int | None:
-    """How many tokens a model can read at once; None if there is no end to them."""
-    text = config.get_text_config()
-    return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
 
 
 def read_prompt(
@@ -249,7 +243,6 @@ __all__ = [
     "load_language_model",
     "load_reading_model",
     "load_translation_model",
-    "positions_of",
     "read_prompt",
     "sample_text",
     "sampling_options",

@@ -139,6 +139,12 @@ def load_model(auto_class: Any, source: ModelSource, **fields: Any) -> Loaded:
     return Loaded(model, new)
 
 
+def positions_of(config: PreTrainedConfig) -> int | None:
+    """How many tokens a model can read at once; None if there is no end to them."""
+    text = config.get_text_config()
+    return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
+
+
 def _where(source: ModelSource) -> dict[str, Any]:
     return {"revision": source.revision or "main", "trust_remote_code": source.trust_remote_code}
 
@@ -204,4 +210,4 @@ def _without_tokenizer(source: ModelSource) -> UserError:
     return UserError(f"{source.name} has no tokenizer; save the one it was trained with beside its weights.")
 
 
-__all__ = ["Loaded", "ModelSource", "base_model_name", "load_config", "load_model", "load_tokenizer"]
+__all__ = ["Loaded", "ModelSource", "base_model_name", "load_config", "load_model", "load_tokenizer", "positions_of"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers import TrainingArguments, set_seed
 
 from ..errors import UserError
 from .results import write_at_once
@@ -49,6 +50,16 @@ class RecipeCommand:
                 )
             if not (self.run / STARTED).exists():
                 raise UserError(f"{self.run} holds no run to resume; choose another folder with --output_dir.")
+
+    def start(self, arguments: TrainingArguments) -> None:
+        """Make sure that the run may write to its folder, say where its logs go, and seed all random numbers.
+
+        Raises:
+            UserError: as ``check_run``.
+        """
+        self.check_run()
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.run / "logs"))
+        set_seed(arguments.seed)
 
     def claim_run(self, config: Any, **facts: Any) -> None:
         """Write what the run is started with to its folder, or make sure that it is resumed with the same.

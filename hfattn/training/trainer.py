@@ -223,6 +223,16 @@ class ReliableTrainer(Trainer):
             model.generation_config = self.model.generation_config
         return model.to(self.args.device).eval()
 
+    def train_or_resume(self, resume: bool) -> TrainOutput:
+        """``train``; to resume is to go on from the last complete checkpoint, where there is one."""
+        checkpoint = last_complete_checkpoint(self.args.output_dir) if resume else None
+        return self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    def finish(self) -> None:
+        """End the trackers, and the processes together: one that left before would take the others with it."""
+        self.accelerator.wait_for_everyone()
+        self.accelerator.end_training()
+
     def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
         output = self._train(resume_from_checkpoint, **kwargs)
         self.remove_callback(EarlyStoppingCallback)  # the evaluations that follow do not decide on anything

@@ -23,7 +23,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     TrainingArguments,
-    set_seed,
 )
 
 from hfattn.data import (
@@ -39,17 +38,16 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
-from hfattn.generation import positions_of, sample_text
+from hfattn.generation import sample_text
 from hfattn.hub import write_card
 from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics, text_scores
 from hfattn.models.strict_config import unknown_name_message
-from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer
+from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer, positions_of
 from hfattn.training import (
     FineTuningConfig,
     FineTuningTrainer,
     RecipeCommand,
     SampleCallback,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_curves,
@@ -301,9 +299,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: documents -> a stream of tokens -> blocks
 
@@ -354,8 +350,7 @@ def main() -> None:
                 )
                 before[part] = with_text_scores(score, packed[part])
         written["before"] = continuations(model, tokenizer, config.sample, arguments.seed)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation set
 
@@ -373,8 +368,7 @@ def main() -> None:
         written["after"] = continuations(model, tokenizer, config.sample, arguments.seed)
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, parts, packed, metrics, written, facts)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def with_text_scores(score: Mapping[str, Any], text: PackedText) -> dict[str, Any]:

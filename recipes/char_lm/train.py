@@ -6,14 +6,13 @@ accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.y
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Text, Windows, check_split, encode_text, open_text, split_positions
@@ -29,7 +28,6 @@ from hfattn.training import (
     SampleCallback,
     StatefulTrainer,
     TrainingConfig,
-    last_complete_checkpoint,
     load_config,
     model_config,
     parse_command,
@@ -125,9 +123,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: text -> tokenizer -> ids -> windows or streams
 
@@ -169,8 +165,7 @@ def main() -> None:
         **config.trainer_options(arguments),
     )
     command.claim_run(config, text=text.fingerprint, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
     trainer.remove_callback(SampleCallback)  # the evaluations below are not its
 
     # Evaluation, with the best weights on the validation set
@@ -183,8 +178,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, text, scores, levels)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def publish(

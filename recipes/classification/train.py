@@ -6,7 +6,6 @@ accelerate launch recipes/classification/train.py --config recipes/classificatio
 accelerate launch recipes/classification/train.py --config recipes/classification/reber.yaml --resume
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +18,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
-    set_seed,
 )
 from transformers.trainer_utils import PredictionOutput
 
@@ -57,7 +55,6 @@ from hfattn.training import (
     ReliableTrainer,
     classifier_config,
     has_one_sigmoid,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_curves,
@@ -129,9 +126,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: texts -> tokenizer, learned on the training texts -> ids
 
@@ -176,8 +171,7 @@ def main() -> None:
     )
     fingerprints = {part: texts.fingerprint for part, texts in parts.items()}
     command.claim_run(config, texts=fingerprints, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation texts
 
@@ -188,8 +182,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, encoded, outputs, coverage)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def publish(

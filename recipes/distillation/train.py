@@ -6,7 +6,6 @@ accelerate launch recipes/distillation/train.py --config recipes/distillation/ss
 accelerate launch recipes/distillation/train.py --config recipes/distillation/sst2_bilstm.yaml --resume
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +20,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
-    set_seed,
 )
 from transformers.trainer_utils import PredictionOutput
 
@@ -65,7 +63,6 @@ from hfattn.training import (
     TeacherOutputs,
     classifier_config,
     has_one_sigmoid,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_curves,
@@ -131,9 +128,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: texts -> tokenizer, learned on the labelled training texts -> ids; with those that only the teacher labels
 
@@ -201,8 +196,7 @@ def main() -> None:
         teacher_width=said["train"].width if imitates else None,
         **config.trainer_options(arguments),
     )
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation texts
 
@@ -213,8 +207,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, parts, extra, outputs, coverage, teacher, said)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def extra_texts(config: Config, parts: Mapping[str, LabelledTexts], seed: int) -> dict[str, LabelledTexts]:

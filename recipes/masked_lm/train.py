@@ -7,7 +7,6 @@ accelerate launch recipes/masked_lm/train.py --config recipes/masked_lm/imdb_dis
 accelerate launch recipes/masked_lm/train.py --config recipes/masked_lm/wikitext2_vaswani.yaml --resume
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,7 +24,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
-    set_seed,
 )
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -47,7 +45,6 @@ from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
     TrainingConfig,
-    last_complete_checkpoint,
     load_config,
     model_config,
     parse_command,
@@ -258,9 +255,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: documents -> tokenizer, of the model or learned on the training documents -> ids, some of them to be hidden
 
@@ -307,8 +302,7 @@ def main() -> None:
     )
     fingerprints = {part: documents.fingerprint for part, documents in parts.items()}
     command.claim_run(config, texts=fingerprints, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation documents
 
@@ -319,8 +313,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, loaded, tokenizer, parts, examples, scores, before)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def make_examples(

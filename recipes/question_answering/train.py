@@ -6,7 +6,6 @@ accelerate launch recipes/question_answering/train.py --config recipes/question_
 accelerate launch recipes/question_answering/train.py --config recipes/question_answering/facts_distilbert.yaml --resume
 """
 
-import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
-    set_seed,
 )
 
 from hfattn.data import (
@@ -54,7 +52,6 @@ from hfattn.training import (
     ExtractiveTrainer,
     FineTuningConfig,
     RecipeCommand,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_curves,
@@ -187,9 +184,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: questions and contexts -> ids of the pretrained tokenizer, a row for each window of a context
 
@@ -234,8 +229,7 @@ def main() -> None:
     )
     fingerprints = {part: questions.fingerprint for part, questions in parts.items()}
     command.claim_run(config, texts=fingerprints, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation questions
 
@@ -250,8 +244,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, encoded, evaluated, facts)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def publish(

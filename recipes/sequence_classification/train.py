@@ -7,7 +7,6 @@ accelerate launch recipes/sequence_classification/train.py --config recipes/sequ
     --resume
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +21,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
-    set_seed,
 )
 from transformers.trainer_utils import PredictionOutput
 
@@ -44,14 +42,13 @@ from hfattn.metrics import (
     plot_confusion,
     read_swaps,
 )
-from hfattn.pretrained import ModelSource, load_model, load_tokenizer
+from hfattn.pretrained import ModelSource, load_model, load_tokenizer, positions_of
 from hfattn.training import (
     ClassifierTrainer,
     FineTuningConfig,
     RecipeCommand,
     TuningConfig,
     class_weights,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_curves,
@@ -121,9 +118,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: texts -> ids of the pretrained tokenizer
 
@@ -170,8 +165,7 @@ def main() -> None:
     )
     fingerprints = {part: texts.fingerprint for part, texts in parts.items()}
     command.claim_run(config, texts=fingerprints, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation texts
 
@@ -183,8 +177,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, encoded, outputs, facts)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def evaluate(config: Config, folder: Path, parts: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -226,7 +219,7 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
     Raises:
         UserError: texts are longer than the model can read, or there are more tokens than it has embeddings for.
     """
-    positions = getattr(model.config, "max_position_embeddings", None)
+    positions = positions_of(model.config)
     if positions is not None and max_length > positions:
         raise UserError(
             f"data.max_length is {max_length}, and the model reads at most {positions} tokens; write at most that, and "

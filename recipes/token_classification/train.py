@@ -8,7 +8,6 @@ accelerate launch recipes/token_classification/train.py --config recipes/token_c
     --resume
 """
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     TrainingArguments,
     pipeline,
-    set_seed,
 )
 
 from hfattn.data import (
@@ -58,7 +56,6 @@ from hfattn.training import (
     FineTuningConfig,
     FineTuningTrainer,
     RecipeCommand,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_curves,
@@ -186,9 +183,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: tagged words -> ids of the pretrained tokenizer, with the tag of a word at its first piece
 
@@ -234,8 +229,7 @@ def main() -> None:
     )
     fingerprints = {part: sentences.fingerprint for part, sentences in parts.items()}
     command.claim_run(config, texts=fingerprints, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation sentences
 
@@ -250,8 +244,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, encoded, evaluated, facts)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def publish(

@@ -6,7 +6,6 @@ accelerate launch recipes/translation/train.py --config recipes/translation/date
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --resume
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +21,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Seq2SeqTrainingArguments,
-    set_seed,
 )
 
 from hfattn import BahdanauConfig, VaswaniConfig
@@ -51,7 +49,6 @@ from hfattn.training import (
     TrainingConfig,
     TranslationCallback,
     family_config,
-    last_complete_checkpoint,
     load_config,
     parse_command,
     plot_bleu_by_length,
@@ -224,9 +221,7 @@ def main() -> None:
     command = parse_command(RECIPE, __doc__ or "")
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
-    command.check_run()
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(command.run / "logs"))
-    set_seed(arguments.seed)
+    command.start(arguments)
 
     # Data: pairs -> tokenizers, learned on the training pairs -> ids
 
@@ -291,8 +286,7 @@ def main() -> None:
     )
     fingerprints = {part: pairs.fingerprint for part, pairs in parts.items()}
     command.claim_run(config, pairs=fingerprints, processes=arguments.world_size)
-    checkpoint = last_complete_checkpoint(arguments.output_dir) if command.resume else None
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train_or_resume(command.resume)
     trainer.remove_callback(TranslationCallback)  # the evaluations below are not its own
 
     # Evaluation, with the best weights: likelihoods of all pairs, translations of those that were chosen
@@ -318,8 +312,7 @@ def main() -> None:
             translated = {part: [parts[part].items[i] for i in indices] for part, indices in chosen.items()}
             tokenizers = tokenizer, target_tokenizer
             publish(command, config, trainer, model, tokenizers, parts, likelihoods, translated, generated)
-    trainer.accelerator.wait_for_everyone()  # a process that left before would take the others with it
-    trainer.accelerator.end_training()
+    trainer.finish()
 
 
 def draw(length: int, number: int | None, seed: int) -> list[int]:
