@@ -3,10 +3,11 @@
     with HubServer() as hub:
         HfApi(endpoint=hub.url, token=hub.token).create_repo("user/name")
         hub.put("dataset", "user/words", {"train.txt": b"one\\ntwo\\n"})
+        hub.fault("commit", "lost")  # the next commit is made, and its answer does not arrive
         subprocess.run(command, env=os.environ | hub.environment(tmp_path))
 
 It speaks the git-LFS side of the protocol, not Xet: a process that uploads needs `HF_HUB_DISABLE_XET=1`, which
-`Hub.environment` sets. Pull requests, discussions, gated repositories and listings over several pages are left out.
+`Hub.environment` sets. Gated repositories, discussions that are no pull requests, and merging are left out.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from functools import cached_property
+from functools import cached_property, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from sys import exception
-from typing import Any
-from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
+from typing import Any, Literal, get_args
+from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 Json = dict[str, Any]
 
@@ -142,9 +144,24 @@ class Commit:
         return _front_matter(self.files.get("README.md", Blob(b"")).data.decode())
 
 
+@dataclass(frozen=True)
+class PullRequest:
+    """A proposal to change the branch `base`; the commits that it proposes are a branch of the name `revision`."""
+
+    number: int
+    title: str
+    description: str
+    base: str
+    date: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def revision(self) -> str:
+        return f"refs/pr/{self.number}"
+
+
 @dataclass
 class Repo:
-    """One repository: its branches and tags, and every commit that it ever had."""
+    """One repository: its branches, tags and pull requests, and every commit that it ever had."""
 
     kind: str
     name: str
@@ -153,6 +170,7 @@ class Repo:
     branches: dict[str, Commit] = field(default_factory=dict)
     tags: dict[str, Commit] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
+    pull_requests: list[PullRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.commit("main", {".gitattributes": Blob(GIT_ATTRIBUTES.encode())}, "initial commit")
@@ -172,6 +190,13 @@ class Repo:
         if branch not in self.branches:
             raise HubError(404, "Invalid rev id", "RevisionNotFound")
         return self.branches[branch]
+
+    def propose(self, base: str, start: Commit, title: str, description: str) -> PullRequest:
+        """Opens a pull request to the branch `base`, as yet without a commit of its own after `start`."""
+        pull = PullRequest(len(self.pull_requests) + 1, title, description, base)
+        self.pull_requests.append(pull)
+        self.branches[pull.revision] = start
+        return pull
 
     def resolve(self, revision: str) -> Commit:
         """The commit named by a branch, a tag, or an object id of which 7 digits suffice; raises HubError."""
@@ -204,9 +229,62 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
+    """An answer; one that is `cut` ends, and the connection with it, in the middle of its body."""
+
     status: int
     body: bytes
     headers: Mapping[str, str]
+    cut: bool = False
+
+
+FaultKind = Literal["drop", "lost", "cut", "corrupt", "slow", "429", "500", "503", "quota"]
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the next requests to an endpoint; `Hub.fault` says what each kind is."""
+
+    endpoint: str
+    kind: FaultKind
+    times: int
+    seconds: float
+    path: str
+
+    def concerns(self, request: Request) -> bool:
+        # Half of no body is no fault: a HEAD request would use it up unseen.
+        bodiless = request.method == "HEAD" and self.kind in ("cut", "corrupt")
+        return request.endpoint == self.endpoint and request.path.endswith(self.path) and not bodiless
+
+    def before(self, request: Request) -> None:
+        """What happens to a request on its way; raises where it goes no further, and nothing has changed."""
+        match self.kind:
+            case "drop":
+                raise ConnectionAbortedError
+            case "corrupt" if request.method == "PUT":
+                request.body = _changed(request.body)
+            case "429":
+                raise HubError(429, "Too many requests", headers={"Retry-After": f"{self.seconds:.0f}"})
+            case "500" | "503":
+                raise HubError(int(self.kind), "Something is wrong with this Hub")
+            case "quota":
+                raise HubError(403, "Private repository storage limit reached, please upgrade your plan")
+
+    def after(self, response: Response) -> Response:
+        """What happens to an answer on its way, when all that was asked for has been done."""
+        match self.kind:
+            case "lost":
+                raise ConnectionAbortedError
+            case "cut":
+                return replace(response, cut=True)
+            case "corrupt" if response.status < 300:
+                return replace(response, body=_changed(response.body))
+        return response
+
+
+def _changed(body: bytes) -> bytes:
+    """As long as `body`, with another byte in the middle."""
+    middle = len(body) // 2
+    return body[:middle] + bytes(byte ^ 1 for byte in body[middle : middle + 1]) + body[middle + 1 :]
 
 
 class Hub:
@@ -215,19 +293,25 @@ class Hub:
     Attributes:
         url: where it listens, the client's `endpoint`.
         user, token: the only account and its access token.
+        read_token: another token of the account, with which nothing can be written.
         repos: repositories by kind ("model", "dataset", "space") and name ("user/name").
         lfs: uploaded LFS objects by sha256.
         requests: every request received, oldest first.
+        faults: those that have not happened yet.
+        page: how many entries of a tree are listed in one answer.
     """
 
     user = "user"
     token = "hf_test"
+    read_token = "hf_read"
+    page = 1000
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.repos: dict[tuple[str, str], Repo] = {}
         self.lfs: dict[str, bytes] = {}
         self.requests: list[Request] = []
+        self.faults: list[Fault] = []
         self.lock = threading.RLock()
 
     def create(self, kind: str, name: str, *, private: bool = False, sdk: str | None = None) -> Repo:
@@ -259,6 +343,43 @@ class Hub:
         """All files of a repository at a branch, tag or commit; raises HubError where there is no such thing."""
         with self.lock:
             return {path: blob.data for path, blob in self.repo(kind, name).resolve(revision).files.items()}
+
+    def fault(self, endpoint: str, kind: FaultKind, times: int = 1, *, seconds: float = 0, path: str = "") -> None:
+        """Makes the next requests to an endpoint go wrong. Each is done wholly or not at all, as on the real Hub.
+
+        Not done are those of the kinds "drop" (the connection ends, as if nothing had come), "500", "503", "429"
+        (with a Retry-After of `seconds`), "quota" (the storage of the account is full) and, where a file is uploaded,
+        "corrupt" (another byte arrives than was sent). Done are "lost" (the connection ends before the answer), "cut"
+        (it ends in the middle of the answer's body), "slow" (the answer comes after `seconds`) and, where a file is
+        downloaded, "corrupt".
+
+        Args:
+            endpoint: name of an `_Api` method, such as "create_repo", "lfs_upload" or "resolve".
+            kind: one of the above.
+            times: how many requests are concerned.
+            seconds: of "slow" and "429".
+            path: the end of the path of the requests that are meant, such as "/model.safetensors"; default: all.
+
+        Raises:
+            ValueError: there is no such endpoint or kind, or nothing checks what the endpoint receives or sends.
+        """
+        if endpoint not in {route.endpoint.__name__ for route in ROUTES}:
+            raise ValueError(f"No endpoint is called {endpoint!r}")
+        if kind not in get_args(FaultKind):
+            raise ValueError(f"No kind of fault is called {kind!r}")
+        if kind == "corrupt" and endpoint not in ("lfs_upload", "resolve"):
+            raise ValueError("Only lfs_upload and resolve carry content that has a checksum")
+        self.faults.append(Fault(endpoint, kind, times, seconds, path))
+
+    def fault_of(self, request: Request) -> Fault | None:
+        """The fault that this request meets, if any, which has then happened once."""
+        for fault in self.faults:
+            if fault.concerns(request):
+                fault.times -= 1
+                if not fault.times:
+                    self.faults.remove(fault)
+                return fault
+        return None
 
     def environment(self, home: Path) -> dict[str, str]:
         """Variables to lay over `os.environ`, with which a process talks to this server and keeps its caches in `home`.
@@ -293,44 +414,66 @@ class _Api:
         self.hub = hub
 
     def answer(self, request: Request) -> Response:
+        """What the endpoint says; raises ConnectionAbortedError where a fault keeps that from arriving."""
         with self.hub.lock:
             self.hub.requests.append(request)
+            call = self._route(request)
+            fault = self.hub.fault_of(request)
+        if fault and fault.kind == "slow":
+            time.sleep(fault.seconds)  # others are served meanwhile
+        with self.hub.lock:
             try:
-                response = self._route(request)
+                if fault:
+                    fault.before(request)
+                response = call()
             except HubError as error:
                 response = _json({"error": str(error)}, error.status, error.headers)
+            if fault:
+                response = fault.after(response)
             request.status = response.status
             return response
 
-    def _route(self, request: Request) -> Response:
+    def _route(self, request: Request) -> Callable[[], Response]:
         # A HEAD request is answered as GET: whoever sends the response leaves out its body.
         method = "GET" if request.method == "HEAD" else request.method
         for route in ROUTES:
             if route.method == method and (match := route.pattern.fullmatch(request.path)):
                 request.endpoint = route.endpoint.__name__
-                known = self._authenticate(request, route.token)
                 values = {key: unquote(value) for key, value in match.groupdict(default="model").items()}
-                if "name" in values:
-                    repo = self.hub.repo(values.pop("kind"), values.pop("name"))
-                    if repo.private and not known:
-                        raise HubError(404, "Repository not found", "RepoNotFound")
-                    return route.endpoint(self, request, repo, **values)
-                return route.endpoint(self, request, **values)
+                return partial(self._call, route, request, values)
+        return self._no_endpoint
+
+    def _no_endpoint(self) -> Response:
         raise HubError(404, "This test Hub has no such endpoint")
 
-    def _authenticate(self, request: Request, required: bool) -> bool:
+    def _call(self, route: Route, request: Request, values: dict[str, str]) -> Response:
+        known = self._authenticate(request, route.access)
+        if "name" not in values:
+            return route.endpoint(self, request, **values)
+        repo = self.hub.repo(values.pop("kind"), values.pop("name"))
+        if repo.private and not known:
+            raise HubError(404, "Repository not found", "RepoNotFound")
+        return route.endpoint(self, request, repo, **values)
+
+    def _authenticate(self, request: Request, access: Access) -> bool:
+        """Whether the request comes from the account; raises HubError if it must and does not, or may not write."""
         if "authorization" not in request.headers:
-            if required:
+            if access != "anyone":
                 raise HubError(401, "Invalid username or password.")
             return False
-        if request.headers["authorization"] != f"Bearer {self.hub.token}":
+        roles = {f"Bearer {self.hub.token}": "write", f"Bearer {self.hub.read_token}": "read"}
+        role = roles.get(request.headers["authorization"])
+        if role is None:
             raise HubError(401, "Invalid credentials in Authorization header")
+        if access == "write" and role == "read":
+            raise HubError(403, "This token can only read")
         return True
 
     # Account and repositories
 
     def whoami(self, request: Request) -> Response:
-        user, token = self.hub.user, {"displayName": "test", "role": "write"}
+        role = "read" if request.headers["authorization"].endswith(self.hub.read_token) else "write"
+        user, token = self.hub.user, {"displayName": "test", "role": role}
         return _json({"type": "user", "name": user, "fullname": user, "orgs": [], "auth": {"accessToken": token}})
 
     def validate_yaml(self, request: Request) -> Response:
@@ -394,7 +537,11 @@ class _Api:
         paths = commit.paths(path, request.flag("recursive"))
         if path and not paths:
             raise commit.missing()
-        return _json([commit.entry(each) for each in paths])
+        start = int(request.query.get("cursor", 0))
+        stop = start + self.hub.page
+        following = f"{self.hub.url}{request.path}?{urlencode({**request.query, 'cursor': stop})}"
+        headers = {"Link": f'<{following}>; rel="next"'} if stop < len(paths) else {}
+        return _json([commit.entry(each) for each in paths[start:stop]], headers=headers)
 
     def paths_info(self, request: Request, repo: Repo, revision: str) -> Response:
         form, commit = parse_qs(request.body.decode()), repo.resolve(revision)
@@ -402,10 +549,46 @@ class _Api:
 
     def refs(self, request: Request, repo: Repo) -> Response:
         def listed(folder: str, refs: Mapping[str, Commit]) -> list[Json]:
-            return [{"name": n, "ref": f"refs/{folder}/{n}", "targetCommit": commit.oid} for n, commit in refs.items()]
+            return [
+                {"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": commit.oid}
+                for name, commit in refs.items()
+            ]
 
-        branches, tags = listed("heads", repo.branches), listed("tags", repo.tags)
-        return _json({"branches": branches, "tags": tags, "converts": [], "pullRequests": []})
+        pulls = {str(pull.number): repo.head(pull.revision) for pull in repo.pull_requests}
+        proposed = {pull.revision for pull in repo.pull_requests}
+        branches = {name: commit for name, commit in repo.branches.items() if name not in proposed}
+        return _json(
+            {
+                "branches": listed("heads", branches),
+                "tags": listed("tags", repo.tags),
+                "converts": [],
+                "pullRequests": listed("pr", pulls),
+            }
+        )
+
+    def discussions(self, request: Request, repo: Repo) -> Response:
+        found = [self._described(repo, pull) for pull in repo.pull_requests]
+        return _json({"discussions": found, "count": len(found), "start": 0})
+
+    def discussion(self, request: Request, repo: Repo, number: str) -> Response:
+        pull = next((pull for pull in repo.pull_requests if pull.number == int(number)), None)
+        if pull is None:
+            raise HubError(404, "Discussion not found")
+        comment = {"latest": {"raw": pull.description, "html": ""}, "edited": False, "hidden": False}
+        said = {"id": "0", "type": "comment", "createdAt": _timestamp(pull.date), "data": comment}
+        details = {"events": [said], "changes": {"base": f"refs/heads/{pull.base}"}, "filesWithConflicts": []}
+        return _json(self._described(repo, pull) | details)
+
+    def _described(self, repo: Repo, pull: PullRequest) -> Json:
+        return {
+            "num": pull.number,
+            "title": pull.title,
+            "author": {"name": self.hub.user},
+            "createdAt": _timestamp(pull.date),
+            "status": "open",
+            "isPullRequest": True,
+            "repo": {"name": repo.name, "type": repo.kind},
+        }
 
     def list_commits(self, request: Request, repo: Repo, revision: str) -> Response:
         def described(commit: Commit) -> Json:
@@ -494,8 +677,7 @@ class _Api:
         return _json({})
 
     def commit(self, request: Request, repo: Repo, revision: str) -> Response:
-        if request.flag("create_pr"):
-            raise HubError(400, "This test Hub has no pull requests")
+        proposal = request.flag("create_pr")
         head = repo.head(revision)
         files, title, description = dict(head.files), "", ""
         for line in request.body.splitlines():
@@ -504,7 +686,11 @@ class _Api:
             match operation["key"]:
                 case "header":
                     title, description = value["summary"], value.get("description", "")
-                    if value.get("parentCommit", head.oid) != head.oid:
+                    parent = value.get("parentCommit", head.oid)
+                    if proposal:
+                        head = repo.resolve(parent)
+                        files = dict(head.files)
+                    elif not head.oid.startswith(parent):
                         raise HubError(412, "A commit has happened since. Please refresh and try again.")
                 case "file":
                     files[value["path"]] = Blob(base64.b64decode(value["content"]))
@@ -520,9 +706,14 @@ class _Api:
                     files = {path: blob for path, blob in files.items() if path not in gone}
                 case key:
                     raise HubError(400, f"Unknown operation {key}")
+        address, links = f"{self.hub.url}/{repo.path}", {}
+        if proposal:
+            pull = repo.propose(revision, head, title, description)
+            revision, links = pull.revision, {"pullRequestUrl": f"{address}/discussions/{pull.number}"}
         oid = repo.commit(revision, files, title, description).oid
-        url = f"{self.hub.url}/{repo.path}/commit/{oid}"
-        return _json({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
+        return _json(
+            {"success": True, "commitOid": oid, "commitUrl": f"{address}/commit/{oid}", "hookOutput": ""} | links
+        )
 
 
 _PLACEHOLDERS = {
@@ -536,12 +727,16 @@ _PLACEHOLDERS = {
     "{branch}": r"(?P<branch>[^/]+)",
     "{tag}": r"(?P<tag>[^/]+)",
     "{oid}": r"(?P<oid>[0-9a-f]{64})",
+    "{number}": r"(?P<number>\d+)",
 }
+
+# Whose requests an endpoint answers: anyone's, those with a token of the account, those with one that can write.
+Access = Literal["anyone", "account", "write"]
 
 
 @dataclass(frozen=True)
 class Route:
-    """Which requests an endpoint answers; with `token`, only those of the signed-in user.
+    """Which requests an endpoint answers.
 
     Paths are matched while still quoted, since a revision such as refs/pr/1 comes as one quoted segment.
     """
@@ -549,7 +744,7 @@ class Route:
     method: str
     template: str
     endpoint: Callable[..., Response]
-    token: bool = False
+    access: Access = "anyone"
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -558,10 +753,10 @@ class Route:
 
 
 ROUTES = [
-    Route("GET", "/api/whoami-v2", _Api.whoami, token=True),
+    Route("GET", "/api/whoami-v2", _Api.whoami, "account"),
     Route("POST", "/api/validate-yaml", _Api.validate_yaml),
-    Route("POST", "/api/repos/create", _Api.create_repo, token=True),
-    Route("DELETE", "/api/repos/delete", _Api.delete_repo, token=True),
+    Route("POST", "/api/repos/create", _Api.create_repo, "write"),
+    Route("DELETE", "/api/repos/delete", _Api.delete_repo, "write"),
     Route("GET", "/api/{kind}/{name}", _Api.repo_info),
     Route("GET", "/api/{kind}/{name}/revision/{revision}", _Api.repo_info),
     Route("GET", "/api/{kind}/{name}/tree/{revision}", _Api.tree),
@@ -569,17 +764,19 @@ ROUTES = [
     Route("POST", "/api/{kind}/{name}/paths-info/{revision}", _Api.paths_info),
     Route("GET", "/api/{kind}/{name}/refs", _Api.refs),
     Route("GET", "/api/{kind}/{name}/commits/{revision}", _Api.list_commits),
+    Route("GET", "/api/{kind}/{name}/discussions", _Api.discussions),
+    Route("GET", "/api/{kind}/{name}/discussions/{number}", _Api.discussion),
     Route("GET", "/{web}{name}/resolve/{revision}/{path}", _Api.resolve),
-    Route("POST", "/api/{kind}/{name}/branch/{branch}", _Api.create_branch, token=True),
-    Route("DELETE", "/api/{kind}/{name}/branch/{branch}", _Api.delete_branch, token=True),
-    Route("POST", "/api/{kind}/{name}/tag/{revision}", _Api.create_tag, token=True),
-    Route("DELETE", "/api/{kind}/{name}/tag/{tag}", _Api.delete_tag, token=True),
-    Route("POST", "/api/{kind}/{name}/preupload/{revision}", _Api.preupload, token=True),
-    Route("POST", "/{web}{name}.git/info/lfs/objects/batch", _Api.lfs_batch, token=True),
+    Route("POST", "/api/{kind}/{name}/branch/{branch}", _Api.create_branch, "write"),
+    Route("DELETE", "/api/{kind}/{name}/branch/{branch}", _Api.delete_branch, "write"),
+    Route("POST", "/api/{kind}/{name}/tag/{revision}", _Api.create_tag, "write"),
+    Route("DELETE", "/api/{kind}/{name}/tag/{tag}", _Api.delete_tag, "write"),
+    Route("POST", "/api/{kind}/{name}/preupload/{revision}", _Api.preupload, "write"),
+    Route("POST", "/{web}{name}.git/info/lfs/objects/batch", _Api.lfs_batch, "write"),
     # The client sends no token here: on the real Hub this is a signed address of another host.
     Route("PUT", "/lfs/{oid}", _Api.lfs_upload),
-    Route("POST", "/lfs/{oid}/verify", _Api.lfs_verify, token=True),
-    Route("POST", "/api/{kind}/{name}/commit/{revision}", _Api.commit, token=True),
+    Route("POST", "/lfs/{oid}/verify", _Api.lfs_verify, "write"),
+    Route("POST", "/api/{kind}/{name}/commit/{revision}", _Api.commit, "write"),
 ]
 
 
@@ -616,6 +813,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
+        if response.cut:
+            self.wfile.write(response.body[: len(response.body) // 2])
+            raise ConnectionAbortedError
         if self.command != "HEAD":
             self.wfile.write(response.body)
 
@@ -654,7 +854,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that streams may hang up before the end; anything else is a mistake in this file.
+        # A client that streams may hang up before the end, and a fault does; anything else is a mistake in this file.
         if not isinstance(exception(), ConnectionError):
             super().handle_error(request, client_address)
 

@@ -5,18 +5,21 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_server import LFS_THRESHOLD, Blob, Hub, HubServer
+from hub_server import LFS_THRESHOLD, Blob, FaultKind, Hub, HubServer
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, HfFileSystem, constants
 from huggingface_hub.errors import (
     EntryNotFoundError,
     HfHubHTTPError,
+    LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -188,8 +191,6 @@ def test_commits_apply_in_order_or_not_at_all(hub: Hub, api: HfApi) -> None:
     with pytest.raises(HfHubHTTPError, match="412"):
         api.upload_file(repo_id=NAME, path_or_fileobj=b"6", path_in_repo="late", parent_commit=start)
     assert "late" not in hub.files("model", NAME)
-    with pytest.raises(HfHubHTTPError, match="no pull requests"):
-        api.upload_file(repo_id=NAME, path_or_fileobj=io.BytesIO(b"7"), path_in_repo="pull", create_pr=True)
     api.delete_file("folder.txt", NAME)
     assert set(hub.files("model", NAME)) == {".gitattributes", "folder/e"}
 
@@ -214,7 +215,7 @@ def test_what_is_missing_has_its_own_error(hub: Hub, api: HfApi, tmp_path: Path)
         list(api.list_repo_tree(NAME, "b"))
     assert not api.file_exists(NAME, "b")
     with pytest.raises(HfHubHTTPError, match="no such endpoint"):
-        next(api.get_repo_discussions(NAME))
+        list(api.list_repo_likers(NAME))
 
 
 @pytest.mark.parametrize("token", [False, "hf_wrong"])
@@ -235,6 +236,235 @@ def test_writing_needs_the_token(hub: Hub, api: HfApi, token: str | bool) -> Non
     assert hub.files("model", NAME) == before
     assert list(hub.repos) == [("model", NAME)]
     assert not hub.repos["model", NAME].tags
+
+
+def test_a_read_only_token_reads_and_writes_nothing(hub: Hub, api: HfApi, tmp_path: Path) -> None:
+    hub.put("model", NAME, {"a": b"1"})
+    hub.repos["model", NAME].private = True
+    reader = HfApi(endpoint=hub.url, token=hub.read_token)
+    assert reader.whoami()["auth"]["accessToken"]["role"] == "read"
+    assert Path(reader.hf_hub_download(NAME, "a", cache_dir=tmp_path)).read_bytes() == b"1"
+    for write in (
+        lambda: reader.create_repo("user/other"),
+        lambda: reader.upload_file(repo_id=NAME, path_or_fileobj=b"2", path_in_repo="a"),
+        lambda: reader.upload_file(repo_id=NAME, path_or_fileobj=b"2", path_in_repo="a", create_pr=True),
+        lambda: reader.delete_file("a", NAME),
+        lambda: reader.create_tag(NAME, tag="v1"),
+    ):
+        with pytest.raises(HfHubHTTPError, match="403 Forbidden: This token can only read"):
+            write()
+    assert hub.files("model", NAME)["a"] == b"1"
+    assert list(hub.repos) == [("model", NAME)]
+    assert not hub.repos["model", NAME].pull_requests
+
+
+# Pull requests and long listings
+
+
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_pull_requests(hub: Hub, api: HfApi, kind: str, tmp_path: Path) -> None:
+    start = hub.put(kind, NAME, {"a.txt": b"1", "b.bin": b"\0"})
+    head = hub.put(kind, NAME, {"a.txt": b"2"})
+    with pytest.raises(RevisionNotFoundError):
+        api.hf_hub_download(NAME, "a.txt", repo_type=kind, revision="refs/pr/1", cache_dir=tmp_path)
+    first = api.create_commit(
+        NAME,
+        [CommitOperationAdd("a.txt", b"3"), CommitOperationAdd("c.bin", b"\0c")],
+        commit_message="Threes",
+        commit_description="Better than twos",
+        repo_type=kind,
+        create_pr=True,
+    )
+    assert (first.pr_num, first.pr_revision) == (1, "refs/pr/1")
+    addition = [CommitOperationAdd("d", b"4")]
+    second = api.create_commit(
+        NAME, addition, commit_message="Fours", repo_type=kind, create_pr=True, parent_commit=start
+    )
+    assert second.pr_revision == "refs/pr/2"
+    assert hub.files(kind, NAME, "refs/pr/2")["a.txt"] == b"1"  # it begins where it was asked to
+    assert hub.repos[kind, NAME].head("main").oid == head
+
+    # It is read, and goes on, like any revision.
+    where = api.snapshot_download(NAME, repo_type=kind, revision="refs/pr/1", cache_dir=tmp_path)
+    assert contents(where) == {"a.txt": b"3", "b.bin": b"\0", "c.bin": b"\0c"}
+    more = [CommitOperationAdd("e", b"5")]
+    oid = api.create_commit(NAME, more, commit_message="Five", revision="refs/pr/1", repo_type=kind).oid
+    assert [commit.commit_id for commit in api.list_repo_commits(NAME, revision="refs/pr/1", repo_type=kind)][:3] == [
+        oid, first.oid, head
+    ]  # fmt: skip
+
+    listed = list(api.get_repo_discussions(NAME, repo_type=kind))
+    assert [(each.num, each.title, each.is_pull_request, each.status) for each in listed] == [
+        (1, "Threes", True, "open"), (2, "Fours", True, "open")
+    ]  # fmt: skip
+    details = api.get_discussion_details(NAME, 1, repo_type=kind)
+    assert (details.git_reference, details.target_branch) == ("refs/pr/1", "refs/heads/main")
+    assert details.events[0]._event["data"]["latest"]["raw"] == "Better than twos"
+    with pytest.raises(HfHubHTTPError, match="404"):
+        api.get_discussion_details(NAME, 3, repo_type=kind)
+    refs = api.list_repo_refs(NAME, repo_type=kind, include_pull_requests=True)
+    assert [ref.name for ref in refs.branches] == ["main"]
+    assert [(ref.ref, ref.target_commit) for ref in refs.pull_requests or []] == [
+        ("refs/pr/1", oid), ("refs/pr/2", second.oid)
+    ]  # fmt: skip
+
+
+def test_a_tree_is_listed_page_by_page(hub: Hub, api: HfApi) -> None:
+    hub.put("model", NAME, {f"folder/{number}": b"" for number in range(7)})
+    hub.page = 3
+    assert api.list_repo_files(NAME) == [".gitattributes", *(f"folder/{number}" for number in range(7))]
+    assert endpoints(hub).count("tree") == 3  # nine entries: the folder is one
+
+
+# Faults
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the client would have waited between its attempts."""
+    waited: list[float] = []
+    clock = SimpleNamespace(sleep=waited.append, time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr("huggingface_hub.utils._http.time", clock)
+    monkeypatch.setattr("huggingface_hub.file_download.time", clock)
+    return waited
+
+
+UPLOAD = ["create_repo", "validate_yaml", "preupload", "lfs_batch", "lfs_upload", "lfs_verify", "commit"]
+# Where the client sends once only, so that whoever called it has to do so again.
+SENT_ONCE = ("create_repo", "validate_yaml", "commit")
+REPORTED = (HfHubHTTPError, httpx2.TransportError, RuntimeError, ValueError)
+
+
+@pytest.mark.parametrize("kind", ["drop", "lost", "cut", "500", "503", "429", "quota"])
+@pytest.mark.parametrize("endpoint", UPLOAD)
+def test_an_upload_that_meets_a_fault_is_made_once_by_the_same_call_again(
+    hub: Hub, api: HfApi, sleeps: list[float], tmp_path: Path, endpoint: str, kind: FaultKind
+) -> None:
+    files = {"README.md": b"---\ntags: [a]\n---\n", "model.safetensors": b"\0weights", "code.py": b"x = 1\n"}
+    for path, data in files.items():
+        (tmp_path / path).write_bytes(data)
+
+    def upload() -> None:
+        api.create_repo(NAME, exist_ok=True)
+        api.upload_folder(repo_id=NAME, folder_path=tmp_path)
+
+    def commits() -> list[dict[str, bytes]]:
+        history = hub.repos["model", NAME].head("main").history() if hub.repos else ()
+        return [{path: blob.data for path, blob in commit.files.items()} for commit in history]
+
+    hub.fault(endpoint, kind)
+    if endpoint in SENT_ONCE or kind == "quota":
+        with pytest.raises(REPORTED):
+            upload()
+        done = endpoint == "commit" and kind in ("lost", "cut")
+        assert len(commits()) == (0 if endpoint == "create_repo" and kind not in ("lost", "cut") else 1 + done)
+    else:
+        upload()
+        assert hub.requests[-1].status == 200
+        assert sleeps == [1]
+    assert not hub.faults
+    upload()
+    after, before = commits()
+    assert {path: data for path, data in after.items() if path in files} == files
+    assert list(before) == [".gitattributes"]
+    assert list(hub.lfs.values()) == [b"\0weights"]
+
+
+def test_what_changes_on_its_way_up_is_refused(hub: Hub, api: HfApi, sleeps: list[float]) -> None:
+    hub.create("model", NAME)
+
+    def upload() -> None:
+        api.upload_file(repo_id=NAME, path_or_fileobj=b"\0weights", path_in_repo="model.safetensors")
+
+    hub.fault("lfs_upload", "corrupt")
+    with pytest.raises(RuntimeError, match=r"Error while uploading 'model\.safetensors'"):
+        upload()
+    assert not hub.lfs
+    assert "model.safetensors" not in hub.files("model", NAME)
+    upload()
+    assert hub.files("model", NAME)["model.safetensors"] == b"\0weights"
+
+
+@pytest.mark.parametrize("kind", ["drop", "lost", "cut", "503", "429"])
+@pytest.mark.parametrize("endpoint", ["repo_info", "tree", "resolve"])
+def test_a_download_that_meets_a_fault_is_right_after_the_same_call_again(
+    hub: Hub, api: HfApi, sleeps: list[float], tmp_path: Path, endpoint: str, kind: FaultKind
+) -> None:
+    files = {"model.safetensors": b"\0weights", "code.py": b"x = 1\n", "empty": b""}
+    hub.put("model", NAME, files)
+
+    def download() -> dict[str, bytes]:
+        paths = api.list_repo_files(NAME)
+        where = api.snapshot_download(NAME, cache_dir=tmp_path / "cache", local_dir=tmp_path / "local", max_workers=1)
+        assert {".gitattributes", *files} == set(paths)
+        return contents(where)
+
+    hub.fault(endpoint, kind, path="/model.safetensors" if endpoint == "resolve" else "")
+    try:
+        first = download()
+    except (*REPORTED, LocalEntryNotFoundError):
+        # Whatever has arrived by then has arrived whole.
+        partial = contents(tmp_path / "local")
+        assert partial.items() <= files.items()
+    else:
+        assert first == files
+    assert not hub.faults
+    assert download() == files
+
+
+def test_a_download_that_ends_in_the_middle_goes_on_from_there(
+    hub: Hub, api: HfApi, sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The client drops a piece that is not whole, and one piece would be all of so small a file.
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1024)
+    data = bytes(range(256)) * 400
+    hub.put("model", NAME, {"model.safetensors": data})
+    hub.fault("resolve", "cut", times=2)
+    path = api.hf_hub_download(NAME, "model.safetensors", cache_dir=tmp_path)
+    assert Path(path).read_bytes() == data
+    asked = [request.headers.get("range") for request in hub.requests if request.method == "GET"]
+    half, quarter = len(data) // 2, len(data) * 3 // 4
+    assert asked == [None, f"bytes={half}-", f"bytes={quarter}-"]
+
+
+def test_the_client_takes_a_wrong_byte_for_the_file(hub: Hub, api: HfApi, tmp_path: Path) -> None:
+    """It looks at the length alone, and at nothing when asked again: whoever needs more has to compare checksums."""
+    hub.put("model", NAME, {"model.safetensors": b"\0weights"})
+    hub.fault("resolve", "corrupt")
+    for _ in range(2):
+        path = Path(api.hf_hub_download(NAME, "model.safetensors", cache_dir=tmp_path))
+        assert path.stat().st_size == 8
+        assert path.read_bytes() != b"\0weights"
+    path = Path(api.hf_hub_download(NAME, "model.safetensors", cache_dir=tmp_path, force_download=True))
+    assert path.read_bytes() == b"\0weights"
+
+
+def test_the_client_waits_as_long_as_it_is_told(hub: Hub, api: HfApi, sleeps: list[float]) -> None:
+    hub.put("model", NAME, {"a": b"1"})
+    hub.fault("tree", "429", times=2, seconds=7)
+    assert api.list_repo_files(NAME) == [".gitattributes", "a"]
+    assert sleeps == [8, 8]  # a second more than the answer says
+    hub.fault("tree", "503", times=6)
+    with pytest.raises(HfHubHTTPError, match="503"):
+        api.list_repo_files(NAME)
+    assert not hub.faults
+
+
+def test_others_are_served_while_one_waits(hub: Hub, api: HfApi) -> None:
+    hub.put("model", NAME, {"a": b"1"})
+    hub.fault("repo_info", "slow", seconds=1)
+    with pytest.raises(httpx2.ReadTimeout):
+        api.repo_info(NAME, timeout=0.05)
+    assert api.repo_info(NAME, timeout=0.8).id == NAME
+
+
+def test_a_fault_that_nothing_would_notice_is_a_mistake(hub: Hub) -> None:
+    with pytest.raises(ValueError, match="No endpoint is called 'lfs'"):
+        hub.fault("lfs", "drop")
+    with pytest.raises(ValueError, match="No kind of fault is called '418'"):
+        hub.fault("commit", "418")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Only lfs_upload and resolve"):
+        hub.fault("commit", "corrupt")
 
 
 @pytest.mark.parametrize(
