@@ -102,6 +102,7 @@ def test_defaults_are_the_base_model_of_the_paper() -> None:
         ({"attention_dropout": 1.0}, "write a probability from 0 to below 1"),
         ({"embedding_dropout": -0.1}, "write a probability from 0 to below 1"),
         ({"hidden_size": 15, "num_attention_heads": 3}, "write an even hidden_size, or positions: learned"),
+        ({"final_norm": True, "norm": "none"}, "write norm: pre or post, or leave final_norm out"),
         ({"layer_norm_eps": 0.0}, "write a number above 0, such as 1e-5"),
         ({"pad_token_id": 32_000}, "pad_token_id is 32000; write an id from 0 to 31999, or null"),
         ({"decoder_start_token_id": -1}, "write an id from 0 to 31999, or null"),

@@ -60,8 +60,10 @@ class VaswaniConfig(StrictConfig):
         embedding_dropout: the same on the sum of embeddings and positions; None is ``dropout``.
         attention_dropout: the same on the attention weights.
         activation_dropout: the same on the feed-forward network's inner layer.
-        norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)), with a last LN above the layers; "none", x + f(x),
+        norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)); "none", x + f(x),
             which takes its initial weights from T-Fixup (Huang et al. 2020).
+        final_norm: a last LN above each stack, as "pre" needs it and ``torch.nn.Transformer`` has it in either case;
+            None is with "pre" only.
         layer_norm_eps: what LN adds to the variance.
         positions: "sinusoidal" (section 3.5; of any length), "learned" (up to ``max_position_embeddings``) or "none".
         max_position_embeddings: number of learned positions.
@@ -141,6 +143,7 @@ class VaswaniConfig(StrictConfig):
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
     norm: str = "post"
+    final_norm: bool | None = None
     layer_norm_eps: float | int = 1e-5
     positions: str = "sinusoidal"
     max_position_embeddings: int = 1024
@@ -162,6 +165,11 @@ class VaswaniConfig(StrictConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
     auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether there is a last LN above each stack."""
+        return self.norm == "pre" if self.final_norm is None else self.final_norm
 
     @property
     def head_width(self) -> int:
@@ -196,6 +204,8 @@ class VaswaniConfig(StrictConfig):
         self._check_choice("positions", POSITION_NAMES)
         self._check_choice("classifier_pooling", POOLING_NAMES)
         self._check_above_zero("layer_norm_eps", example="1e-5")
+        if self.final_norm and self.norm == "none":
+            raise ValueError('final_norm is true and norm is "none"; write norm: pre or post, or leave final_norm out.')
         self._check_widths()
         self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
         self._check_source_vocabulary()

@@ -339,7 +339,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
         # The layers of a pre-norm stack only ever add to its sum, which is normalised once at its end.
-        self.norm = _norm(config) if config.norm == "pre" else nn.Identity()
+        self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:

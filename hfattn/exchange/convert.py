@@ -1,0 +1,77 @@
+"""From a checkpoint of another project to a model folder."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..generation import save_translator
+from ..models.strict_config import unknown_message
+from .checkpoint import read_checkpoint, read_settings
+from .folder import new_folder
+from .from_char_rnn import from_char_rnn
+from .from_joeynmt import from_joeynmt
+from .from_nanogpt import from_nanogpt
+from .from_opennmt import from_opennmt
+from .from_torch import from_torch_classifier, from_torch_lm, from_torch_transformer
+from .source import Converted, Source
+
+SOURCES: dict[str, Callable[[Source], Converted]] = {
+    "char-rnn": from_char_rnn,
+    "nanogpt": from_nanogpt,
+    "torch-transformer": from_torch_transformer,
+    "torch-lm": from_torch_lm,
+    "torch-classifier": from_torch_classifier,
+    "joeynmt": from_joeynmt,
+    "opennmt": from_opennmt,
+}
+
+
+def convert(
+    kind: str,
+    file: Path,
+    output: Path,
+    *,
+    config: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    renames: Mapping[str, str] | None = None,
+    vocabulary: Path | None = None,
+    target_vocabulary: Path | None = None,
+    allow_pt: bool = False,
+) -> Converted:
+    """Make a folder that ``from_pretrained`` loads of a checkpoint of another project.
+
+    Args:
+        kind: a name of ``SOURCES``.
+        file: weights, in safetensors or, with ``allow_pt``, in a pickle of PyTorch that holds no code.
+        output: folder to make.
+        config: the project's own configuration, in YAML or JSON.
+        settings: fields of the new configuration that neither file tells.
+        renames: beginnings of names in ``file``, and what to write instead.
+        vocabulary, target_vocabulary: symbols in the order of their ids; the second of a target that has its own.
+        allow_pt: read a pickle, with ``weights_only``.
+
+    Returns:
+        What was written.
+
+    Raises:
+        UserError: a file is not what ``kind`` says, or the model cannot be represented exactly; nothing is written.
+    """
+    if kind not in SOURCES:
+        raise UserError(unknown_message(kind, SOURCES, "a kind of checkpoint"))
+    with new_folder(output) as folder:
+        checkpoint = read_checkpoint(file, allow_pt)
+        checkpoint.rename(renames or {})
+        source = Source(checkpoint, read_settings(config), dict(settings or {}), vocabulary, target_vocabulary)
+        converted = SOURCES[kind](source)
+        model, tokenizer = converted.model, converted.tokenizer
+        if model.config.is_encoder_decoder and tokenizer is not None:
+            save_translator(folder, model, tokenizer, converted.target_tokenizer)
+        else:
+            model.save_pretrained(folder)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(folder)
+    return converted
+
+
+__all__ = ["SOURCES", "convert"]

@@ -1,0 +1,103 @@
+"""A Transformer of JoeyNMT, with the ``config.yaml`` and the vocabularies that its training wrote."""
+
+from typing import Any
+
+from ..errors import UserError
+from ..models.modeling_vaswani import VaswaniForConditionalGeneration
+from .names import Table
+from .source import Converted, Source
+from .vaswani import Stack, load_transformer, with_vocabularies
+
+ENCODER_LAYER: Table = {
+    "encoder.layers.#.src_src_att.q_layer.*": "self_attn.q_proj.*",
+    "encoder.layers.#.src_src_att.k_layer.*": "self_attn.k_proj.*",
+    "encoder.layers.#.src_src_att.v_layer.*": "self_attn.v_proj.*",
+    "encoder.layers.#.src_src_att.output_layer.*": "self_attn.out_proj.*",
+    "encoder.layers.#.layer_norm.*": "self_attn_residual.norm.*",
+    "encoder.layers.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
+    "encoder.layers.#.feed_forward.pwff_layer.0.*": "feed_forward.fc1.*",
+    "encoder.layers.#.feed_forward.pwff_layer.3.*": "feed_forward.fc2.*",
+}
+DECODER_LAYER: Table = {
+    "decoder.layers.#.trg_trg_att.q_layer.*": "self_attn.q_proj.*",
+    "decoder.layers.#.trg_trg_att.k_layer.*": "self_attn.k_proj.*",
+    "decoder.layers.#.trg_trg_att.v_layer.*": "self_attn.v_proj.*",
+    "decoder.layers.#.trg_trg_att.output_layer.*": "self_attn.out_proj.*",
+    "decoder.layers.#.x_layer_norm.*": "self_attn_residual.norm.*",
+    "decoder.layers.#.src_trg_att.q_layer.*": "cross_attn.q_proj.*",
+    "decoder.layers.#.src_trg_att.k_layer.*": "cross_attn.k_proj.*",
+    "decoder.layers.#.src_trg_att.v_layer.*": "cross_attn.v_proj.*",
+    "decoder.layers.#.src_trg_att.output_layer.*": "cross_attn.out_proj.*",
+    "decoder.layers.#.dec_layer_norm.*": "cross_attn_residual.norm.*",
+    "decoder.layers.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
+    "decoder.layers.#.feed_forward.pwff_layer.0.*": "feed_forward.fc1.*",
+    "decoder.layers.#.feed_forward.pwff_layer.3.*": "feed_forward.fc2.*",
+}
+ENCODER = Stack("model.encoder", ENCODER_LAYER, "encoder.layer_norm", "src_embed.lut.weight", "encoder.pe.pe")
+DECODER = Stack("model.decoder", DECODER_LAYER, "decoder.layer_norm", "trg_embed.lut.weight", "decoder.pe.pe")
+OUTPUT: Table = {"decoder.output_layer.weight": "lm_head.weight"}
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "tanh": "tanh"}
+IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
+
+
+def from_joeynmt(source: Source) -> Converted:
+    """A ``VaswaniForConditionalGeneration``.
+
+    Raises:
+        UserError: the configuration is not given, or is not of a Transformer as ours; the weights are not its.
+    """
+    try:
+        model = source.config["model"]
+        sides = [model["encoder"], model["decoder"]]
+        told = [_told(side) for side in sides]
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"The weights of {source.checkpoint.path} do not tell all of the model, and no model.encoder and "
+            "model.decoder of JoeyNMT's are given; add --config with the config.yaml of the training."
+        ) from error
+    for name, value in told[0].items():
+        if told[1][name] != value:
+            raise UserError(f"Encoder and decoder differ in {name}: {value} and {told[1][name]}; ours have one.")
+    # The last norm exists where the layers begin with one; which of the two is the default depends on the release.
+    pre = f"{ENCODER.norm}.weight" in source.checkpoint.tensors
+    norm = "pre" if pre else "post"
+    if any(side.get("layer_norm", norm) != norm for side in sides):
+        raise UserError(
+            f"The configuration says layer_norm: {sides[0].get('layer_norm')}, and the weights are {norm}-norm."
+        )
+    settings = {**({} if source.vocabulary else IDS), **source.settings}
+    settings.setdefault("decoder_start_token_id", settings.get("bos_token_id", IDS["bos_token_id"]))
+    converted = load_transformer(
+        source, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration,
+        {**told[0], "norm": norm, "layer_norm_eps": 1e-6}, settings,
+    )  # fmt: skip
+    assumed = {} if source.vocabulary else {name: value for name, value in IDS.items() if name not in source.settings}
+    return with_vocabularies(source, converted, None, closes=True, assumed=assumed)
+
+
+def _told(side: dict[str, Any]) -> dict[str, Any]:
+    """Fields of our configuration that one side of JoeyNMT's tells."""
+    if side.get("type", "recurrent") != "transformer":
+        raise UserError(
+            f"The configuration has the type {side.get('type', 'recurrent')}; only transformer can be converted."
+        )
+    if side.get("alpha", 1.0) != 1.0:
+        raise UserError(f"The configuration weighs residuals by alpha={side['alpha']}; ours have them by 1 only.")
+    activation = side.get("activation", "relu")
+    if activation not in ACTIVATIONS:
+        raise UserError(f"The configuration has the activation {activation}; ours are {', '.join(ACTIVATIONS)}.")
+    dropout = side.get("dropout", 0.0)
+    return {
+        "num_attention_heads": side["num_heads"],
+        "activation": ACTIVATIONS[activation],
+        "scale_embedding": side["embeddings"].get("scale", False),
+        "dropout": dropout,
+        "attention_dropout": dropout,
+        "activation_dropout": dropout,
+        "embedding_dropout": side["embeddings"].get("dropout", dropout),
+        "positions": "sinusoidal",
+    }
+
+
+__all__ = ["from_joeynmt"]

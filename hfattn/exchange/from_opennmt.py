@@ -1,0 +1,128 @@
+"""A Transformer of OpenNMT-py: pre-norm, embeddings scaled where positions are added."""
+
+from typing import Any
+
+from ..errors import UserError
+from ..models.modeling_vaswani import VaswaniForConditionalGeneration
+from .names import Table
+from .source import Converted, Source
+from .vaswani import Stack, load_transformer, with_vocabularies
+from .vocabulary import symbols_of
+
+ENCODER_LAYER: Table = {
+    "encoder.transformer.#.self_attn.linear_query.*": "self_attn.q_proj.*",
+    "encoder.transformer.#.self_attn.linear_keys.*": "self_attn.k_proj.*",
+    "encoder.transformer.#.self_attn.linear_values.*": "self_attn.v_proj.*",
+    "encoder.transformer.#.self_attn.final_linear.*": "self_attn.out_proj.*",
+    "encoder.transformer.#.layer_norm.*": "self_attn_residual.norm.*",
+    "encoder.transformer.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
+    "encoder.transformer.#.feed_forward.w_1.*": "feed_forward.fc1.*",
+    "encoder.transformer.#.feed_forward.w_2.*": "feed_forward.fc2.*",
+}
+DECODER_LAYER: Table = {
+    "decoder.transformer_layers.#.self_attn.linear_query.*": "self_attn.q_proj.*",
+    "decoder.transformer_layers.#.self_attn.linear_keys.*": "self_attn.k_proj.*",
+    "decoder.transformer_layers.#.self_attn.linear_values.*": "self_attn.v_proj.*",
+    "decoder.transformer_layers.#.self_attn.final_linear.*": "self_attn.out_proj.*",
+    "decoder.transformer_layers.#.layer_norm_1.*": "self_attn_residual.norm.*",
+    "decoder.transformer_layers.#.context_attn.linear_query.*": "cross_attn.q_proj.*",
+    "decoder.transformer_layers.#.context_attn.linear_keys.*": "cross_attn.k_proj.*",
+    "decoder.transformer_layers.#.context_attn.linear_values.*": "cross_attn.v_proj.*",
+    "decoder.transformer_layers.#.context_attn.final_linear.*": "cross_attn.out_proj.*",
+    "decoder.transformer_layers.#.layer_norm_2.*": "cross_attn_residual.norm.*",
+    "decoder.transformer_layers.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
+    "decoder.transformer_layers.#.feed_forward.w_1.*": "feed_forward.fc1.*",
+    "decoder.transformer_layers.#.feed_forward.w_2.*": "feed_forward.fc2.*",
+}
+EMBEDDING, POSITIONS = "embeddings.make_embedding.emb_luts.0.weight", "embeddings.make_embedding.pe.pe"
+ENCODER = Stack("model.encoder", ENCODER_LAYER, "encoder.layer_norm", f"encoder.{EMBEDDING}", f"encoder.{POSITIONS}")
+DECODER = Stack("model.decoder", DECODER_LAYER, "decoder.layer_norm", f"decoder.{EMBEDDING}", f"decoder.{POSITIONS}")
+OUTPUT: Table = {"generator.*": "lm_head.*"}
+
+BIASES = (r"\.(linear_\w+|final_linear)\.bias$", r"\.w_[12]\.bias$")  # add_qkvbias, add_ffnbias
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu"}
+# Options that change what is computed, and the one value of each that our models have.
+ONLY = {
+    "encoder_type": "transformer",
+    "decoder_type": "transformer",
+    "self_attn_type": "scaled-dot",
+    "max_relative_positions": 0,
+    "layer_norm": "standard",
+    "parallel_residual": False,
+    "num_kv": 0,
+    "copy_attn": False,
+    "generator_function": "softmax",
+    "sliding_window": 0,
+    "num_experts": 0,
+}
+IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
+
+
+def from_opennmt(source: Source) -> Converted:
+    """A ``VaswaniForConditionalGeneration``. The options come from the checkpoint or from a file, the vocabularies too.
+
+    Raises:
+        UserError: the options are not told, or are not of a Transformer as ours; the weights are not its.
+    """
+    checkpoint = source.checkpoint
+    for name, tensor in (checkpoint.extras.get("generator") or {}).items():
+        checkpoint.tensors[f"generator.{name}"] = tensor
+    if "generator.0.weight" in checkpoint.tensors:  # of a release that put a softmax behind it
+        checkpoint.rename({"generator.0": "generator"})
+    options = _options(source)
+    for name, value in ONLY.items():
+        if options.get(name, value) != value:
+            raise UserError(f"The model has {name}={options[name]}, and ours only {value}; it cannot be converted.")
+    settings = {**IDS, **source.settings}
+    settings.setdefault("decoder_start_token_id", settings["bos_token_id"])
+    model = load_transformer(
+        source, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration, _told(options), settings, BIASES
+    )
+    vocabularies = None
+    if source.vocabulary is None and isinstance(found := checkpoint.extras.get("vocab"), dict):
+        vocabularies = (symbols_of(found.get("src"), "vocab.src"), symbols_of(found.get("tgt"), "vocab.tgt"))
+    known = vocabularies or source.vocabulary
+    assumed = {} if known else {name: value for name, value in IDS.items() if name not in source.settings}
+    return with_vocabularies(source, model, vocabularies, closes=False, assumed=assumed)
+
+
+def _options(source: Source) -> dict[str, Any]:
+    options = source.config or source.checkpoint.extras.get("opt", {})
+    options = options if isinstance(options, dict) else vars(options)
+    if "heads" not in options:
+        raise UserError(
+            f"{source.checkpoint.path} does not tell the options of its training, such as heads; add --config "
+            "with them, in YAML."
+        )
+    return options
+
+
+def _told(options: dict[str, Any]) -> dict[str, Any]:
+    """Fields of our configuration that the options of a training tell."""
+    activation = options.get("pos_ffn_activation_fn", "relu")
+    if activation not in ACTIVATIONS:
+        raise UserError(f"The model has the activation {activation}; of OpenNMT's, ours are {', '.join(ACTIVATIONS)}.")
+    adds_positions = options.get("position_encoding", False)
+    dropout, attention_dropout = (_first(options.get(name, 0.0)) for name in ("dropout", "attention_dropout"))
+    told = {
+        "num_attention_heads": options["heads"],
+        "activation": ACTIVATIONS[activation],
+        "norm": "pre",
+        "layer_norm_eps": options.get("norm_eps", 1e-6),
+        "scale_embedding": adds_positions,
+        "dropout": dropout,
+        "activation_dropout": dropout,
+        "attention_dropout": attention_dropout,
+    }
+    if not adds_positions:
+        return told | {"positions": "none"}
+    interleaved = options.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
+    # Sines beside cosines are another table, which the checkpoint has, and which can be kept as if it had been learned.
+    return told | {"positions": "sinusoidal" if interleaved else "learned"}
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list) else value
+
+
+__all__ = ["from_opennmt"]

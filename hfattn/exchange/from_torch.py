@@ -1,0 +1,160 @@
+"""Models on ``torch.nn.Transformer``, ``TransformerEncoder`` and ``TransformerDecoder``.
+
+torch has no embeddings and no output layer of its own: each author names them, and ``--rename`` maps the names to those
+that are written here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from ..errors import UserError
+from ..models.modeling_vaswani import (
+    VaswaniForCausalLM,
+    VaswaniForConditionalGeneration,
+    VaswaniForSequenceClassification,
+)
+from .checkpoint import Checkpoint
+from .names import Table
+from .source import Converted, Source
+from .vaswani import Stack, load_transformer, with_vocabularies
+from .vocabulary import check_size, find_specials, read_vocabulary, word_tokenizer
+
+_ATTENTION = ("q_proj", "k_proj", "v_proj")  # as in_proj stacks them
+
+
+def _layer(stack: str, norms: tuple[str, ...], crosses: bool) -> Table:
+    layer = f"{stack}.layers.#"
+    attentions = {"self_attn": "self_attn", **({"multihead_attn": "cross_attn"} if crosses else {})}
+    table: dict[str, str | tuple[str, ...]] = {
+        f"{layer}.linear1.*": "feed_forward.fc1.*",
+        f"{layer}.linear2.*": "feed_forward.fc2.*",
+    }
+    for theirs, ours in attentions.items():
+        table[f"{layer}.{theirs}.in_proj_*"] = tuple(f"{ours}.{part}.*" for part in _ATTENTION)
+        table[f"{layer}.{theirs}.out_proj.*"] = f"{ours}.out_proj.*"
+    for number, ours in enumerate(norms, start=1):
+        table[f"{layer}.norm{number}.*"] = f"{ours}_residual.norm.*"
+    return table
+
+
+ENCODER_LAYER = _layer("encoder", ("self_attn", "feed_forward"), crosses=False)
+DECODER_LAYER = _layer("decoder", ("self_attn", "cross_attn", "feed_forward"), crosses=True)
+
+ENCODER = Stack("model.encoder", ENCODER_LAYER, "encoder.norm", "source_embedding.weight", "source_positions")
+DECODER = Stack("model.decoder", DECODER_LAYER, "decoder.norm", "target_embedding.weight", "target_positions")
+# A language model in torch is its encoder under a causal mask, for its decoder insists on a source.
+ALONE = {"norm": "encoder.norm", "embedding": "embedding.weight", "positions": "positions"}
+CLASSIFIER = Stack("model.encoder", ENCODER_LAYER, **ALONE)
+LANGUAGE_MODEL = Stack("model.decoder", ENCODER_LAYER, **ALONE)
+
+GENERATOR: Table = {"generator.*": "lm_head.*"}
+CLASSES: Table = {"classifier.*": "classifier.*"}
+
+BOTH = {  # one matrix or table that both stacks read
+    "embedding.weight": ("source_embedding.weight", "target_embedding.weight"),
+    "positions": ("source_positions", "target_positions"),
+}
+BIASES = (r"^(encoder|decoder)\..*bias$",)  # bias=False leaves those of all layers out
+# What weights do not tell, and torch's defaults.
+UNTOLD = {
+    "norm": "post",
+    "activation": "relu",
+    "layer_norm_eps": 1e-5,
+    "positions": "sinusoidal",
+    "scale_embedding": True,
+}
+IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def from_torch_transformer(source: Source) -> Converted:
+    """A ``VaswaniForConditionalGeneration`` of an encoder and a decoder of torch.
+
+    Raises:
+        UserError: the weights are not those of such a model, or nothing tells its number of heads.
+    """
+    _spread(source.checkpoint)
+    settings, assumed = _settings(source, DECODER)
+    settings.setdefault("decoder_start_token_id", settings.get("bos_token_id", IDS["bos_token_id"]))
+    model = load_transformer(
+        source, (ENCODER, DECODER), GENERATOR, VaswaniForConditionalGeneration, {}, settings, BIASES
+    )
+    assumed |= {name: value for name, value in IDS.items() if name not in settings and source.vocabulary is None}
+    return with_vocabularies(source, model, None, closes=True, assumed=assumed)
+
+
+def from_torch_lm(source: Source) -> Converted:
+    """A ``VaswaniForCausalLM`` of an encoder of torch under a causal mask.
+
+    Raises:
+        UserError: as above.
+    """
+    return _alone(source, LANGUAGE_MODEL, GENERATOR, VaswaniForCausalLM, {})
+
+
+def from_torch_classifier(source: Source) -> Converted:
+    """A ``VaswaniForSequenceClassification`` of an encoder of torch.
+
+    Raises:
+        UserError: as above.
+    """
+    weight = source.checkpoint.tensors.get("classifier.weight")
+    labels = {} if weight is None else {"num_labels": len(weight)}
+    return _alone(source, CLASSIFIER, CLASSES, VaswaniForSequenceClassification, labels)
+
+
+def _alone(
+    source: Source, stack: Stack, output: Table, model_class: type[PreTrainedModel], told: Mapping[str, Any]
+) -> Converted:
+    source.refuse_target_vocabulary()
+    settings, assumed = _settings(source, stack)
+    if model_class is VaswaniForSequenceClassification:
+        assumed |= {} if "classifier_pooling" in settings else {"classifier_pooling": "mean"}
+    symbols = specials = None
+    if source.vocabulary is not None:
+        symbols = read_vocabulary(source.vocabulary)
+        specials = find_specials(symbols)
+    for name, id_ in {"pad": "pad_token_id", "begin": "bos_token_id", "end": "eos_token_id"}.items():
+        if symbols is not None and specials is not None:
+            settings.setdefault(id_, symbols.index(specials[name]) if name in specials else None)
+        elif id_ not in settings and name != "pad":
+            settings[id_] = None
+        elif id_ not in settings:
+            assumed[id_] = settings[id_] = IDS[id_]
+    settings["decoder_start_token_id"] = None
+    model = load_transformer(source, (stack,), output, model_class, told, settings, BIASES)
+    tokenizer = None
+    if symbols is not None and specials is not None:
+        check_size(symbols, model.config.vocab_size, str(source.vocabulary))
+        tokenizer = word_tokenizer(symbols, specials, closes=False)
+    return Converted(model, tokenizer, assumed=assumed)
+
+
+def _spread(checkpoint: Checkpoint) -> None:
+    for shared, names in BOTH.items():
+        if shared in checkpoint.tensors:
+            tensor = checkpoint.tensors.pop(shared)
+            if clash := [name for name in names if name in checkpoint.tensors]:
+                raise UserError(f"{checkpoint.path} has both {shared} and {clash[0]}; rename one of them.")
+            checkpoint.tensors.update(dict.fromkeys(names, tensor))
+
+
+def _settings(source: Source, stack: Stack) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the user says, in a file or one by one, and what is assumed of the rest."""
+    settings = {**source.config, **source.settings}
+    told = {*settings, *({"positions"} if stack.positions in source.checkpoint.tensors else {})}
+    assumed = {name: value for name, value in UNTOLD.items() if name not in told}
+    return {**settings, **assumed}, assumed
+
+
+__all__ = [
+    "CLASSIFIER",
+    "DECODER",
+    "ENCODER",
+    "GENERATOR",
+    "LANGUAGE_MODEL",
+    "from_torch_classifier",
+    "from_torch_lm",
+    "from_torch_transformer",
+]

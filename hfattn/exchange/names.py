@@ -1,0 +1,181 @@
+"""Tables of names: what a tensor of another project is called here, read in either direction.
+
+In a table ``#`` stands for the number of a layer and ``*`` for both ``weight`` and ``bias``. A tensor may be several of
+ours, stacked along its first dimension.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+
+from ..errors import UserError
+from .checkpoint import Checkpoint, listed
+
+Table = Mapping[str, str | tuple[str, ...]]
+
+
+class Row(NamedTuple):
+    """One tensor of theirs.
+
+    Attributes:
+        theirs: its name.
+        ours: the names of what it is here, one or several that it stacks along its first dimension.
+        transposed: whether rows and columns change places.
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    transposed: bool = False
+
+
+def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) -> list[Row]:
+    """The rows of a table, one for each layer and each of weight and bias.
+
+    Args:
+        num_layers: what ``#`` runs to.
+        transposed: those names of theirs, as the table writes them with a last ``weight``, that are matrices (in, out)
+            here and (out, in) there, or the other way round.
+    """
+    rows = []
+    for theirs, ours in table.items():
+        names = (theirs, *((ours,) if isinstance(ours, str) else ours))
+        for layer in range(num_layers) if "#" in theirs else [0]:
+            for kind in ("weight", "bias") if "*" in theirs else [""]:
+                first, *others = (name.replace("#", str(layer)).replace("*", kind) for name in names)
+                rows.append(Row(first, tuple(others), theirs.replace("*", kind) in transposed))
+    return rows
+
+
+def count_layers(checkpoint: Checkpoint, table: Table) -> int:
+    """Number of layers that a checkpoint has of those that a table names: one more than the highest number."""
+    patterns = [
+        re.compile(re.escape(name).replace(r"\#", r"(\d+)").replace("#", r"(\d+)").replace(r"\*", "(?:weight|bias)"))
+        for name in table
+    ]
+    numbers = [
+        int(found[1]) for name in checkpoint.tensors for pattern in patterns if (found := pattern.fullmatch(name))
+    ]
+    return max(numbers, default=-1) + 1
+
+
+def width(checkpoint: Checkpoint, name: str, dimension: int) -> int:
+    """A size of a tensor.
+
+    Raises:
+        UserError: the tensor is missing, or has fewer dimensions.
+    """
+    tensor = checkpoint.tensors.get(name)
+    if tensor is None:
+        raise UserError(
+            f"{checkpoint.path} has no {name}; it has {listed(checkpoint.tensors)}: map names of your own with "
+            "--rename THEIRS=OURS."
+        )
+    if tensor.ndim <= dimension:
+        raise UserError(f"{name} of {checkpoint.path} has the shape {tuple(tensor.shape)}, which is no matrix.")
+    return tensor.shape[dimension]
+
+
+def without_absent(checkpoint: Checkpoint, rows: Sequence[Row], groups: Sequence[str]) -> tuple[list[Row], set[str]]:
+    """Leave out the biases that a model was made without: those of a group of which there is not a single one.
+
+    Args:
+        groups: regular expressions, each for the names of biases that a model has all or none of.
+
+    Returns:
+        The other rows, and our names of what is left out, which is zero.
+    """
+    absent = {
+        row
+        for group in groups
+        if (members := [row for row in rows if re.search(group, row.theirs)])
+        and not any(row.theirs in checkpoint.tensors for row in members)
+        for row in members
+    }
+    return [row for row in rows if row not in absent], {name for row in absent for name in row.ours}
+
+
+def load_ours(model: PreTrainedModel, checkpoint: Checkpoint, rows: Sequence[Row], zeros: Collection[str] = ()) -> None:
+    """Fill a model with a checkpoint: every weight of either has its counterpart in the other.
+
+    Args:
+        model: made for the sizes of the checkpoint; it takes the dtype that holds all of its weights exactly.
+        rows: of names.
+        zeros: our names of what the checkpoint does not have because it is zero.
+
+    Raises:
+        UserError: a weight is missing or left over, has another shape, or is no floating-point number.
+    """
+    check_names(checkpoint, [row.theirs for row in rows], type(model).__name__)
+    state = model.state_dict()
+    if lacking := state.keys() - {name for row in rows for name in row.ours} - set(zeros) - _ties(model).keys():
+        raise UserError(
+            f"{checkpoint.path} has nothing for {listed(lacking)} of {type(model).__name__}; leave out the --set "
+            "that asks for it, or give the whole model."
+        )
+    dtype = torch.float32
+    for row in rows:
+        tensor = checkpoint.tensors[row.theirs]
+        expected = _their_shape(state, row)
+        if tuple(tensor.shape) != expected:
+            raise UserError(
+                f"{row.theirs} of {checkpoint.path} has the shape {tuple(tensor.shape)}, and the other weights make it "
+                f"{expected}; the file is of another model than its names say, or a --set is wrong."
+            )
+        if not tensor.is_floating_point():
+            raise UserError(
+                f"{row.theirs} of {checkpoint.path} is {tensor.dtype}, and a weight is a floating-point number; give "
+                "the model as it was before it was quantised."
+            )
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    model.to(dtype)
+    new = {name: torch.zeros_like(state[name], dtype=dtype) for name in zeros}
+    for row in rows:
+        tensor = checkpoint.tensors[row.theirs].to(dtype)
+        tensor = tensor.T if row.transposed else tensor
+        new.update(zip(row.ours, tensor.chunk(len(row.ours)), strict=True))
+    model.load_state_dict({**new, **{name: new[source] for name, source in _ties(model).items() if name not in new}})
+
+
+def check_names(checkpoint: Checkpoint, names: Collection[str], target: str) -> None:
+    """Make sure that a checkpoint has these weights and no others.
+
+    Raises:
+        UserError: it has fewer or more.
+    """
+    if missing := set(names) - checkpoint.tensors.keys():
+        raise UserError(
+            f"{checkpoint.path} has no {listed(missing)}, without which there is no {target}; map names of your own "
+            "with --rename THEIRS=OURS, or give the whole model."
+        )
+    if surplus := checkpoint.tensors.keys() - set(names):
+        raise UserError(
+            f"{checkpoint.path} has {listed(surplus)}, for which {target} has no place; map names of your own with "
+            "--rename THEIRS=OURS, or leave this model where it is: without them it would be another."
+        )
+
+
+def to_theirs(model: PreTrainedModel, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+    """The weights of a model under the names of another project: the inverse of ``load_ours``."""
+    state = model.state_dict()
+    theirs = {}
+    for row in rows:
+        tensor = torch.cat([state[name] for name in row.ours])
+        theirs[row.theirs] = (tensor.T if row.transposed else tensor).contiguous()
+    return theirs
+
+
+def _their_shape(state: Mapping[str, torch.Tensor], row: Row) -> tuple[int, ...]:
+    shape = list(state[row.ours[0]].shape)
+    shape[0] *= len(row.ours)
+    return tuple(reversed(shape)) if row.transposed else tuple(shape)
+
+
+def _ties(model: PreTrainedModel) -> dict[str, str]:
+    ties: dict[str, Any] = model.all_tied_weights_keys
+    return ties
+
+
+__all__ = ["Row", "Table", "check_names", "count_layers", "expand", "load_ours", "to_theirs", "width", "without_absent"]

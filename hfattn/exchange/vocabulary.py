@@ -1,0 +1,128 @@
+"""Vocabularies of other projects, and tokenizers with exactly their ids."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from ..errors import UserError
+
+# How projects spell them.
+SPECIALS = {
+    "pad": ("<pad>", "<blank>", "[PAD]", "<PAD>"),
+    "unknown": ("<unk>", "[UNK]", "<UNK>"),
+    "begin": ("<s>", "<bos>", "<sos>", "[BOS]", "<BOS>", "<SOS>"),
+    "end": ("</s>", "<eos>", "[EOS]", "<EOS>"),
+}
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """Symbols in the order of their ids: of a JSON file, a list or ``{symbol: id}``; of any other, one on each line.
+
+    Raises:
+        UserError: there is no such file, or it is no vocabulary.
+    """
+    if not path.is_file():
+        raise UserError(f"There is no file {path}; give a vocabulary.")
+    try:
+        text = path.read_bytes().decode("utf-8")
+        content = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
+    except ValueError as error:
+        raise UserError(f"{path} is no vocabulary ({error}); write JSON, or one symbol on each line.") from error
+    return symbols_of(content, str(path))
+
+
+def symbols_of(content: Any, where: str) -> list[str]:
+    """Symbols in the order of their ids, of a sequence of them or of ``{symbol: id}`` or ``{id: symbol}``.
+
+    Args:
+        content: as it was read.
+        where: it was read, for the message.
+
+    Raises:
+        UserError: they are no strings, ids are missing, or a symbol occurs twice.
+    """
+    if isinstance(content, dict):
+        pairs = [(b, a) if isinstance(b, int) else (a, b) for a, b in content.items()]
+        by_id = dict(pairs)
+        if set(by_id) != set(range(len(pairs))):
+            raise UserError(f"The ids of {where} do not run from 0 to {len(pairs) - 1}; write a list of its symbols.")
+        content = [by_id[number] for number in range(len(pairs))]
+    if not isinstance(content, list | tuple | str) or not all(isinstance(symbol, str) for symbol in content):
+        raise UserError(f"{where} is no vocabulary; write a JSON list of its symbols in the order of their ids.")
+    symbols = list(content)
+    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
+        raise UserError(f"{where} has {twice[0]!r} twice; write each symbol once, in the order of the ids.")
+    return symbols
+
+
+def check_size(symbols: Sequence[str], size: int, where: str) -> None:
+    """Make sure that there is a symbol for each row of an embedding.
+
+    Raises:
+        UserError: there are more or fewer.
+    """
+    if len(symbols) != size:
+        raise UserError(
+            f"{where} has {len(symbols)} symbols, and the model {size}; give the vocabulary of its training."
+        )
+
+
+def character_tokenizer(symbols: Sequence[str], where: str) -> PreTrainedTokenizerFast:
+    """A token for each character, without any special one: these models have none.
+
+    Raises:
+        UserError: a symbol is not one character.
+    """
+    if longer := [symbol for symbol in symbols if len(symbol) != 1]:
+        raise UserError(f"{where} has {longer[0]!r}, which is not one character; give a vocabulary of characters.")
+    backend = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=""))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    backend.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def find_specials(symbols: Sequence[str]) -> dict[str, str]:
+    """The symbols for padding, "pad", and of "unknown", "begin" and "end", as far as a vocabulary has them."""
+    known = set(symbols)
+    found = {what: [symbol for symbol in spellings if symbol in known] for what, spellings in SPECIALS.items()}
+    return {what: spelled[0] for what, spelled in found.items() if spelled}
+
+
+def word_tokenizer(symbols: Sequence[str], specials: Mapping[str, str], closes: bool) -> PreTrainedTokenizerFast:
+    """What stands between spaces is a token, as in the files that these projects read: a text is split before.
+
+    Args:
+        symbols: in the order of their ids.
+        specials: of ``find_specials``. Without one for the unknown, an unknown word is an error when it is encoded.
+        closes: end each text with the end symbol, if there is one.
+    """
+    ids = {symbol: i for i, symbol in enumerate(symbols)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token=specials.get("unknown", "")))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if closes and "end" in specials:
+        end = specials["end"]
+        backend.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, ids[end])])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=specials.get("pad"),
+        unk_token=specials.get("unknown"),
+        bos_token=specials.get("begin"),
+        eos_token=specials.get("end"),
+        padding_side="right",
+        clean_up_tokenization_spaces=False,
+        split_special_tokens=True,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+__all__ = ["character_tokenizer", "check_size", "find_specials", "read_vocabulary", "symbols_of", "word_tokenizer"]
