@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from packaging.requirements import Requirement
 
+from .cli_inspect import inspect_code
 from .errors import UserError, one_sentence
 from .resources import resource
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 recipes_app = typer.Typer(help="List and copy the training recipes, check and record their runs.", no_args_is_help=True)
 app.add_typer(recipes_app, name="recipes")
+app.command("inspect")(inspect_code)
 
 
 @app.command()

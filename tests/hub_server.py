@@ -28,8 +28,11 @@ from functools import cached_property, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from sys import exception
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
+
+if TYPE_CHECKING:
+    import pytest
 
 Json = dict[str, Any]
 
@@ -405,6 +408,23 @@ class Hub:
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
+
+    def take_over(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+        """For the length of a test, this process talks to this server and keeps its caches in `home`.
+
+        Of no use to what copied the client's constants when it was imported, as transformers and datasets do.
+        """
+        from huggingface_hub import constants
+
+        monkeypatch.setattr(constants, "ENDPOINT", self.url)
+        # The default addresses of files were made from the endpoint at import.
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", self.url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", self.token)
 
 
 class _Api:

@@ -1,0 +1,361 @@
+"""What `hfattn inspect` finds in repositories, ours and hostile ones; and that none of it runs."""
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+from hub_server import Hub, HubServer
+from typer.testing import CliRunner
+
+from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConfig, VaswaniForCausalLM
+from hfattn.cli import app
+from hfattn.errors import UserError
+from hfattn.hub.code_findings import KINDS, printable, read_module
+from hfattn.hub.inspection import LARGEST, inspect
+from hfattn.pipelines import AttnTranslationPipeline
+from hfattn.tokenizers import build_character_tokenizer
+
+NAME = "user/name"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    with HubServer() as hub:
+        hub.take_over(monkeypatch, tmp_path / "home")
+        yield hub
+
+
+def found(code: str, *files: str) -> list[tuple[str, int | None]]:
+    """Kinds of findings and their lines in a file of this code."""
+    module = read_module("m.py", code.encode(), {"m.py", *files})
+    return [(finding.kind, finding.line) for finding in module.findings]
+
+
+# Ours
+
+
+def test_what_we_publish_has_nothing_unusual(tmp_path: Path) -> None:
+    tokenizer = build_character_tokenizer(["uno"], ends=True)
+    translator = BahdanauForConditionalGeneration(BahdanauConfig(vocab_size=len(tokenizer)))
+    AttnTranslationPipeline(model=translator, tokenizer=tokenizer).save_pretrained(tmp_path / "one")
+    VaswaniForCausalLM(
+        VaswaniConfig(vocab_size=8, hidden_size=8, num_attention_heads=2, decoder_layers=1)
+    ).save_pretrained(tmp_path / "two")
+    one, two = inspect(str(tmp_path / "one")), inspect(str(tmp_path / "two"))
+    assert one.findings == two.findings == ()
+    assert all(file.same_as_hfattn and file.runs for file in [*one.files, *two.files])
+    assert {(entry.name, entry.reference) for entry in one.entries} >= {
+        ("AutoModelForSeq2SeqLM", "modeling_bahdanau.BahdanauForConditionalGeneration"),
+        ("pipeline attn-translation", "pipeline_attn_translation.AttnTranslationPipeline"),
+    }
+    assert ("AutoModelForCausalLM", "modeling_vaswani.py", "VaswaniForCausalLM") in {
+        (entry.name, entry.path, entry.class_name) for entry in two.entries
+    }
+    cells = next(file for file in one.files if file.path == "recurrent_cells.py")
+    assert cells.imports["siblings"] == ("cache_recurrent.py",)
+    assert cells.imports["ecosystem"] == ("torch", "transformers")
+    assert "math" in cells.imports["standard library"]
+
+
+def test_no_file_that_a_model_may_bring_has_anything_unusual() -> None:
+    models = {path.name: path.read_bytes() for path in (ROOT / "hfattn" / "models").glob("*.py")}
+    del models["__init__.py"]  # stays with the package
+    assert len(models) > 15
+    for path, content in models.items():
+        assert not read_module(path, content, set(models)).findings
+
+
+# Hostile ones
+
+PIECES = base64.b64encode(os.urandom(400)).decode()
+HOSTILE = {
+    "import socket": "network",
+    "from urllib.request import urlopen": "network",
+    "import requests.sessions as r": "network",
+    "from huggingface_hub import HfApi": "network",
+    "def f(model):\n    model.push_to_hub('me/mine')": "network",
+    "import os\ndef f():\n    os.system('true')": "process",
+    "import os as o\nx = o.system": "process",
+    "from os import system as quiet": "process",
+    "from subprocess import run as r": "process",
+    "import torch\nx = torch.utils.cpp_extension.load": "process",
+    "import torch\nt = torch.utils\nx = t.cpp_extension.load": "process",
+    "def f(x):\n    return eval(x)": "code",
+    "x = map(exec, [])": "code",
+    "x = getattr(__builtins__, 'ev' + 'al')": "code",
+    "x = __builtins__['exec']": "code",
+    "x = __builtins__.__dict__[f'{\"ex\"}ec']": "code",
+    "name = 'lave'[::-1]\ndef f():\n    return getattr(__builtins__, name)": "code",
+    "import builtins as b\nx = b.compile": "code",
+    "def f():\n    return __import__('socket')": "network",
+    "def f():\n    return __import__(chr(111) + 's').system": "process",
+    "import importlib": "code",
+    "import sys\nx = sys.modules['subprocess'].run": "process",
+    "import sys\nsys.path += ['.']": "code",
+    "def f(auto, x):\n    return auto.from_pretrained(x, trust_remote_code=True)": "code",
+    "import pickle": "pickle",
+    "import torch\ndef f(x):\n    return torch.load(x)": "pickle",
+    "import torch\ndef f(x):\n    return torch.load(x, weights_only=False)": "pickle",
+    "from torch import load\ndef f(x):\n    return load(x)": "pickle",
+    "import numpy as np\ndef f(x):\n    return np.load(x, allow_pickle=True)": "pickle",
+    "import joblib": "pickle",
+    "import dill": "pickle",
+    "import marshal": "pickle",
+    "import ctypes": "native",
+    "def f(x):\n    return open(x, 'w')": "files",
+    "def f(x, mode):\n    return open(x, mode)": "files",
+    "def f(x, more):\n    return open(x, **more)": "files",
+    "def f(path):\n    return path.open('ab')": "files",
+    "def f(path):\n    path.write_text('x')": "files",
+    "from shutil import rmtree": "files",
+    "import os\ndef f(x):\n    os.remove(x)": "files",
+    "import os\nx = os.environ.get('HOME')": "environment",
+    "from os import getenv": "environment",
+    "x = '~/.cache/huggingface/token'": "environment",
+    "from pathlib import Path\nx = Path.home()": "environment",
+    "print('hello')": "import time",
+    "def f(): ...\nx = f()": "import time",
+    "class A:\n    for x in []: ...": "import time",
+    "import torch\ntorch.nn.Linear.forward = None": "import time",
+    "def f(x): ...\n@f\nclass A: ...": "import time",
+    "class M(type): ...\nclass A(metaclass=M): ...": "import time",
+    "def g(): ...\ndef f(x=g()): ...": "import time",
+    "if True:\n    while False: ...": "import time",
+    "try:\n    import a\nexcept ImportError:\n    print()": "import time",
+    "from transformers import AutoModel\nx = AutoModel.from_pretrained('other/repo')": "import time",
+    "import base64": "decoding",
+    "from zlib import decompress": "decoding",
+    "x = bytes.fromhex('6f73')": "decoding",
+    "x = 'flfgrz'.encode().decode('rot' + '13')": "decoding",
+    f"x = '{PIECES}'": "decoding",
+    "import os\nx = [os]": "hidden",
+    "import os\ndef f(name):\n    return getattr(os, name)": "hidden",
+    "import os\nx = vars(os)['system']": "hidden",
+    "import os\nx = os.__dict__": "hidden",
+    "from os import *": "hidden",
+    "x = globals()": "hidden",
+    "x = ().__class__.__base__.__subclasses__": "hidden",
+    "x = '__imp' + 'ort__'": "hidden",
+    "ｅｖａｌ = 1": "characters",
+    "pаyload = 1  # with a Cyrillic letter": "characters",
+    "x = 'user\u202e'": "characters",
+    "# zero\u200bwidth": "characters",
+    "x = '\U000e0041'": "characters",
+    "from .nowhere import x": "missing",
+    "from .. import x": "missing",
+    "from . import nowhere": "missing",
+    "def f(:": "unreadable",
+    "# coding: latin-1\nx = 1": "unreadable",
+    f"x = {'(' * 3000}": "unreadable",
+    f"x = a{'.b' * 5000}": "unreadable",
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), HOSTILE.items(), ids=[f"{i}-{kind}" for i, kind in enumerate(HOSTILE.values())]
+)
+def test_each_kind_is_found(code: str, kind: str) -> None:
+    findings = read_module("m.py", code.encode(), {"m.py"}).findings
+    assert kind in {finding.kind for finding in findings}, findings
+    for finding in findings:
+        assert finding.line is None or finding.text in code.splitlines()[finding.line - 1] or kind == "unreadable"
+
+
+def test_every_kind_has_a_hostile_file() -> None:
+    assert set(HOSTILE.values()) == set(KINDS) - {"elsewhere"}  # which is found in configurations
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nx = os.path.join('a', 'b')",
+        "import torch\ndef f(x):\n    return torch.load(x, weights_only=True), getattr(torch, 'float16')",
+        "import numpy as np\ndef f(x):\n    return np.load(x)",
+        "def f(x):\n    with open(x) as a, open(x, 'rb') as b, open(x, mode='r'): ...",
+        "def f(model):\n    model.eval()\n    return vars(model), getattr(model, model.name)",
+        "import re\nimport torch\nPATTERN = re.compile('a')\ncompiled = torch.compile",
+        "from urllib.parse import quote\nfrom http import HTTPStatus",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a import b\n__all__ = ['f']\n__all__ += ['g']",
+        "from dataclasses import dataclass, field\n@dataclass(frozen=True)\nclass A:\n    x: int = field(default=1)",
+        "class A:\n    @property\n    def x(self): ...\n    @x.setter\n    def x(self, value): ...",
+        "# Ünïcödé in a comment\nx = 'naïve, 中文, 🙂'",
+        "from .sibling import x\nfrom . import sibling, package\nfrom .package.deep import y",
+        "x = 'hashing' + 'ton'\ny = ', '.join(['a', 'b'])",
+    ],
+)
+def test_what_models_do_every_day_is_not_unusual(code: str) -> None:
+    assert found(code, "sibling.py", "package/__init__.py", "package/deep.py") == []
+
+
+def test_lines_are_those_that_python_counts() -> None:
+    code = b"x = '\x0c'\r\ny = 1\rimport socket\n"
+    (finding,) = read_module("m.py", code, set()).findings
+    assert (finding.kind, finding.line, finding.text) == ("network", 3, "import socket")
+
+
+def test_doubling_names_do_not_take_for_ever() -> None:
+    assert found("x = a\n" + "x = x.a; x = x.b\n" * 200) == []
+
+
+def test_a_terminal_is_not_steered() -> None:
+    assert printable("a\x1b[2Jb\u202ec\n\ud800é") == "a\\x1b[2Jb\\u202ec\\n\\ud800é"
+    assert printable("abcdef", 4) == "abc…"
+
+
+# Repositories
+
+EVIL = """\
+from pathlib import Path
+Path("{proof}").touch()
+from .helper import Base
+class Config(Base): ...
+"""
+
+
+@pytest.fixture
+def evil(hub: Hub, tmp_path: Path) -> Path:
+    """A repository whose code, when it runs, leaves a file; returns the path of that."""
+    proof = tmp_path / "proof"
+    auto_map = {
+        "AutoConfig": "evil.Config",
+        "AutoModel": "other/repo--modeling.Model",
+        "AutoTokenizer": ["gone.Slow", None],
+        "AutoProcessor": "evil.Nothing",
+    }
+    config = {"auto_map": auto_map, "text_config": {"auto_map": {"AutoConfig": "evil.Base"}}}
+    files = {
+        "config.json": json.dumps({**config, "custom_pipelines": {"new": {"impl": "helper.Base"}}}).encode(),
+        "tokenizer_config.json": b'{"chat_template": "{{ x }}"}',
+        "chat_template.jinja": b"{{ x }}",
+        "evil.py": EVIL.format(proof=proof).encode(),
+        "helper.py": b"import torch, numpy, no_such_package_here\nclass Base: ...\n",
+        "custom_generate/generate.py": b"from ..helper import Base\ndef generate(model): ...\n",
+        "unused/more.py": b"import math\n",
+        "data.py": b"#" * (LARGEST + 1),
+        "fast.so": b"\x7fELF",
+        "pytorch_model.bin": b"\x80weights",
+        "strict_config.py": b"",
+        "model.gguf": b"\0" * 100,
+    }
+    hub.put("model", NAME, files)
+    return proof
+
+
+def test_a_repository_is_told_before_it_runs(hub: Hub, evil: Path) -> None:
+    inspection = inspect(NAME)
+    assert not evil.exists()
+    fetched = {request.path.rpartition("/")[2] for request in hub.requests if request.endpoint == "resolve"}
+    assert fetched == {
+        "config.json",
+        "tokenizer_config.json",
+        "evil.py",
+        "helper.py",
+        "generate.py",
+        "more.py",
+        "strict_config.py",
+    }
+    assert inspection.commit == hub.repos["model", NAME].head("main").oid
+    assert [(entry.name, entry.repository, entry.path, entry.class_name) for entry in inspection.entries] == [
+        ("AutoConfig", None, "evil.py", "Config"),
+        ("AutoModel", "other/repo", "modeling.py", "Model"),
+        ("AutoTokenizer", None, "gone.py", "Slow"),
+        ("AutoProcessor", None, "evil.py", "Nothing"),
+        ("AutoConfig", None, "evil.py", "Base"),
+        ("pipeline new", None, "helper.py", "Base"),
+        ("generate", None, "custom_generate/generate.py", "generate"),
+    ]
+    files = {file.path: file for file in inspection.files}
+    assert {path for path, file in files.items() if file.runs} == {
+        "evil.py",
+        "helper.py",
+        "custom_generate/generate.py",
+    }
+    assert files["helper.py"].imports == {
+        "ecosystem": ("torch",), "third-party": ("numpy",), "missing here": ("no_such_package_here",)
+    }  # fmt: skip
+    assert (files["strict_config.py"].same_as_hfattn, files["helper.py"].same_as_hfattn) == (False, None)
+    assert inspection.templates == ("chat_template.jinja", "chat_template in tokenizer_config.json")
+    assert {(finding.kind, finding.path, finding.line) for finding in inspection.findings} == {
+        ("elsewhere", "config.json", None),
+        ("missing", "config.json", None),
+        ("unreadable", "data.py", None),
+        ("unreadable", "fast.so", None),
+        ("files", "evil.py", 2),
+        ("import time", "evil.py", 2),
+        ("pickle", "pytorch_model.bin", None),
+    }
+
+
+def test_the_command(hub: Hub, evil: Path) -> None:
+    shown = CliRunner().invoke(app, ["inspect", NAME])
+    assert shown.exit_code == 1
+    assert f'evil.py:2 {KINDS["files"]}\n  Path("{evil}").touch()' in shown.stdout
+    assert "AutoModel: other/repo--modeling.Model (inspect other/repo too)" in shown.stdout
+    assert f"helper.py: {len(hub.files('model', NAME)['helper.py'])} bytes\n" in shown.stdout
+    assert "unused/more.py: 12 bytes, which nothing above leads to\n" in shown.stdout
+    assert "By its name it is a pickle, and there are no weights in safetensors." in shown.stdout
+    asked = CliRunner().invoke(app, ["inspect", NAME, "--json"])
+    assert asked.exit_code == 1
+    told = json.loads(asked.stdout)
+    assert told == json.loads(inspect(NAME).json())
+    assert {finding["text"] for finding in told["findings"]} >= {f'Path("{evil}").touch()'}
+    assert not evil.exists()
+
+
+def test_revisions_and_folders(hub: Hub, tmp_path: Path) -> None:
+    old = hub.put("model", NAME, {"config.json": b"{}", "weird\x1b[31m.py": b"x = 1\n", "model.safetensors": b""})
+    hub.put("model", NAME, {"m.py": b"import socket\n", "config.json": b"{"})
+    clean = CliRunner().invoke(app, ["inspect", NAME, "--revision", old[:8]])
+    assert clean.exit_code == 0
+    assert "No file says that transformers should load code from here." in clean.stdout
+    assert "weird\\x1b[31m.py: 6 bytes" in clean.stdout
+    assert clean.stdout.endswith("Unusual: nothing. Nothing of this was run.\n")
+    assert [(f.kind, f.path) for f in inspect(NAME).findings] == [("unreadable", "config.json"), ("network", "m.py")]
+
+    folder = tmp_path / "folder"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "hook.py").write_text("import socket\n")
+    (folder / "m.py").write_text("import socket\n")
+    local = inspect(str(folder))
+    assert (local.commit, [(f.kind, f.path, f.line) for f in local.findings]) == (None, [("network", "m.py", 1)])
+
+
+def test_what_cannot_be_inspected_is_one_sentence(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.put("model", NAME, {"config.json": b"{}"})
+    hub.create("model", "user/private", private=True)
+    (tmp_path / "file.py").touch()
+    sentences = {
+        (NAME, "nowhere"): f"{NAME} has no revision 'nowhere'; give another --revision, or none.",
+        ("user/nobody", None): "user/nobody is no folder here and no model on the Hub",
+        ("a/b/c", None): "a/b/c is no folder here and no model on the Hub",
+        (str(tmp_path), "main"): "is a folder, which has no revisions; leave out --revision.",
+        (str(tmp_path / "file.py"), None): "is a file; give the folder that it lies in",
+    }
+    for (name, revision), sentence in sentences.items():
+        with pytest.raises(UserError) as refusal:
+            inspect(name, revision)
+        assert sentence in str(refusal.value)
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UserError, match="no model on the Hub that this account can see"):
+        inspect("user/private")
+    hub.fault("repo_info", "drop")
+    with pytest.raises(UserError, match=r"the Hub cannot give it \(RemoteProtocolError\)"):
+        inspect(NAME)
+    refused = CliRunner().invoke(app, ["inspect", "user/nobody"])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_looking_for_a_module_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that lies where Python looks first."""
+    (tmp_path / "first" / "lurking").mkdir(parents=True)
+    (tmp_path / "first" / "lurking" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (tmp_path / "m.py").write_text("import lurking, __main__\n")
+    monkeypatch.syspath_prepend(tmp_path / "first")
+    (file,) = (file for file in inspect(str(tmp_path)).files if file.path == "m.py")
+    assert file.imports == {"third-party": ("lurking",), "missing here": ("__main__",)}
+    assert "lurking" not in sys.modules
