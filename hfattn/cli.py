@@ -16,7 +16,9 @@ from typing import Annotated, Any
 import typer
 from packaging.requirements import Requirement
 
+from .cli_data import data_app
 from .cli_inspect import inspect_code
+from .cli_publish import card, push, verify
 from .errors import UserError, one_sentence
 from .resources import resource
 
@@ -29,7 +31,11 @@ app = typer.Typer(
 )
 recipes_app = typer.Typer(help="List and copy the training recipes, check and record their runs.", no_args_is_help=True)
 app.add_typer(recipes_app, name="recipes")
+app.add_typer(data_app, name="data")
 app.command("inspect")(inspect_code)
+app.command()(card)
+app.command()(verify)
+app.command()(push)
 
 
 @app.command()

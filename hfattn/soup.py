@@ -11,12 +11,13 @@ from typing import Any
 import yaml
 from safetensors import safe_open
 from safetensors.torch import save_file
+from transformers import AutoModelForSequenceClassification
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
 from .errors import UserError
-from .hub import write_card
+from .pretrained import ModelSource, load_model, load_tokenizer
 from .resources import resource
-from .training import load_config, run_facts, write_results, writing
+from .training import finish_folder, load_config, run_facts, writing
 from .training.averaging import mean_weights
 from .training.expected import FinishedRun, read_run
 
@@ -185,8 +186,9 @@ def cook(
                 ],
             },
         }
-        write_results(output / "results.json", results)
-        write_card(output, "soup", results)
+        source = ModelSource(name=str(output))
+        model = load_model(AutoModelForSequenceClassification, source).model
+        finish_folder(output, results, model, load_tokenizer(source), [results["example"]["texts"]])
     except BaseException:
         shutil.rmtree(output, ignore_errors=True)
         raise

@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from hfattn.cli import _load_recipe
 from hfattn.errors import one_sentence
+from hfattn.hub.card import card_code
 from hfattn.training import ReliableTrainer
 
 ROOT = Path(__file__).parent.parent
@@ -147,7 +148,14 @@ def refusal(
     return error
 
 
-def run_card(folder: Path, more: str = "") -> str:
+def printed_by_card(folder: Path) -> str:
+    """What a model folder's card says that its code prints; ``verify`` runs it where hfattn is not."""
+    _, printed = card_code((folder / "README.md").read_text())
+    assert printed is not None
+    return printed
+
+
+def run_card(folder: Path, more: str) -> str:
     """What the Python of a model folder's card prints, and ``more`` after it, in a process without hfattn."""
     (snippet,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     done = run([sys.executable, "-c", f"import sys; sys.modules['hfattn'] = None\n{snippet}{more}"], cwd=folder)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, run_until_step
+from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
 from huggingface_hub import ModelCard
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
@@ -362,7 +362,7 @@ def test_the_card_states_the_results_and_its_snippet_writes_without_hfattn(finis
     assert values["bits_per_character", "bits per character (test)"] == score["bits_per_character"]
     for words in ("gpt2, fine-tuned on text.txt", f"| test, before | {score['before']['perplexity']:.3f} |"):
         assert words in card.text
-    assert run_card(finished / "run").startswith("The cat")
+    assert printed_by_card(finished / "run").startswith("The cat")
 
 
 def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
@@ -372,7 +372,7 @@ def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
     for name, expected in (("openai-community/gpt2", "openai-community/gpt2"), ("gpt2", None), (None, None)):
         folder = finished / f"card-{str(name).replace('/', '-')}"
         folder.mkdir()
-        write_card(folder, "causal_lm", {**results, "model": {**results["model"], "base_model": name}})
+        write_card(folder, {**results, "model": {**results["model"], "base_model": name}})
         assert ModelCard.load(folder / "README.md").data.base_model == expected
 
 

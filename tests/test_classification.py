@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run_card, run_here, run_until_step
+from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
 from huggingface_hub import ModelCard
 from sklearn.metrics import confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -219,7 +219,7 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
     assert values["f1", "F1 (validation)"] == results["metrics"]["validation"]["f1"]
     for words in ("where: first", "| gender |", "3 (78.6 % known)", "![negative, read as"):
         assert words in card.text or words.replace("negative", "positive") in card.text
-    assert run_card(finished / "run") == results["short_texts"][0]["predicted"] + "\n"
+    assert printed_by_card(finished / "run") == results["short_texts"][0]["predicted"] + "\n"
 
 
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

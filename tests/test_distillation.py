@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, run_until_step
+from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_models import labelled_file, tiny_model, tiny_teacher
@@ -383,7 +383,7 @@ def test_the_projection_is_in_checkpoints_and_is_not_published(finished: Path) -
 
 def test_the_card_compares_and_runs_in_a_process_without_hfattn(finished: Path, files: dict[str, Path]) -> None:
     results, card = results_of(finished / "run"), ModelCard.load(finished / "run" / "README.md")
-    assert run_card(finished / "run").strip() == results["short_texts"][0]["predicted"]
+    assert printed_by_card(finished / "run").strip() == results["short_texts"][0]["predicted"]
     values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
     assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
     (row,) = re.findall(r"^\| teacher \|.*$", card.text, re.MULTILINE)

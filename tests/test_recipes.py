@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import RECIPE, TINY, run, run_card, run_here, tiny_config, tiny_text, train
+from commands import RECIPE, TINY, printed_by_card, run, run_here, tiny_config, tiny_text, train
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
@@ -108,7 +108,7 @@ def test_the_card_states_the_results_and_its_snippet_runs(finished: Path) -> Non
     assert values["accuracy", "next-character accuracy (test)"] == results["metrics"]["test"]["accuracy"]
     assert f"{results['metrics']['test']['nats_per_character']:.4f}" in card.text
     assert results["samples"]["by_temperature"]["0.8"] in card.text
-    assert run_card(finished / "run").startswith("the ")
+    assert printed_by_card(finished / "run").startswith("the ")
 
 
 def test_the_card_of_a_text_with_an_awkward_name_and_a_model_of_defaults(tmp_path: Path) -> None:

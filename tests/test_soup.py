@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from commands import ROOT, run_card, run_here
+from commands import ROOT, printed_by_card, run_here
 from safetensors.torch import load_file, save_file
 from tiny_models import labelled_file, tiny_model
 from typer.testing import CliRunner
@@ -82,7 +82,7 @@ def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Pa
         )  # measured again
         assert row["test"] == own["metrics"]["test"]["nats_per_example"]
     assert "uniform soup" in output
-    assert run_card(tmp_path / "soup").strip() == results["example"]["label"]
+    assert printed_by_card(tmp_path / "soup").strip() == results["example"]["label"]
     assert (
         str(runs)
         not in (tmp_path / "soup" / "results.json").read_text() + (tmp_path / "soup" / "README.md").read_text()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, environment, refusal, run_card, run_here, train, train_until
+from commands import ROOT, environment, printed_by_card, refusal, run_card, run_here, train, train_until
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from typer.testing import CliRunner
@@ -391,7 +391,7 @@ def test_the_card_states_the_results_and_its_snippet_translates_without_hfattn(f
     assert values["accuracy", "token accuracy (test)"] == results["metrics"]["test"]["token_accuracy"]
     assert f"{results['metrics']['test']['token_accuracy']:.4f}" in card.text
     assert "never saw" not in card.text  # there are no forms in a file of pairs
-    assert run_card(finished / "run") == results["samples"][0]["translation"] + "\n"
+    assert printed_by_card(finished / "run") == results["samples"][0]["translation"] + "\n"
 
 
 def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(

@@ -1,5 +1,20 @@
-"""What a published repository holds beside the model."""
+"""From a finished run to a repository on the Hub that is proven to load: card, verification, push."""
 
-from .card import write_card
+from .card import CardConfig, write_again, write_card
+from .manifest import write_manifest
+from .probes import store_probes
+from .push import PushPlan, check_may_push, push
+from .verify import Report, verify
 
-__all__ = ["write_card"]
+__all__ = [
+    "CardConfig",
+    "PushPlan",
+    "Report",
+    "check_may_push",
+    "push",
+    "store_probes",
+    "verify",
+    "write_again",
+    "write_card",
+    "write_manifest",
+]

@@ -1,31 +1,237 @@
-"""Model cards, rendered from the results of a run."""
+"""Model cards: rendered from the results of a run, with code that has been run."""
 
+import contextlib
+import hashlib
+import json
+import math
+import re
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard
-from jinja2 import Environment, StrictUndefined
+import yaml
+from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
+from huggingface_hub.dataclasses import strict
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ..errors import UserError
 from ..resources import resource
+from .architecture import architecture
+from .clean_process import run_code
+from .manifest import write_manifest
+
+EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
+_CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MULTILINE)
 
 
-def write_card(folder: Path, template: str, results: Mapping[str, Any]) -> None:
-    """Render a template of ``model_cards/`` with the results of a run, as the folder's ``README.md``.
+@strict
+@dataclass
+class CardConfig:
+    """What a model card says and no measurement can tell; what is left out, the card says is not stated."""
 
-    Every number of the card is a field of ``results``; a field that the template names and the results lack is an
-    error, never a blank.
+    language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
+    license: str | None = None  # of the weights, as the Hub names it: apache-2.0, cc-by-4.0, ...
+    data: str | None = None  # where the texts come from, and under which licence, in a sentence
+    datasets: list[str] = field(default_factory=list)  # their ids on the Hub
+
+
+# Watts of a busy processor: what its maker gives for the whole board; of a CPU's core, its share of a server's.
+WATTS = {"H200": 700, "H100": 700, "A100": 400, "L40S": 350, "V100": 300, "RTX 4090": 450, "RTX 3090": 350, "T4": 70}
+WATTS_OF_A_CORE = 10
+
+
+def write_card(folder: Path, results: Mapping[str, Any]) -> None:
+    """Render the card of a model folder as its ``README.md``, and its scores for the Hub in ``.eval_results/``.
+
+    The template is the one of the recipe, in ``model_cards/``. Every number is a field of ``results`` or is read from
+    the folder. A field that the template needs and the results lack is an error; one that it can do without is said not
+    to be recorded. The card's code is run in the folder, in this process, and what it prints is in the card.
 
     Args:
         folder: the model folder.
-        template: name of the template, such as ``"char_lm"``.
         results: what ``results.json`` holds.
 
     Raises:
         jinja2.UndefinedError: a field is missing.
     """
+    folder = Path(folder)
+    card = render_card(folder, results, _printed_in(folder))
+    card.save(folder / "README.md")
+    path = folder / EVAL_RESULTS
+    if entries := evaluation_entries(_data(card), results):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False), encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_again(folder: Path) -> None:
+    """Render the card of a finished run anew, from its results.
+
+    Raises:
+        UserError: the folder holds no results.
+    """
+    path = folder / "results.json"
+    if not path.is_file():
+        raise UserError(
+            f"{folder} has no results.json, from which a card is written; give the folder of a finished run."
+        )
+    write_card(folder, json.loads(path.read_text(encoding="utf-8")))
+    write_manifest(folder)
+
+
+def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> ModelCard:
+    """The card of a folder.
+
+    Args:
+        folder: the model folder.
+        results: what ``results.json`` holds.
+        output_of: says what Python code prints.
+    """
     environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=FileSystemLoader(resource("model_cards")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    text = environment.from_string(resource("model_cards", f"{template}.md").read_text(encoding="utf-8"))
-    ModelCard(text.render(results)).save(folder / "README.md")
+    environment.filters["cell"] = cell
+    environment.globals.update(interval=interval, output_of=output_of)
+    name = "soup" if "soup" in results else results["recipe"]
+    text = environment.get_template(f"{name}.md").render(
+        results,
+        card=stated(results),
+        architecture=architecture(folder) if (folder / "config.json").is_file() else None,
+        code_files=code_files(folder),
+        citations=citations(folder, results),
+        energy=energy(results),
+    )
+    card = ModelCard(text)
+    data = _data(card)
+    data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))
+    return card
+
+
+def _data(card: ModelCard) -> ModelCardData:
+    assert isinstance(card.data, ModelCardData)
+    return card.data
+
+
+def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[EvalResultEntry]:
+    """The scores of a card on its Hub data set; none where it names no data set, or several.
+
+    The Hub's format knows a benchmark and a task in it, so the scores of each part have their own.
+    """
+    datasets = stated(results)["datasets"]
+    if len(datasets) != 1:
+        return []
+    return [
+        EvalResultEntry(
+            dataset_id=datasets[0],
+            task_id=each.metric_name or each.metric_type,
+            value=each.metric_value,
+            notes=f"measured by the recipe {results['recipe']} of hfattn, configuration {results['config']}",
+        )
+        for each in data.eval_results or []
+    ]
+
+
+def card_code(text: str) -> tuple[str | None, str | None]:
+    """The first Python code of a card, and what the card says that it prints."""
+    code, printed = _CODE.search(text), _PRINTED.search(text)
+    return code and code[1], printed and printed[1]
+
+
+def code_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file of code that a model folder brings along."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.py"))}
+
+
+def stated(results: Mapping[str, Any]) -> dict[str, Any]:
+    """The section ``card`` of a run's configuration: what no measurement can tell."""
+    return asdict(CardConfig(**results.get("configuration", {}).get("card", {})))
+
+
+def citations(folder: Path, results: Mapping[str, Any]) -> str:
+    """BibTeX of the papers that a model is after; empty where none is known."""
+    known = yaml.safe_load(resource("model_cards", "citations.yaml").read_text(encoding="utf-8"))
+    config = folder / "config.json"
+    family = json.loads(config.read_text(encoding="utf-8"))["model_type"] if config.is_file() else None
+    names = (results["model"].get("preset"), results["model"].get("base_model"), family)
+    keys: list[str] = next((known["models"][name] for name in names if name in known["models"]), [])
+    if "soup" in results:
+        keys = [*keys, "wortsman2022"]
+    return "\n".join(known["entries"][key].strip() for key in keys)
+
+
+def energy(results: Mapping[str, Any]) -> str | None:
+    """An estimate of what a training took, with its method; None where the power of the hardware is not known."""
+    if "training" not in results:
+        return None
+    hardware, seconds = results["hardware"], results["training"]["wall_time_seconds"]
+    if "gpu" in hardware:
+        watts = next((power for name, power in WATTS.items() if name in hardware["gpu"]), None)
+        if watts is None:
+            return None
+        number, what = hardware["processes"], f"{watts} W of the board, busy or not"
+    else:
+        watts, number = WATTS_OF_A_CORE, hardware["threads"] * hardware["processes"]
+        what = f"{watts} W for a busy core"
+    return f"{seconds * watts * number / 3600:.3g} Wh: {seconds:.0f} s x {number} x {what}; nothing was measured"
+
+
+def cell(text: Any) -> str:
+    """Text as it can stand in a cell of a table."""
+    return str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def interval(share: float, n: int) -> str:
+    """The 95 % confidence interval of a share of n independent trials.
+
+    Wilson 1927: it stays within 0 and 1, and holds also for shares near these.
+    """
+    z = 1.959964
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return f"{max(0.0, middle - half):.4f} – {min(1.0, middle + half):.4f}"
+
+
+def _printed_in(folder: Path) -> Any:
+    def output_of(code: str) -> str:
+        try:
+            with contextlib.chdir(folder):
+                printed = run_code(code)
+        except OSError as error:
+            raise UserError(f"The code of the card of {folder} cannot be run: {error}.") from error
+        return printed if printed.endswith("\n") else printed + "\n"
+
+    return output_of
+
+
+def check_card(folder: Path, results: Mapping[str, Any]) -> str:
+    """Make sure that a folder's card says what its results say.
+
+    Returns:
+        What was compared.
+
+    Raises:
+        AssertionError: a line that the results make is not in the card, or its metadata differ.
+    """
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    _, printed = card_code(text)
+    right, there = render_card(folder, results, lambda code: printed or ""), ModelCard(text)
+    assert there.data.to_dict() == right.data.to_dict(), "the metadata are not those of results.json"
+    lines = set(there.content.splitlines())
+    wanted = [line for line in right.content.splitlines() if line.strip()]
+    for line in wanted:
+        assert line in lines, f"the line {line.strip()[:120]!r} is missing or was changed"
+    path = folder / EVAL_RESULTS
+    entries = eval_result_entries_to_yaml(evaluation_entries(_data(right), results))
+    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else []
+    assert found == entries, f"{EVAL_RESULTS} is not what results.json says"
+    return f"{len(wanted)} lines and {len(_data(right).eval_results or [])} scores are those of results.json"
+
+
+__all__ = ["CardConfig", "card_code", "check_card", "render_card", "write_again", "write_card"]

@@ -28,6 +28,7 @@ from .distillation import (
 from .extractive import ExtractiveTrainer
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
+from .publishing import finish_folder, publish_run
 from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, scores_of_part, write_results
 from .saving import writing
 from .schedules import SCHEDULES, ScheduleConfig
@@ -63,6 +64,7 @@ __all__ = [
     "class_weights",
     "classifier_config",
     "family_config",
+    "finish_folder",
     "has_one_sigmoid",
     "is_hierarchical",
     "last_complete_checkpoint",
@@ -73,6 +75,7 @@ __all__ = [
     "plot_bleu_by_length",
     "plot_curves",
     "plot_table",
+    "publish_run",
     "read_short_texts",
     "run_facts",
     "scores_of_part",

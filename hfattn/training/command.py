@@ -11,6 +11,7 @@ import yaml
 from transformers import TrainingArguments, set_seed
 
 from ..errors import UserError
+from ..hub import check_may_push
 from .results import write_at_once
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # what a run was started with
@@ -19,12 +20,23 @@ LENGTH = ("num_train_epochs", "max_steps")  # of training: what a run may be res
 
 @dataclass(frozen=True)
 class RecipeCommand:
-    """What every recipe reads from its command line: ``--config``, ``--output_dir``, ``--resume``, and overrides."""
+    """What every recipe reads from its command line.
+
+    Attributes:
+        config: the YAML file.
+        run: the folder of the run.
+        resume: whether to go on with what is there.
+        overrides: words that change fields of the YAML file.
+        push_to: the repository on the Hub that the finished run is pushed to, if any.
+        push_private: whether a new one is private.
+    """
 
     config: Path
     run: Path
     resume: bool
     overrides: list[str]
+    push_to: str | None = None
+    push_private: bool = False
 
     @property
     def _writes(self) -> bool:
@@ -106,6 +118,10 @@ def parse_command(recipe: str, description: str, words: list[str] | None = None)
     parser.add_argument(
         "--resume", action="store_true", help="continue the run in this folder; it begins where there is none yet"
     )
+    parser.add_argument("--push_to", metavar="USER/NAME", help="verify the finished run and push it to the Hub")
+    parser.add_argument("--push_private", action="store_true", help="as a private repository, where it is a new one")
     known, overrides = parser.parse_known_args(words)
     run = known.output_dir or Path("runs") / f"{recipe}-{known.config.stem}"
-    return RecipeCommand(known.config, run, known.resume, overrides)
+    if known.push_to is not None:
+        check_may_push(known.push_to)
+    return RecipeCommand(known.config, run, known.resume, overrides, known.push_to, known.push_private)

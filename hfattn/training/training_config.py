@@ -8,6 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import TrainingArguments
 
 from ..errors import UserError
+from ..hub import CardConfig
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .optimizers import optimizer_class_and_arguments
@@ -26,6 +27,7 @@ class TrainingConfig:
     max_tokens: int | None = None
     early_stopping_patience: int | None = None  # evaluations without improvement of training.metric_for_best_model
     training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingArguments
+    card: CardConfig = field(default_factory=CardConfig)
 
     def validate_numbers(self) -> None:
         for name in ("max_tokens", "early_stopping_patience"):

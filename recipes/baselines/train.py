@@ -22,7 +22,7 @@ from transformers import EvalPrediction
 from hfattn.baselines import BaselineClassifier, ClassifierConfig, CleaningConfig, FeaturesConfig, VectorsConfig
 from hfattn.data import REVIEWS_ES, LabelledDataConfig, LabelledTexts, reviews_es
 from hfattn.errors import UserError, one_sentence
-from hfattn.hub import write_card
+from hfattn.hub import CardConfig
 from hfattn.metrics import (
     ClassificationScores,
     ClassifierEvaluationConfig,
@@ -36,7 +36,7 @@ from hfattn.metrics import (
     plot_confusion,
     read_swaps,
 )
-from hfattn.training import RecipeCommand, load_config, parse_command, plot_table, run_facts, write_results, writing
+from hfattn.training import RecipeCommand, load_config, parse_command, plot_table, publish_run, run_facts, writing
 
 RECIPE = "baselines"
 PACKAGES = ("scikit-learn", "gensim", "snowballstemmer", "simplemma", "stop-words")
@@ -94,6 +94,7 @@ class Config:
     training: FitConfig = field(default_factory=FitConfig)
     evaluation: ClassifierEvaluationConfig = field(default_factory=ClassifierEvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
+    card: CardConfig = field(default_factory=CardConfig)
 
 
 def validate(config: Config) -> BaselineClassifier:
@@ -198,8 +199,7 @@ def publish(
         "short_text": min((item.text for item in parts[shown]), key=len),
     }
     results["versions"] |= {name: version(name) for name in PACKAGES}
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results)
     print(classification_summary(run, results))
 
 

@@ -39,7 +39,6 @@ from hfattn.data import (
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
 from hfattn.generation import sample_text
-from hfattn.hub import write_card
 from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics, text_scores
 from hfattn.models.strict_config import unknown_name_message
 from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer, positions_of
@@ -52,11 +51,11 @@ from hfattn.training import (
     parse_command,
     plot_curves,
     plot_table,
+    publish_run,
     run_facts,
     scores_of_part,
     tuned,
     tuning_facts,
-    write_results,
     writing,
 )
 
@@ -447,8 +446,7 @@ def publish(
         "training": trainer.training_facts("tokens", tokens),
         "samples": samples,
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, config.sample.prompts[:2])
     print(summary(run, results))
 
 

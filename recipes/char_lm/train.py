@@ -18,7 +18,6 @@ from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Text, Windows, check_split, encode_text, open_text, split_positions
 from hfattn.errors import UserError, one_sentence
 from hfattn.generation import sample_text
-from hfattn.hub import write_card
 from hfattn.metrics import LanguageModelScores, token_statistics
 from hfattn.models.strict_config import own_fields
 from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
@@ -32,9 +31,9 @@ from hfattn.training import (
     model_config,
     parse_command,
     plot_curves,
+    publish_run,
     run_facts,
     scores_of_part,
-    write_results,
     writing,
 )
 
@@ -227,8 +226,7 @@ def publish(
         "training": trainer.training_facts("characters", characters),
         "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, [config.sample.prompt, *samples.values()][:2])
     print(summary(run, results))
 
 

@@ -33,7 +33,6 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import predict_classes
-from hfattn.hub import write_card
 from hfattn.metrics import (
     ClassificationScores,
     check_columns,
@@ -59,12 +58,12 @@ from hfattn.training import (
     parse_command,
     plot_curves,
     plot_table,
+    publish_run,
     read_short_texts,
     run_facts,
     scores_of_part,
     sentence_end_ids,
     vector_facts,
-    write_results,
     writing,
 )
 
@@ -254,8 +253,7 @@ def publish(
         "samples": samples,
         "short_texts": read_short_texts(run, model, tokenizer, encoded[shown], config.sample.alignments),
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, [read["text"] for read in results["short_texts"][:2]])
     print(classification_summary(run, results))
 
 

@@ -36,7 +36,6 @@ from hfattn.data.documents import compiled
 from hfattn.data.next_sentence import SENTENCES
 from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
-from hfattn.hub import write_card
 from hfattn.metrics.masked import MaskedScores, masked_statistics
 from hfattn.models.strict_config import unknown_name_message
 from hfattn.pretrained import Loaded, ModelSource, base_model_name, load_model, load_tokenizer
@@ -50,9 +49,9 @@ from hfattn.training import (
     parse_command,
     plot_curves,
     plot_table,
+    publish_run,
     run_facts,
     scores_of_part,
-    write_results,
     writing,
 )
 from hfattn.training.config import checked
@@ -401,8 +400,7 @@ def publish(
         "samples": samples,
         "mask_token": tokenizer.mask_token,
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, [sample["sentence"] for sample in samples[:2]])
     print(summary(run, results))
 
 

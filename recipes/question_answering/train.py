@@ -36,7 +36,6 @@ from hfattn.data import (
     split_questions,
 )
 from hfattn.errors import UserError, one_sentence
-from hfattn.hub import write_card
 from hfattn.metrics import (
     AnswerScore,
     AnswerScores,
@@ -56,11 +55,11 @@ from hfattn.training import (
     parse_command,
     plot_curves,
     plot_table,
+    publish_run,
     run_facts,
     scores_of_part,
     tuned,
     tuning_facts,
-    write_results,
     writing,
 )
 
@@ -298,8 +297,7 @@ def publish(
         "samples": samples,
         "example": example(encoded[shown], evaluated[shown].answers),
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, [(results["example"]["question"], results["example"]["context"])])
     print(summary(run, results))
 
 

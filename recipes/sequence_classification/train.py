@@ -28,7 +28,6 @@ import hfattn  # noqa: F401  its own models can be fine-tuned like the others
 from hfattn.data import FittedTexts, LabelledDataConfig, WindowCollator, unlabelled
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import predict_classes
-from hfattn.hub import write_card
 from hfattn.metrics import (
     ClassificationScores,
     ClassifierEvaluationConfig,
@@ -53,11 +52,11 @@ from hfattn.training import (
     parse_command,
     plot_curves,
     plot_table,
+    publish_run,
     run_facts,
     scores_of_part,
     tuned,
     tuning_facts,
-    write_results,
     writing,
 )
 
@@ -298,8 +297,7 @@ def publish(
         "own_code": any(run.glob("modeling_*.py")),  # one of our models, whose code is beside its weights
         "example": example(model, tokenizer, parts[shown].texts(parts[shown].items[0])),
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, [parts[shown].texts(item) for item in parts[shown].items[:2]])
     print(classification_summary(run, results))
 
 

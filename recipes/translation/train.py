@@ -39,7 +39,6 @@ from hfattn.data import (
 from hfattn.errors import one_sentence
 from hfattn.explain import alignment, plot_alignment, save_html
 from hfattn.generation import save_translator
-from hfattn.hub import write_card
 from hfattn.metrics import ExactMatch, TranslationScores, decode_generated, translation_report
 from hfattn.models.strict_config import StrictConfig, own_fields
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
@@ -54,9 +53,9 @@ from hfattn.training import (
     plot_bleu_by_length,
     plot_curves,
     plot_table,
+    publish_run,
     run_facts,
     scores_of_part,
-    write_results,
     writing,
 )
 
@@ -399,8 +398,7 @@ def publish(
         "samples": samples,
         "alignments": draw_alignments(run, model, tokenizer, separate, drawn),
     }
-    write_results(run / "results.json", results)
-    write_card(run, RECIPE, results)
+    publish_run(command, results, model, tokenizer, [sample["source"] for sample in samples[:2]])
     print(summary(run, results))
 
 

@@ -1,0 +1,68 @@
+"""The parts of a model as a tree of text, for its card."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoConfig, PreTrainedModel
+
+from .. import models  # (registers the classes)
+
+DEPTH = 3  # of the tree; what is deeper belongs to the part above it
+
+
+def architecture(folder: Path) -> str:
+    """The parts of the model in a folder, from its configuration: nothing of its weights is read, none of its code run.
+
+    Returns:
+        A line for each part: its name, its class, its sizes, how many parameters. Equal layers are one line.
+    """
+    config = AutoConfig.from_pretrained(folder)
+    name = config.architectures[0]
+    model_class = vars(models).get(name) or getattr(models, name, None) or getattr(transformers, name)
+    with torch.device("meta"):
+        model = model_class._from_config(config) if hasattr(model_class, "_from_config") else model_class(config)
+    return draw(model)
+
+
+def draw(model: PreTrainedModel) -> str:
+    """The tree of a model that is at hand."""
+    rows = [("", type(model).__name__, model.num_parameters()), *_rows(model, "", set())]
+    left = max(len(lead) + len(what) for lead, what, _ in rows) + 2
+    return "\n".join(f"{lead + what:{left}}{count:>13,}" for lead, what, count in rows)
+
+
+def _rows(module: nn.Module, lead: str, seen: set[int], depth: int = 1) -> Iterator[tuple[str, str, int]]:
+    parts = list(_parts(module, seen))
+    for i, (name, part, times) in enumerate(parts):
+        last = i == len(parts) - 1
+        count = times * sum(p.numel() for p in part.parameters() if id(p) not in seen)
+        what = f"{name}: {f'{times} × ' if times > 1 else ''}{_what(part)}"
+        yield lead + ("└─ " if last else "├─ "), what, count
+        if depth < DEPTH and not isinstance(part, nn.Linear | nn.Embedding):
+            yield from _rows(part, lead + ("   " if last else "│  "), seen, depth + 1)
+        seen |= {id(p) for p in part.parameters()}
+
+
+def _parts(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, nn.Module, int]]:
+    """The parts of a module that have parameters: their names, themselves, and how often they stand there."""
+    for name, child in module.named_children():
+        if not any(True for _ in child.parameters()):
+            continue
+        layers = list(child) if isinstance(child, nn.ModuleList) else []
+        if layers and len({repr(layer) for layer in layers}) == 1:
+            yield name, layers[0], len(layers)
+        else:
+            yield name, child, 1
+
+
+def _what(part: nn.Module) -> str:
+    sizes: Any = part.extra_repr()
+    if isinstance(part, nn.Linear):
+        sizes = f"{part.in_features} → {part.out_features}{'' if part.bias is not None else ', no bias'}"
+    elif isinstance(part, nn.Embedding):
+        sizes = f"{part.num_embeddings} × {part.embedding_dim}"
+    return f"{type(part).__name__}{f' ({sizes})' if sizes else ''}"

@@ -1,0 +1,303 @@
+"""Folders to the Hub: shown first, verified, then sent as one commit."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import validate_repo_id
+
+from ..errors import UserError
+from .manifest import repository_files
+from .verify import check_publishable, verify
+
+PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # which commit this folder was pushed as, by repository and branch
+_OWN = (".gitattributes",)  # of the Hub; it stays
+
+
+@dataclass
+class PushPlan:
+    """What a push changes in a repository, or has changed.
+
+    Attributes:
+        repo_id, branch: where.
+        new: whether there is no such repository yet.
+        added, changed, unchanged: paths and their sizes in bytes.
+        deleted: paths that are there and not in the folder.
+        head: the commit that the push goes on from; None in a new repository.
+        url: of the commit or the pull request that was made; None for a dry run, and where nothing changes.
+        executed: whether this is more than a dry run.
+    """
+
+    repo_id: str
+    branch: str
+    new: bool = False
+    added: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+    unchanged: dict[str, int] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    head: str | None = None
+    url: str | None = None
+    executed: bool = False
+
+    @property
+    def nothing_to_do(self) -> bool:
+        return not (self.new or self.added or self.changed or self.deleted)
+
+    def __str__(self) -> str:
+        rows = [("new", self.added), ("changed", self.changed), ("as it is there", self.unchanged)]
+        lines = [f"{what:16}{_size(size):>12}  {name}" for what, files in rows for name, size in sorted(files.items())]
+        lines += [f"{'deleted there':16}{'':>12}  {name}" for name in sorted(self.deleted)]
+        where = f"{self.repo_id}{'' if self.branch == 'main' else f' ({self.branch})'}"
+        sent = _size(sum(self.added.values()) + sum(self.changed.values()))
+        if self.nothing_to_do:
+            lines.append(f"{where} holds all of this already.")
+        elif self.executed:
+            lines.append(f"Pushed to {where}: {self.url}")
+        else:
+            kind = "a new repository" if self.new else f"a commit after {self.head and self.head[:7]}"
+            lines.append(f"{where} would get {kind} of {sent}. Nothing was sent; add --execute to push.")
+        return "\n".join(lines)
+
+
+def push(
+    folder: Path,
+    repo_id: str,
+    *,
+    repo_type: str = "model",
+    private: bool = False,
+    branch: str | None = None,
+    pr: bool = False,
+    execute: bool = False,
+    over: str | None = None,
+    space_sdk: str | None = None,
+) -> PushPlan:
+    """Push a folder as one commit, after which the repository holds what the folder holds.
+
+    Without ``execute`` nothing is sent. A model folder is verified first. Files that the Hub has are not sent again, so
+    an upload that broke is continued by the same call; a folder that has not changed makes no commit. A repository
+    whose last commit this folder neither made nor was told of is not overwritten.
+
+    Args:
+        folder: what to push.
+        repo_id: ``user/name``.
+        repo_type: "model", "dataset" or "space".
+        private: whether a new repository is one that only its owner sees.
+        branch: of the repository, made if need be; default: main.
+        pr: propose the commit as a pull request instead.
+        execute: send it.
+        over: the commit that may be overwritten, where it is not this folder's own.
+        space_sdk: of a new Space.
+
+    Raises:
+        UserError: the folder does not pass its verification, or the Hub refuses or cannot be reached; nothing on it has
+            changed, and the same call continues.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
+    check_may_push(repo_id)
+    revision = branch or "main"
+    names = repository_files(folder)
+    if not names:
+        raise UserError(f"{folder} holds nothing to push; give the folder of a finished run.")
+    if repo_type == "model":
+        report = verify(folder)
+        if not report.passed:
+            raise UserError(f"{folder} was not pushed, for it does not pass hfattn verify: {report.failures()}")
+    else:
+        check_publishable(folder)
+    with _one_sentence(repo_id, revision):
+        api = HfApi()
+        plan = _plan(api, folder, names, repo_id, repo_type, revision, pr)
+        if not plan.new and not plan.nothing_to_do and not pr:
+            _check_head(api, folder, plan, repo_type, over)
+        plan.executed = execute
+        if not execute or plan.nothing_to_do:
+            return plan
+        api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, space_sdk=space_sdk)
+        if (plan.head is None and not plan.new) or (plan.new and revision != "main"):
+            api.create_branch(repo_id, repo_type=repo_type, branch=revision, exist_ok=True)
+        head = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=revision).sha
+        operations = [
+            CommitOperationAdd(name, folder / name) for name in sorted(plan.added.keys() | plan.changed.keys())
+        ] + [CommitOperationDelete(name) for name in sorted(plan.deleted)]
+        commit = api.create_commit(
+            repo_id,
+            operations,
+            commit_message=f"Push {folder.resolve().name} with hfattn",
+            repo_type=repo_type,
+            revision=revision,
+            create_pr=pr,
+            parent_commit=head,
+        )
+        plan.url = commit.pr_url if pr else commit.commit_url
+        _check_arrived(api, folder, names, repo_id, repo_type, commit.pr_revision if pr else commit.oid)
+    if not pr:
+        _remember(folder, repo_type, plan, commit.oid)
+    return plan
+
+
+def _plan(
+    api: HfApi, folder: Path, names: list[str], repo_id: str, repo_type: str, revision: str, pr: bool
+) -> PushPlan:
+    plan = PushPlan(repo_id, revision)
+    sizes = {name: (folder / name).stat().st_size for name in names}
+    try:
+        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
+    except RevisionNotFoundError:
+        if pr:
+            raise UserError(f"{repo_id} has no branch {revision!r} to propose a change of; leave out --pr.") from None
+        # A new branch begins where main stands.
+        info = api.repo_info(repo_id, repo_type=repo_type)
+        there = _tree(api, repo_id, repo_type, info.sha)
+    except RepositoryNotFoundError:
+        plan.new, there = True, {}
+    else:
+        plan.head = info.sha
+        there = _tree(api, repo_id, repo_type, info.sha)
+    for name, size in sizes.items():
+        kind = (
+            plan.added if name not in there else plan.unchanged if _same(folder / name, there[name]) else plan.changed
+        )
+        kind[name] = size
+    plan.deleted = [name for name in there if name not in sizes and name not in _OWN]
+    return plan
+
+
+def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dict[str, RepoFile]:
+    entries = api.list_repo_tree(repo_id, repo_type=repo_type, revision=revision, recursive=True)
+    return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
+
+
+def _same(path: Path, there: RepoFile) -> bool:
+    """Whether a file holds what the Hub says that its own holds: git's name of small files, SHA-256 of large ones."""
+    if path.stat().st_size != there.size:
+        return False
+    if there.lfs is not None:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == there.lfs.sha256
+    data = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == there.blob_id
+
+
+def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: str | None) -> None:
+    """Make sure that the commit which a push goes on from is this folder's own, or one that may be overwritten.
+
+    Raises:
+        UserError: somebody else's work would be lost.
+    """
+    if plan.head is None or not (plan.changed or plan.deleted) or _remembered(folder, repo_type, plan) == plan.head:
+        return
+    if over is not None and len(over) >= 7 and plan.head.startswith(over):
+        return
+    last = api.list_repo_commits(plan.repo_id, repo_type=repo_type, revision=plan.head)[0]
+    raise UserError(
+        f"{plan.repo_id} has a commit that this folder does not come from ({plan.head[:7]}: {last.title!r}); look at "
+        f"it, and to replace what it holds add --over {plan.head[:7]}, or push to a --branch or as a --pr."
+    )
+
+
+def _check_arrived(
+    api: HfApi, folder: Path, names: list[str], repo_id: str, repo_type: str, revision: str | None
+) -> None:
+    there = _tree(api, repo_id, repo_type, revision or "main")
+    for name in names:
+        if name not in there or not _same(folder / name, there[name]):
+            raise UserError(f"{name} did not arrive at {repo_id} as it was sent; run the same command again.")
+
+
+def _remembered(folder: Path, repo_type: str, plan: PushPlan) -> str | None:
+    path = folder / PUSHED
+    return json.loads(path.read_text()).get(_key(repo_type, plan)) if path.is_file() else None
+
+
+def _remember(folder: Path, repo_type: str, plan: PushPlan, oid: str) -> None:
+    path = folder / PUSHED
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(known | {_key(repo_type, plan): oid}, indent=2))
+
+
+def _key(repo_type: str, plan: PushPlan) -> str:
+    return f"{repo_type} {plan.repo_id} {plan.branch}"
+
+
+def _size(size: int) -> str:
+    value, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def check_may_push(repo_id: str) -> None:
+    """Say before a long training what would keep its result from the Hub.
+
+    Raises:
+        UserError: the name is none that the Hub allows, or there is no token.
+    """
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise UserError(
+            f"The Hub allows no repository named {repo_id!r}; write USER/NAME of letters, digits, - _ and ."
+        ) from error
+    if "/" not in repo_id:
+        raise UserError(f"{repo_id!r} does not say whose repository it is; write USER/{repo_id}.")
+    if get_token() is None:
+        raise UserError("There is no token for the Hub on this computer; log in with: hf auth login")
+
+
+@contextmanager
+def _one_sentence(repo_id: str, revision: str) -> Iterator[None]:
+    """What may go wrong between here and the Hub, in one sentence; no message holds the token."""
+    again = "nothing is lost, and the same command continues"
+    try:
+        yield
+    except UserError:
+        raise
+    except LocalTokenNotFoundError as error:
+        raise UserError("There is no token for the Hub on this computer; log in with: hf auth login.") from error
+    except OfflineModeIsEnabled as error:
+        raise UserError("The Hub is switched off by HF_HUB_OFFLINE; unset it to push.") from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        said = " ".join((error.server_message or "").split()).rstrip(".")
+        token = get_token()
+        if token:
+            said = said.replace(token, "...")
+        said = f" ({said})" if said else ""
+        if status == 401:
+            reason = "does not know this token; log in with: hf auth login"
+        elif status == 402 or status == 413 or status == 507 or "quota" in said.lower() or "storage" in said.lower():
+            reason = f"has no room left for this account{said}; free some there, and run the same command again"
+        elif status == 403:
+            reason = f"does not let this token write to {repo_id}{said}; make one with the role 'write'"
+        elif status == 412:
+            reason = f"has a newer commit on {revision} of {repo_id} since this command began; run it again to see it"
+        elif status == 429:
+            reason = f"asks to wait after too many requests; {again}"
+        elif status >= 500:
+            reason = f"has an error of its own ({status}){said}; {again}"
+        else:
+            reason = f"refuses this ({status}){said}; {again}"
+        raise UserError(f"The Hub {reason}.") from error
+    except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
+        reason = type(error).__name__
+        raise UserError(f"The connection to the Hub broke ({reason}); {again}.") from error
+
+
+__all__ = ["PushPlan", "check_may_push", "push"]

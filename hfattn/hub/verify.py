@@ -1,0 +1,195 @@
+"""A model folder, loaded as a stranger will load it: nothing is published that was not seen to work."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard
+
+from ..errors import UserError
+from . import clean_process
+from .card import card_code, check_card
+from .manifest import CARD, check_manifest, repository_files
+
+_PICKLES = (".bin", ".ckpt", ".joblib", ".msgpack", ".pickle", ".pkl", ".pt", ".pth")
+_TEXT = (".bib", ".html", ".jinja", ".json", ".jsonl", ".md", ".py", ".svg", ".tsv", ".txt", ".yaml", ".yml")
+# Vocabularies hold whatever their texts held.
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
+_TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}\b")
+_LOCAL_PATH = re.compile(r"(?<![\w./:~-])(?:/(?:home|root|Users|tmp|mnt|scratch)/[\w.-]+|[A-Z]:\\+Users\\+\w+)")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: whether it is right (None: there is nothing of it here), and what was seen."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the verification of a folder found."""
+
+    folder: Path
+    checks: list[Check]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed is not False for check in self.checks)
+
+    def failures(self) -> str:
+        return "; ".join(f"{check.name}: {check.detail}" for check in self.checks if check.passed is False)
+
+    def __str__(self) -> str:
+        words = {True: "pass", False: "FAIL", None: "-"}
+        width = max(len(check.name) for check in self.checks) + 2
+        lines = [f"{words[check.passed]:6}{check.name:{width}}{check.detail}" for check in self.checks]
+        failed = sum(check.passed is False for check in self.checks)
+        lines.append(
+            f"{self.folder}: " + (f"{failed} of {len(self.checks)} checks fail." if failed else "all is as it says.")
+        )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"folder": str(self.folder), "passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+
+
+def verify(folder: str | Path, timeout: float = 900) -> Report:
+    """Look at a copy of a model folder in a process without hfattn and without a network.
+
+    The code that the folder brings along is run there, as ``trust_remote_code=True`` runs it.
+
+    Args:
+        folder: the model folder.
+        timeout: seconds after which the process is given up.
+
+    Raises:
+        UserError: there is no such folder, or no model in it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
+    weights = [name for name in repository_files(folder) if name.endswith(".safetensors")]
+    if not weights or not any((folder / name).is_file() for name in ("config.json", "baseline.json")):
+        raise UserError(f"{folder} holds no model with its weights as safetensors; give the folder of a finished run.")
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "model"
+        for name in repository_files(folder):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(folder / name, copy / name)
+        checks = [
+            _checked("files are those that the card was written for", lambda: check_manifest(copy)),
+            _checked("no file is a pickle", lambda: check_no_pickles(copy)),
+            _checked("no token and no path of a computer", lambda: check_no_secrets(copy, folder)),
+            _checked("the card says what was measured", lambda: _check_card(copy)),
+        ]
+        checks += _in_a_clean_process(copy, Path(scratch), timeout)
+    return Report(folder, checks)
+
+
+def check_publishable(folder: Path) -> None:
+    """Make sure that a folder which is no model has nothing in it that must not be published.
+
+    Raises:
+        UserError: it holds a pickle, a token or a path of this computer.
+    """
+    try:
+        check_no_pickles(folder)
+        check_no_secrets(folder, folder)
+    except AssertionError as error:
+        raise UserError(f"{folder} was not pushed: {error}.") from None
+
+
+def check_no_pickles(folder: Path) -> str:
+    """Look for pickles by their names and by how they begin; raises AssertionError."""
+    names = repository_files(folder)
+    for name in names:
+        with (folder / name).open("rb") as file:
+            start = file.read(512)
+        pickled = start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05"
+        archived = start[:2] == b"PK" and (b"data.pkl" in start or name.endswith(_PICKLES))
+        unsafe = pickled or archived or name.endswith(_PICKLES)
+        assert not unsafe, f"{name} is a pickle, which runs code when it is read"
+    return f"{len(names)} files"
+
+
+def check_no_secrets(copy: Path, folder: Path) -> str:
+    """Look for tokens and for paths of this computer in all text; raises AssertionError without the token."""
+    own = {str(Path.home()), str(folder.resolve()), str(Path.cwd())} - {"/"}
+    looked = [name for name in repository_files(copy) if name.endswith(_TEXT) and Path(name).name not in _VOCABULARIES]
+    for name in looked:
+        text = (copy / name).read_text(encoding="utf-8", errors="replace")
+        assert not _TOKEN.search(text), f"{name} holds what looks like a token of the Hub"
+        found = _LOCAL_PATH.search(text)
+        assert not found, f"{name} holds a path of a computer: {found and found[0]}"
+        here = next((path for path in own if re.search(re.escape(path) + r"(?![\w.-])", text)), None)
+        assert here is None, f"{name} holds a path of this computer: {here}"
+    return f"{len(looked)} text files"
+
+
+def _check_card(folder: Path) -> str:
+    assert (folder / CARD).is_file(), f"{CARD} is missing; hfattn card writes it"
+    assert (folder / "results.json").is_file(), "results.json is missing, from which the card's numbers come"
+    return check_card(folder, json.loads((folder / "results.json").read_text(encoding="utf-8")))
+
+
+def _checked(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, check())
+    except AssertionError as error:
+        return Check(name, False, str(error))
+    except (ValueError, KeyError, LookupError) as error:  # of a card or a results.json that cannot be read
+        return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _in_a_clean_process(copy: Path, scratch: Path, timeout: float) -> list[Check]:
+    card = (copy / CARD).read_text(encoding="utf-8") if (copy / CARD).is_file() else ""
+    code, printed = card_code(card)
+    data = ModelCard(card, ignore_metadata_errors=True).data.to_dict() if card else {}
+    order = {
+        "card_code": code,
+        "printed": printed,
+        "pipeline_tag": data.get("pipeline_tag"),
+        "needs_hfattn": data.get("library_name") == "hfattn",
+    }
+    home = scratch / "home"
+    home.mkdir()
+    environment = {
+        **{
+            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON", "TRANSFORMERS_"))
+        },
+        "HOME": str(home),
+        "HF_HOME": str(home),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", clean_process.__file__, str(copy)],
+            input=json.dumps(order),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [Check("it loads in a clean process", False, f"that was given up after {timeout:.0f} seconds")]
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        return [Check("it loads in a clean process", False, f"that ended with code {done.returncode}: {last}")]
+    return [Check(**check) for check in json.loads(lines[-1])]
+
+
+__all__ = ["Check", "Report", "check_no_pickles", "check_no_secrets", "check_publishable", "verify"]
