@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from packaging.requirements import Requirement
 
+from . import cli_exchange
 from .cli_data import data_app
 from .cli_inspect import inspect_code
 from .cli_publish import card, push, verify
@@ -31,6 +32,8 @@ app = typer.Typer(
 )
 recipes_app = typer.Typer(help="List and copy the training recipes, check and record their runs.", no_args_is_help=True)
 app.add_typer(recipes_app, name="recipes")
+app.command()(cli_exchange.convert)
+app.command()(cli_exchange.export)
 app.add_typer(data_app, name="data")
 app.command("inspect")(inspect_code)
 app.command()(card)

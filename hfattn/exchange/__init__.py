@@ -1,6 +1,7 @@
-"""Models of other projects made loadable here (``convert``), and ours made ready for others (``export``)."""
+"""Models of other projects made loadable here (``convert``), and ours made ready for other software (``export``)."""
 
 from .convert import SOURCES, convert
-from .source import Converted, Source
+from .export import TARGETS, export
+from .source import Converted
 
-__all__ = ["SOURCES", "Converted", "Source", "convert"]
+__all__ = ["SOURCES", "TARGETS", "Converted", "convert", "export"]

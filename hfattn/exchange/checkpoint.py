@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from ..errors import UserError
+from ..yaml_values import load_yaml
 
 # Where training scripts put the weights beside what else they save.
 _WEIGHTS = ("state_dict", "model_state_dict", "model_state", "model")
@@ -99,7 +100,7 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"There is no file {path}; give the configuration of the training as --config.")
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        settings = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); mend it.") from error
     if not isinstance(settings, dict):

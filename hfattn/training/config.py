@@ -1,7 +1,6 @@
 """Recipe configurations: a YAML file, overridden from the command line, checked before anything else happens."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,25 +11,9 @@ from huggingface_hub.errors import StrictDataclassError
 
 from ..errors import UserError
 from ..models.strict_config import StrictConfig, unknown_name_message
+from ..yaml_values import load_yaml
 
 Schema = TypeVar("Schema")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's scalars: 1e-3 is a number, and ``no``, ``off`` and ``yes`` are words."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":float", ":bool", ":int"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9]\d*)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf|\.nan)$"),
-    list("-+.0123456789"),
-)
 
 
 def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | None = None) -> Schema:
@@ -50,7 +33,7 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
     if not path.is_file():
         raise UserError(f"There is no configuration file {path}; hfattn recipes list shows those that exist.")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
+        values = load_yaml(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(values, dict):
@@ -87,7 +70,7 @@ def _value(text: str, declared: Any) -> Any:
         return text
     if set(get_args(declared)) == {str, type(None)}:
         return None if text == "null" else text
-    return yaml.load(text, _Loader)
+    return load_yaml(text)
 
 
 def _type(schema: Any, dotted: str) -> Any:

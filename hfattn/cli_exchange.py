@@ -1,0 +1,106 @@
+"""The commands ``hfattn convert`` and ``hfattn export``."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .errors import UserError, one_sentence
+
+
+def convert(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="char-rnn, nanogpt, torch-transformer, torch-lm, torch-classifier, joeynmt or opennmt.", metavar="KIND"
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights: safetensors, or .pt with --allow-pt.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    config: Annotated[
+        Path | None, typer.Option(help="The project's own configuration, in YAML or JSON.", show_default=False)
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Of the new configuration, such as num_attention_heads=8."),
+    ] = None,
+    renames: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="THEIRS=OURS", help="A beginning of names in FILE, and what to read instead."),
+    ] = None,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(help="Symbols by their ids: JSON, or one on each line.", show_default=False),
+    ] = None,
+    target_vocabulary: Annotated[
+        Path | None, typer.Option(help="Of a target that has symbols of its own.", show_default=False)
+    ] = None,
+    allow_pt: Annotated[bool, typer.Option("--allow-pt", help="Read a pickle, as far as it holds no code.")] = False,
+) -> None:
+    """Make a model folder of another project's checkpoint.
+
+    hfattn convert nanogpt ckpt.pt --allow-pt --vocabulary characters.json --output runs/gpt
+    """
+    with one_sentence():
+        from .exchange import convert as run
+
+        converted = run(
+            kind,
+            file,
+            output,
+            config=config,
+            settings={name: _value(name, text) for name, text in _pairs("--set", fields).items()},
+            renames=_pairs("--rename", renames),
+            vocabulary=vocabulary,
+            target_vocabulary=target_vocabulary,
+            allow_pt=allow_pt,
+        )
+        print(f"{type(converted.model).__name__}: {output}")
+        if converted.assumed:
+            assumed = ", ".join(f"{name}={value}" for name, value in converted.assumed.items())
+            print(f"Nothing tells these, so they are taken for granted; --set changes them: {assumed}")
+        if converted.tokenizer is None:
+            print("There is no vocabulary, so the folder has no tokenizer; --vocabulary makes one.")
+
+
+def export(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="torch, onnx or ctranslate2.")],
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    quantization: Annotated[
+        str | None, typer.Option(help="Of ctranslate2: float32 (the default) or int8.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a model for other software.
+
+    hfattn export onnx runs/imdb --output runs/imdb-onnx
+    """
+    with one_sentence():
+        from .exchange import export as run
+
+        run(kind, model, output, quantization=quantization)
+        print(f"{kind}: {output}")
+
+
+def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UserError(f"{option} {word} has no name or no =; write {option} NAME=VALUE.")
+        pairs[name] = value
+    return pairs
+
+
+def _value(name: str, text: str) -> Any:
+    import yaml
+
+    from .yaml_values import load_yaml
+
+    try:
+        return load_yaml(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"The value {text!r} of --set {name} is not valid YAML; put it in quotes.") from error
+
+
+__all__ = ["convert", "export"]

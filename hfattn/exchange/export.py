@@ -1,0 +1,97 @@
+"""From a model folder to what other software reads."""
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from .. import models  # noqa: F401  (registers the classes)
+from ..errors import UserError
+from ..models.pipeline_attn_translation import load_target_tokenizer
+from ..models.strict_config import unknown_message
+from .folder import new_folder
+from .to_ctranslate2 import export_ctranslate2
+from .to_onnx import export_onnx
+from .to_torch import export_torch
+
+TARGETS = ("torch", "onnx", "ctranslate2")
+_AUTO_CLASSES = {
+    "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForConditionalGeneration": AutoModelForSeq2SeqLM,
+    "ForCausalLM": AutoModelForCausalLM,
+    "LMHeadModel": AutoModelForCausalLM,
+}
+
+
+def export(kind: str, folder: Path, output: Path, *, quantization: str | None = None) -> None:
+    """Write a model for other software, and make sure that it computes the same there.
+
+    Args:
+        kind: "torch" (weights under the names of char-rnn, nanoGPT or ``torch.nn.Transformer``), "onnx" (classifiers
+            and character models) or "ctranslate2" (``VaswaniForConditionalGeneration``).
+        folder: of the model and its tokenizer.
+        output: folder to make.
+        quantization: for "ctranslate2": "float32", which is the default, or "int8".
+
+    Raises:
+        UserError: the folder holds no model of a kind that can be exported, or the result computes something else;
+            nothing is written then.
+    """
+    if kind not in TARGETS:
+        raise UserError(unknown_message(kind, TARGETS, "a kind of export"))
+    if quantization is not None and kind != "ctranslate2":
+        raise UserError(f"--quantization is for ctranslate2; leave it out of {kind}.")
+    with new_folder(output) as new:
+        model, tokenizer = _load(folder)
+        try:
+            target_tokenizer = load_target_tokenizer(model) if model.config.is_encoder_decoder else None
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        if kind == "torch":
+            export_torch(model, tokenizer, target_tokenizer, new)
+        elif kind == "onnx":
+            export_onnx(model, tokenizer, new)
+            model.config.save_pretrained(new)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(new)
+        else:
+            if tokenizer is None:
+                raise UserError(f"{folder} has no tokenizer, which CTranslate2 needs; save it beside the weights.")
+            new.rmdir()  # its converter makes the folder itself
+            export_ctranslate2(model, tokenizer, target_tokenizer, new, quantization or "float32")
+
+
+def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    """A model with the head that it was saved with, and its tokenizer, if it has one."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} is no model folder: it has no config.json; give the folder of a trained model.")
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        (architecture,) = config.architectures or [""]
+        auto: Any = next((auto for end, auto in _AUTO_CLASSES.items() if architecture.endswith(end)), None)
+        if auto is None:
+            raise UserError(
+                f"{folder} holds a {architecture or 'model without a head'}; give a classifier of texts, a language "
+                "model or a translation model."
+            )
+        model = auto.from_pretrained(folder, config=config, trust_remote_code=False, use_safetensors=True)
+        has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False) if has_tokenizer else None
+    except UserError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        raise UserError(f"{folder} does not load ({' '.join(str(error).split())}); check the folder.") from error
+    return model.eval(), tokenizer
+
+
+__all__ = ["TARGETS", "export"]

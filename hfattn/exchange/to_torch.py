@@ -1,0 +1,122 @@
+"""Weights under the names of the projects that ``convert`` reads: its tables, read the other way round."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+
+from ..errors import UserError
+from ..models.configuration_vaswani import STANDARD_ATTENTION
+from ..models.modeling_char_rnn import CharRNNForCausalLM
+from ..models.modeling_vaswani import (
+    VaswaniForCausalLM,
+    VaswaniForConditionalGeneration,
+    VaswaniForSequenceClassification,
+    VaswaniPreTrainedModel,
+)
+from .from_char_rnn import char_rnn_rows
+from .from_nanogpt import nanogpt_rows
+from .from_torch import CLASSES, CLASSIFIER, DECODER, ENCODER, GENERATOR, IDS, LANGUAGE_MODEL, UNTOLD
+from .names import to_theirs
+from .vaswani import transformer_rows
+
+WEIGHTS, SETTINGS, VOCABULARY = "weights.safetensors", "settings.json", "vocabulary.json"
+
+_TRANSFORMERS = {
+    VaswaniForConditionalGeneration: ((ENCODER, DECODER), GENERATOR),
+    VaswaniForCausalLM: ((LANGUAGE_MODEL,), GENERATOR),
+    VaswaniForSequenceClassification: ((CLASSIFIER,), CLASSES),
+}
+
+
+def export_torch(model: PreTrainedModel, tokenizer: Any, target_tokenizer: Any, folder: Path) -> None:
+    """Write weights, the settings that go with them, and the vocabulary: of a character model as the ports of char-rnn
+    have them, of GPT-2 as nanoGPT, of ours as ``torch.nn.Transformer``.
+
+    Args:
+        model: of one of these classes.
+        tokenizer, target_tokenizer: of both sides, or of each; None where there is none.
+        folder: that is there.
+
+    Raises:
+        UserError: the project has no such model.
+    """
+    if isinstance(model, CharRNNForCausalLM):
+        state, settings = _char_rnn(model)
+    elif isinstance(model, GPT2LMHeadModel):
+        state, settings = _nanogpt(model)
+    elif type(model) in _TRANSFORMERS and isinstance(model, VaswaniPreTrainedModel):
+        state, settings = _transformer(model)
+    else:
+        raise UserError(
+            f"{type(model).__name__} is none of the models that another project has by name; export a character "
+            "model, a GPT-2, or a Transformer of ours."
+        )
+    # A file of safetensors keeps no two names for one matrix, and these projects expect both.
+    save_file({name: tensor.detach().clone() for name, tensor in state.items()}, folder / WEIGHTS)
+    _write(folder / SETTINGS, settings)
+    for name, own in ((VOCABULARY, tokenizer), (f"target_{VOCABULARY}", target_tokenizer)):
+        if own is not None:
+            _write(folder / name, own.convert_ids_to_tokens(range(len(own))))
+
+
+def _char_rnn(model: CharRNNForCausalLM) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    if model.config.cell == "gru_reset_before":
+        raise UserError("torch has no GRU that resets before the product; export an elman, lstm or gru.")
+    state = to_theirs(model, char_rnn_rows(model.config.num_hidden_layers))
+    embedding = state["encoder.weight"]
+    if embedding.shape[0] == embedding.shape[1] and torch.equal(embedding, torch.eye(len(embedding)).to(embedding)):
+        del state["encoder.weight"]  # the layers read one-hot vectors
+    return state, {"nonlinearity": "tanh"} if model.config.cell == "elman" else {}
+
+
+def _nanogpt(model: GPT2LMHeadModel) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    config, usual = model.config, GPT2Config()
+    only = {
+        "activation_function": "gelu",
+        "tie_word_embeddings": True,
+        "layer_norm_epsilon": 1e-5,
+        **{name: getattr(usual, name) for name in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx")},
+    }
+    for name, value in only.items():
+        if getattr(config, name) != value:
+            raise UserError(f"nanoGPT has only {name}={value}, and this model {getattr(config, name)}.")
+    if config.n_inner not in (None, 4 * config.n_embd):
+        raise UserError(f"nanoGPT has only n_inner={4 * config.n_embd} at this width, and this model {config.n_inner}.")
+    state = to_theirs(model, nanogpt_rows(config.n_layer, tied=False))
+    biases = [name for name in state if name.endswith(".bias")]
+    biased = any(state[name].any() for name in biases)
+    if not biased:
+        state = {name: tensor for name, tensor in state.items() if name not in biases}
+    return state, {
+        "n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd, "block_size": config.n_positions,
+        "bias": biased, "vocab_size": config.vocab_size, "dropout": config.resid_pdrop,
+    }  # fmt: skip
+
+
+def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    config = model.config
+    if config.norm == "none":
+        raise UserError('torch has no Transformer without layer norms; export one with norm "post" or "pre".')
+    if any(config.attention_parts(kind) != STANDARD_ATTENTION for kind in ("self", "cross")):
+        raise UserError("torch has no attention but softmax of scaled_dot; export a model with these.")
+    if config.head_width * config.num_attention_heads != config.hidden_size:
+        raise UserError(f"torch has no heads of width {config.head_width} here; export a model without head_dim.")
+    stacks, output = _TRANSFORMERS[type(model)]
+    bias = any(name in ("lm_head.bias", "classifier.bias") for name in model.state_dict())
+    state = to_theirs(model, transformer_rows(stacks, output, config, bias))
+    known = ("num_attention_heads", *UNTOLD, *IDS, "decoder_start_token_id", "dropout", "attention_dropout")
+    settings = {name: getattr(config, name) for name in (*known, "activation_dropout", "embedding_dropout")}
+    if isinstance(model, VaswaniForSequenceClassification):
+        settings["classifier_pooling"] = config.classifier_pooling
+    return state, settings
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+__all__ = ["SETTINGS", "VOCABULARY", "WEIGHTS", "export_torch"]

@@ -1,0 +1,351 @@
+"""Models of ours in other software: bit for bit under other names, the same numbers in other engines."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_convert import CHARACTERS, RENAMES, randomize, saved, written
+from their_models import TheirCharRNN, TheirGPT, TheirTorchEncoder, TheirTorchTransformer, sines
+from tiny_models import TEXTS, wordpiece_tokenizer
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, PreTrainedModel
+
+from hfattn import (
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniForMaskedLM,
+    VaswaniForSequenceClassification,
+)
+from hfattn.errors import UserError
+from hfattn.exchange import convert, export, to_onnx
+from hfattn.generation import save_translator
+from hfattn.tokenizers import build_character_tokenizer
+
+
+def model_folder(folder: Path, model: PreTrainedModel, tokenizer: Any = None) -> Path:
+    randomize(model)
+    model.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    return folder
+
+
+def there_and_back(
+    tmp_path: Path, kind: str, theirs: nn.Module, settings: dict[str, Any], renames: dict[str, str] | None = None
+) -> dict[str, torch.Tensor]:
+    """Converted and exported, twice; the weights that come out, which are those that went in."""
+    vocabulary = written(tmp_path, "vocabulary.json", CHARACTERS)
+    state = randomize(theirs).state_dict()
+    single = kind in ("char-rnn", "nanogpt")
+    convert(
+        kind, saved(tmp_path, state), tmp_path / "ours", settings=settings, renames=renames,
+        vocabulary=vocabulary if single else None,
+    )  # fmt: skip
+    export("torch", tmp_path / "ours", tmp_path / "theirs")
+    convert(
+        kind, tmp_path / "theirs" / "weights.safetensors", tmp_path / "again",
+        config=tmp_path / "theirs" / "settings.json",
+        vocabulary=tmp_path / "theirs" / "vocabulary.json" if single else None,
+    )  # fmt: skip
+    ours, again = (load_file(tmp_path / name / "model.safetensors") for name in ("ours", "again"))
+    assert ours.keys() == again.keys()
+    assert all(torch.equal(ours[name], again[name]) for name in ours)
+    for name in ("config.json", *(["tokenizer.json"] if single else [])):
+        assert (tmp_path / "ours" / name).read_text() == (tmp_path / "again" / name).read_text()
+    return load_file(tmp_path / "theirs" / "weights.safetensors")
+
+
+def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize(("cell", "one_hot"), [(nn.LSTM, False), (nn.GRU, True), (nn.RNN, False)])
+def test_a_character_model_goes_back_bit_for_bit(tmp_path: Path, cell: type[nn.RNNBase], one_hot: bool) -> None:
+    theirs = TheirCharRNN(cell, len(CHARACTERS), 2, one_hot)
+    assert_equal(there_and_back(tmp_path, "char-rnn", theirs, {}), theirs.state_dict())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_nanogpt_goes_back_bit_for_bit(tmp_path: Path, bias: bool) -> None:
+    theirs = TheirGPT(2, 2, 16, 9, bias, len(CHARACTERS))
+    found = there_and_back(tmp_path, "nanogpt", theirs, {"n_head": 2})
+    assert_equal(found, {name: tensor for name, tensor in theirs.state_dict().items() if ".attn.bias" not in name})
+    assert json.loads((tmp_path / "theirs" / "settings.json").read_text())["bias"] == bias
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_a_torch_transformer_goes_back_bit_for_bit(tmp_path: Path, interleaved: bool) -> None:
+    theirs = TheirTorchTransformer(True, True, "gelu", sines(9, 16, interleaved))
+    settings = {"num_attention_heads": 4, "norm": "pre", "activation": "gelu", "pad_token_id": 1}
+    found = there_and_back(tmp_path, "torch-transformer", theirs, settings, RENAMES)
+    expected = dict(theirs.state_dict())
+    table = expected.pop("positional_encoding.pos_embedding").squeeze(1)
+    expected = {name.removeprefix("transformer."): tensor for name, tensor in expected.items()}
+    for side, name in (("source", "src_tok_emb"), ("target", "tgt_tok_emb")):
+        expected[f"{side}_embedding.weight"] = expected.pop(f"{name}.weight")
+        if not interleaved:
+            expected[f"{side}_positions"] = table
+    assert_equal(found, expected)
+    # And they are what torch itself reads.
+    own = {name: tensor for name, tensor in found.items() if name.startswith(("encoder.", "decoder."))}
+    theirs.transformer.load_state_dict(own)
+
+
+@pytest.mark.parametrize(("kind", "classes"), [("torch-lm", None), ("torch-classifier", 3)])
+def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classes: int | None) -> None:
+    theirs = TheirTorchEncoder(False, True, classes, False)
+    settings = {"num_attention_heads": 2, "activation": "gelu", "scale_embedding": False}
+    expected = theirs.state_dict()
+    found = there_and_back(tmp_path, kind, theirs, settings)
+    expected["positions"] = expected["positions"][0]
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (lambda: CharRNNForCausalLM(CharRNNConfig(vocab_size=5, cell="gru_reset_before")), "resets before the product"),
+        (
+            lambda: GPT2LMHeadModel(
+                GPT2Config(vocab_size=5, n_embd=8, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=1)
+            ),
+            "nanoGPT has only activation_function=gelu, and this model gelu_new",
+        ),
+        (lambda: translator(norm="none"), "no Transformer without layer norms"),
+        (lambda: translator(cross_attention_distribution="sparsemax"), "no attention but softmax of scaled_dot"),
+        (lambda: translator(head_dim=5), "no heads of width 5"),
+    ],
+)
+def test_what_other_projects_do_not_have(tmp_path: Path, model: Any, sentence: str) -> None:
+    folder = model_folder(tmp_path / "ours", model())
+    with pytest.raises(UserError, match=sentence):
+        export("torch", folder, tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+# ONNX
+
+
+def run_onnx(folder: Path, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+    return dict(zip(names, map(torch.from_numpy, found), strict=True))
+
+
+def test_a_character_model_in_onnx_goes_on_from_a_state(tmp_path: Path) -> None:
+    """One text in one piece, and in two with the state between them, padded on either side."""
+    torch.manual_seed(0)
+    config = CharRNNConfig(
+        vocab_size=len(CHARACTERS), hidden_size=8, embedding_size=6, num_hidden_layers=2, cell="lstm"
+    )
+    model = CharRNNForCausalLM(config)
+    tokenizer = build_character_tokenizer(CHARACTERS[1:])
+    export("onnx", model_folder(tmp_path / "ours", model, tokenizer), tmp_path / "onnx")
+    assert (tmp_path / "onnx" / "tokenizer.json").is_file()
+    ids = torch.randint(len(CHARACTERS), (3, 7))
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
+    zeros = torch.zeros(2, 3, 8)
+    whole = run_onnx(tmp_path / "onnx", input_ids=ids, attention_mask=mask, h=zeros, c=zeros)
+    with torch.no_grad():
+        expected = model(ids, attention_mask=mask)
+    torch.testing.assert_close(whole["logits"], expected.logits, rtol=1e-4, atol=1e-5)
+    h, c = (torch.stack([expected.past_key_values.get_state(layer)[i] for layer in range(2)]) for i in range(2))
+    torch.testing.assert_close(whole["new_h"], h, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(whole["new_c"], c, rtol=1e-4, atol=1e-5)
+    first = run_onnx(tmp_path / "onnx", input_ids=ids[:, :1], attention_mask=mask[:, :1], h=zeros, c=zeros)
+    rest = run_onnx(
+        tmp_path / "onnx", input_ids=ids[:, 1:], attention_mask=mask[:, 1:], h=first["new_h"], c=first["new_c"]
+    )
+    torch.testing.assert_close(rest["logits"], whole["logits"][:, 1:], rtol=1e-4, atol=1e-5)
+
+
+def classifier(kind: str) -> tuple[PreTrainedModel, Any]:
+    if kind == "bert":
+        tokenizer = wordpiece_tokenizer(TEXTS, types=True)
+        sizes = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2}
+        return BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), num_labels=3, **sizes)), tokenizer
+    tokenizer = build_character_tokenizer([*TEXTS])
+    size = {"vocab_size": len(tokenizer), "num_labels": 3, "hidden_size": 16}
+    if kind == "vaswani":
+        return VaswaniForSequenceClassification(
+            VaswaniConfig(**size, intermediate_size=20, encoder_layers=1, num_attention_heads=4, norm="pre")
+        ), tokenizer
+    return RNNEncoderForSequenceClassification(
+        RNNEncoderConfig(**size, embedding_size=6, cell="gru", direction="bidirectional", pooling="attention")
+    ), tokenizer
+
+
+@pytest.mark.parametrize("kind", ["rnn", "vaswani", "bert"])
+def test_a_classifier_in_onnx(tmp_path: Path, kind: str) -> None:
+    model, tokenizer = classifier(kind)
+    export("onnx", model_folder(tmp_path / "ours", model, tokenizer), tmp_path / "onnx")
+    for texts in (TEXTS, ["A", "dull film"], ["Mary"]):
+        for side in ("left", "right"):
+            batch = tokenizer(list(texts), padding=True, return_tensors="pt", padding_side=side)
+            with torch.no_grad():
+                expected = model(**batch).logits
+            found = run_onnx(tmp_path / "onnx", **batch)["logits"]
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_that_computes_something_else_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here with the gates in torch's order, which ONNX would read as others."""
+    monkeypatch.setitem(to_onnx._GATES, nn.GRU, [0, 1, 2])
+    folder = model_folder(tmp_path / "ours", CharRNNForCausalLM(CharRNNConfig(vocab_size=9, hidden_size=8)))
+    with pytest.raises(UserError, match="computes other logits than the model on a batch of 1 x 1, by"):
+        export("onnx", folder, tmp_path / "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+
+
+def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RNNEncoderConfig(vocab_size=9, pooling="hierarchical", sentence_end_token_ids=[3])
+    by_sentences = model_folder(tmp_path / "sentences", RNNEncoderForSequenceClassification(config))
+    with pytest.raises(UserError, match="Hierarchical pooling cuts texts into sentences"):
+        export("onnx", by_sentences, tmp_path / "onnx")
+    with pytest.raises(
+        UserError, match="VaswaniForConditionalGeneration cannot be exported to ONNX; give a classifier"
+    ):
+        export("onnx", model_folder(tmp_path / "translator", translator()), tmp_path / "onnx")
+    masked = VaswaniForMaskedLM(VaswaniConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, encoder_layers=1))
+    with pytest.raises(UserError, match="holds a VaswaniForMaskedLM; give a classifier"):
+        export("onnx", model_folder(tmp_path / "masked", masked), tmp_path / "onnx")
+    with pytest.raises(UserError, match=r"is no model folder: it has no config.json"):
+        export("onnx", tmp_path, tmp_path / "onnx")
+    with pytest.raises(UserError, match="'onxx' is not a kind of export; did you mean 'onnx'"):
+        export("onxx", by_sentences, tmp_path / "onnx")
+    with pytest.raises(UserError, match="--quantization is for ctranslate2"):
+        export("onnx", by_sentences, tmp_path / "onnx", quantization="int8")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if "onnx" in name else found(name, *rest))
+    with pytest.raises(UserError, match=r"needs onnx, which is not installed; run: pip install 'hfattn\[export\]'"):
+        export("onnx", by_sentences, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+# CTranslate2
+
+
+def translator(**fields: Any) -> VaswaniForConditionalGeneration:
+    sizes = {"vocab_size": 13, "hidden_size": 16, "intermediate_size": 20, "encoder_layers": 1, "decoder_layers": 2}
+    return VaswaniForConditionalGeneration(VaswaniConfig(**{**sizes, "num_attention_heads": 4, **fields}))
+
+
+def translator_folder(folder: Path, own_target: bool = False, **fields: Any) -> tuple[Any, Any, Any]:
+    """A saved model with random weights, and its tokenizers."""
+    tokenizer = build_character_tokenizer(["abcdefghij"], ends=True)
+    writer = build_character_tokenizer(["uvwxyz"], ends=True) if own_target else None
+    size = len(writer or tokenizer)
+    if own_target:
+        fields |= {"source_vocab_size": len(tokenizer), "share_embeddings": False}
+    model = randomize(translator(vocab_size=size, **fields))
+    save_translator(folder, model, tokenizer, writer)
+    return model, tokenizer, writer or tokenizer
+
+
+@pytest.mark.parametrize(
+    ("own_target", "fields"),
+    [
+        (False, {}),
+        (True, {"norm": "pre", "positions": "learned", "max_position_embeddings": 30, "activation": "gelu"}),
+        (False, {"final_norm": True, "scale_embedding": False, "activation": "silu", "layer_norm_eps": 1e-2}),
+        (
+            False,
+            {"positions": "none", "tie_word_embeddings": False, "lm_head_bias": True, "activation": "tanh"},
+        ),
+    ],
+)
+def test_a_translator_in_ctranslate2(tmp_path: Path, own_target: bool, fields: dict[str, Any]) -> None:
+    """Token for token, greedy and by beams, in batches padded on our side; and near that with eight bits."""
+    import ctranslate2
+
+    model, reader, writer = translator_folder(tmp_path / "ours", own_target, **fields)
+    export("ctranslate2", tmp_path / "ours", tmp_path / "engine")
+    names = {path.name for path in (tmp_path / "engine").iterdir()}
+    assert names - {"model.bin", "config.json"} == (
+        {"source_vocabulary.json", "target_vocabulary.json"} if own_target else {"shared_vocabulary.json"}
+    )
+    texts = ["abc", "hijaabcdd", "a", "jjjjjj"]
+    batch = reader(texts, padding=True, return_tensors="pt")
+    sources = [reader.convert_ids_to_tokens(reader(text).input_ids) for text in texts]
+    engine = ctranslate2.Translator(str(tmp_path / "engine"), intra_threads=1, inter_threads=1)
+    for num_beams in (1, 4):
+        # The engine stops when as many hypotheses as it has beams are finished.
+        ids = model.generate(
+            **batch, num_beams=num_beams, max_new_tokens=12, do_sample=False, early_stopping=num_beams > 1
+        )
+        ours = [row[1:].tolist() for row in ids]
+        ours = [row[: row.index(2)] if 2 in row else row for row in ours]
+        found = engine.translate_batch(sources, beam_size=num_beams, max_decoding_length=12, min_decoding_length=0)
+        assert [result.hypotheses[0] for result in found] == [writer.convert_ids_to_tokens(row) for row in ours]
+
+
+def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
+    import ctranslate2
+
+    _, reader, writer = translator_folder(tmp_path / "ours")
+    scores = []
+    for quantization in ("float32", "int8"):
+        folder = tmp_path / quantization
+        export("ctranslate2", tmp_path / "ours", folder, quantization=quantization)
+        engine = ctranslate2.Translator(str(folder), intra_threads=1, inter_threads=1)
+        source, target = (reader.convert_ids_to_tokens(reader("abcd").input_ids), writer.tokenize("dcba"))
+        scores.append(torch.tensor(engine.score_batch([source], [target])[0].log_probs))
+    assert not torch.equal(*scores)
+    torch.testing.assert_close(*scores, rtol=0.1, atol=0.3)
+    sizes = [(tmp_path / quantization / "model.bin").stat().st_size for quantization in ("float32", "int8")]
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"norm": "none"}, 'no Transformer with norm "none"'),
+        ({"head_dim": 5}, "no Transformer with head_dim 5"),
+        ({"cross_attention_score": "additive"}, "cross-attention with the score additive and the distribution softmax"),
+        ({"self_attention_distribution": "sparsemax"}, "self-attention with the score scaled_dot and the distribution"),
+        ({"eos_token_id": [2, 3]}, "no Transformer with several end symbols"),
+    ],
+)
+def test_what_ctranslate2_does_not_have(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:
+    translator_folder(tmp_path / "ours", **fields)
+    with pytest.raises(UserError, match=sentence):
+        export("ctranslate2", tmp_path / "ours", tmp_path / "engine")
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+
+
+def test_what_ctranslate2_is_not_for(tmp_path: Path) -> None:
+    translator_folder(tmp_path / "ours")
+    with pytest.raises(UserError, match="'int9' is no quantization; write float32 or int8"):
+        export("ctranslate2", tmp_path / "ours", tmp_path / "engine", quantization="int9")
+    weights = load_file(tmp_path / "ours" / "model.safetensors")
+    save_file(
+        {**weights, "model.decoder.layers.0.self_attn.q_proj.bias": torch.zeros(3)},
+        tmp_path / "ours" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(UserError, match="does not load"):
+        export("ctranslate2", tmp_path / "ours", tmp_path / "engine")
+    alone = model_folder(tmp_path / "alone", translator())
+    with pytest.raises(UserError, match="has no tokenizer, which CTranslate2 needs"):
+        export("ctranslate2", alone, tmp_path / "engine")
+    build_character_tokenizer(["abc"], ends=True).save_pretrained(alone)
+    with pytest.raises(UserError, match="The tokenizer has 6 symbols and the model 13"):
+        export("ctranslate2", alone, tmp_path / "engine")
+    characters = model_folder(
+        tmp_path / "rnn", CharRNNForCausalLM(CharRNNConfig(vocab_size=6)), build_character_tokenizer(["abc"])
+    )
+    with pytest.raises(UserError, match="CharRNNForCausalLM cannot be exported to CTranslate2"):
+        export("ctranslate2", characters, tmp_path / "engine")
