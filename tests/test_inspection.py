@@ -350,6 +350,17 @@ def test_what_cannot_be_inspected_is_one_sentence(hub: Hub, tmp_path: Path, monk
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.parametrize("code", ["class C: ...", "C = int", "from .other import C", "from .other import *"])
+def test_the_class_of_an_entry_may_come_from_anywhere(tmp_path: Path, code: str) -> None:
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "m.C"}}')
+    (tmp_path / "other.py").write_text("class C: ...\n")
+    (tmp_path / "m.py").write_text(code)
+    assert not inspect(str(tmp_path)).findings
+    (tmp_path / "m.py").write_text("def method(C): ...\nx = 1")
+    (finding,) = inspect(str(tmp_path)).findings
+    assert (finding.kind, finding.text) == ("missing", "AutoConfig: m.C (there is no C in m.py)")
+
+
 def test_looking_for_a_module_does_not_import_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even one that lies where Python looks first."""
     (tmp_path / "first" / "lurking").mkdir(parents=True)

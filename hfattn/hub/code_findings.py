@@ -117,7 +117,7 @@ class Module:
     Attributes:
         imports: the top modules that it imports, without its own repository's.
         siblings: the files of its repository that it imports, and of those that are not there the path they would have.
-        names: what it defines or imports, among which a class may be looked for.
+        names: what it defines or imports, among which a class may be looked for; "*" is all of another file.
         findings: what is unusual.
     """
 
@@ -234,8 +234,10 @@ class _Reader:
                 if not node.level and node.module:
                     self.imports.add(node.module.split(".")[0])
                     self.meanings.setdefault(alias.asname or alias.name, set()).add(f"{node.module}.{alias.name}")
-        elif isinstance(node, ast.ClassDef | ast.FunctionDef) and node in self.tree.body:
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef) and self.parents[node] is self.tree:
             self.defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            self.defined.add(node.id)
 
     def names(self, node: ast.AST | None) -> set[str]:
         """The dotted names that an expression may mean, such as ``os.system``."""

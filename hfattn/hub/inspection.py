@@ -27,7 +27,7 @@ from ..errors import UserError
 from ..resources import PACKAGE
 from .code_findings import KINDS, Finding, Module, printable, read_module
 
-LARGEST = 2**20  # bytes of a file that is read; larger ones hold data, or hide in it
+LARGEST = 4 * 2**20  # bytes of a file that is read; larger ones hold data, or hide in it
 _PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".so")
 _GENERATE = "custom_generate/generate.py"  # transformers replaces generate() by what it finds there
@@ -213,7 +213,7 @@ def _entry_findings(entry: Entry, sizes: Mapping[str, int], modules: Mapping[str
         yield Finding("elsewhere", entry.source, None, f"{said} (inspect {entry.repository} too)")
     elif entry.path not in sizes:
         yield Finding("missing", entry.source, None, said)
-    elif entry.path in modules and entry.class_name not in modules[entry.path].names:
+    elif entry.path in modules and not {entry.class_name, "*"} & set(modules[entry.path].names):
         yield Finding("missing", entry.source, None, f"{said} (there is no {entry.class_name} in {entry.path})")
 
 
