@@ -306,6 +306,19 @@ def joeynmt_config(pre: bool, activation: str = "relu", **side: Any) -> dict[str
     return {"name": "small", "model": {"encoder": sides, "decoder": sides}}
 
 
+def assert_same_translations(
+    theirs: Any, ours: Any, reader: Any, writer: Any, words: list[str], start: int = 2
+) -> None:
+    """Greedy translations with the vocabulary that was converted."""
+    ours.generation_config.max_new_tokens = 20
+    texts = ["a b c", "d"]
+    for text, own in zip(texts, translate_texts(ours, reader, texts, writer), strict=True):
+        ids = reader(text, return_tensors="pt").input_ids
+        expected = greedy(lambda written, ids=ids: theirs(ids, torch.ones_like(ids), written), [start], 20)[1:]
+        expected = expected[: expected.index(3)] if 3 in expected else expected
+        assert own == " ".join(words[i] for i in [start, *expected] if i > 3)  # where it is no special symbol
+
+
 @pytest.mark.parametrize(("pre", "shared"), [(True, True), (False, False)])
 def test_a_joeynmt_transformer(tmp_path: Path, pre: bool, shared: bool) -> None:
     torch.manual_seed(0)
@@ -326,13 +339,7 @@ def test_a_joeynmt_transformer(tmp_path: Path, pre: bool, shared: bool) -> None:
     assert_same(ours(SOURCE, mask, TARGET).logits, theirs(SOURCE, mask, TARGET), TARGET != 1)
     assert ours.config.attention_dropout == 0.1
     assert reader("a b zebra").input_ids == [4, 5, 0, 3]
-    sources, words = ["a b c", "d"], target_words
-    ours.generation_config.max_new_tokens = 20
-    for text, own in zip(sources, translate_texts(ours, reader, sources, writer), strict=True):
-        ids = reader(text, return_tensors="pt").input_ids
-        expected = greedy(lambda written, ids=ids: theirs(ids, torch.ones_like(ids), written), [2], 20)[1:]
-        expected = expected[: expected.index(3)] if 3 in expected else expected
-        assert own == " ".join(words[i] for i in expected if i > 3)
+    assert_same_translations(theirs, ours, reader, writer, target_words)
 
 
 @pytest.mark.parametrize(("kind", "shared"), [("interleaved", True), ("concatenated", False), ("none", False)])
@@ -348,7 +355,8 @@ def test_an_opennmt_transformer(tmp_path: Path, kind: str, shared: bool) -> None
     )  # fmt: skip
     model = {name: tensor for name, tensor in state.items() if not name.startswith("generator.")}
     generator = {name[len("generator.") :]: tensor for name, tensor in state.items() if name not in model}
-    vocab = {"src": WORDS, "tgt": WORDS, "decoder_start_token": "<s>"}
+    start = "<s>" if shared else "a"  # of some models it is a language
+    vocab = {"src": WORDS, "tgt": WORDS, "decoder_start_token": start}
     torch.save(
         {"model": model, "generator": generator, "vocab": vocab, "opt": options, "optim": {}}, tmp_path / "step_9.pt"
     )
@@ -359,6 +367,7 @@ def test_an_opennmt_transformer(tmp_path: Path, kind: str, shared: bool) -> None
     assert_same(ours(SOURCE, mask, TARGET).logits, theirs(SOURCE, mask, TARGET), TARGET != 1)
     assert (ours.config.dropout, ours.config.attention_dropout) == (0.2, 0.1)
     assert reader("a b").input_ids == [4, 5]  # its sources have no end
+    assert_same_translations(theirs, ours, reader, writer, WORDS, WORDS.index(start))
     assert ours.config.positions == {"interleaved": "sinusoidal", "concatenated": "learned", "none": "none"}[kind]
 
 

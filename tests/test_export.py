@@ -2,14 +2,26 @@
 
 import importlib.util
 import json
+import re
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands import ROOT
 from safetensors.torch import load_file, save_file
-from test_convert import CHARACTERS, RENAMES, randomize, saved, written
-from their_models import TheirCharRNN, TheirGPT, TheirTorchEncoder, TheirTorchTransformer, sines
+from test_convert import CHARACTERS, RENAMES, WORDS, joeynmt_config, randomize, saved, written
+from their_models import (
+    JOEYNMT,
+    TheirCharRNN,
+    TheirGPT,
+    TheirTorchEncoder,
+    TheirTorchTransformer,
+    TheirTranslator,
+    sines,
+)
 from tiny_models import TEXTS, wordpiece_tokenizer
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, PreTrainedModel
@@ -24,8 +36,9 @@ from hfattn import (
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
 )
+from hfattn.cli import app
 from hfattn.errors import UserError
-from hfattn.exchange import convert, export, to_onnx
+from hfattn.exchange import SOURCES, TARGETS, convert, export, to_onnx
 from hfattn.generation import save_translator
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -73,6 +86,20 @@ def assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
 def test_a_character_model_goes_back_bit_for_bit(tmp_path: Path, cell: type[nn.RNNBase], one_hot: bool) -> None:
     theirs = TheirCharRNN(cell, len(CHARACTERS), 2, one_hot)
     assert_equal(there_and_back(tmp_path, "char-rnn", theirs, {}), theirs.state_dict())
+
+
+def test_a_character_model_of_ours_keeps_its_padding(tmp_path: Path) -> None:
+    tokenizer = build_character_tokenizer(["to be"], unknown=True)
+    config = CharRNNConfig(vocab_size=len(tokenizer), hidden_size=8, pad_token_id=0)
+    export("torch", model_folder(tmp_path / "ours", CharRNNForCausalLM(config), tokenizer), tmp_path / "theirs")
+    again = convert(
+        "char-rnn", tmp_path / "theirs" / "weights.safetensors", tmp_path / "again",
+        vocabulary=tmp_path / "theirs" / "vocabulary.json",
+    )  # fmt: skip
+    texts = ["to", "be [PAD]"]
+    assert again.tokenizer is not None
+    assert again.tokenizer(texts, padding=True).input_ids == tokenizer(texts, padding=True).input_ids
+    assert again.model.config.pad_token_id == 0
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -145,30 +172,35 @@ def run_onnx(folder: Path, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     return dict(zip(names, map(torch.from_numpy, found), strict=True))
 
 
-def test_a_character_model_in_onnx_goes_on_from_a_state(tmp_path: Path) -> None:
-    """One text in one piece, and in two with the state between them, padded on either side."""
-    torch.manual_seed(0)
+@pytest.fixture(scope="module")
+def character_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[CharRNNForCausalLM, Path]:
+    """A model, and the folder that has it in ONNX."""
+    folder = tmp_path_factory.mktemp("characters")
     config = CharRNNConfig(
         vocab_size=len(CHARACTERS), hidden_size=8, embedding_size=6, num_hidden_layers=2, cell="lstm"
     )
     model = CharRNNForCausalLM(config)
     tokenizer = build_character_tokenizer(CHARACTERS[1:])
-    export("onnx", model_folder(tmp_path / "ours", model, tokenizer), tmp_path / "onnx")
-    assert (tmp_path / "onnx" / "tokenizer.json").is_file()
+    export("onnx", model_folder(folder / "ours", model, tokenizer), folder / "onnx")
+    return model, folder / "onnx"
+
+
+def test_a_character_model_in_onnx_goes_on_from_a_state(character_model: tuple[CharRNNForCausalLM, Path]) -> None:
+    """One text in one piece, and in two with the state between them, padded on either side."""
+    model, folder = character_model
+    assert (folder / "tokenizer.json").is_file()
     ids = torch.randint(len(CHARACTERS), (3, 7))
     mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
     zeros = torch.zeros(2, 3, 8)
-    whole = run_onnx(tmp_path / "onnx", input_ids=ids, attention_mask=mask, h=zeros, c=zeros)
+    whole = run_onnx(folder, input_ids=ids, attention_mask=mask, h=zeros, c=zeros)
     with torch.no_grad():
         expected = model(ids, attention_mask=mask)
     torch.testing.assert_close(whole["logits"], expected.logits, rtol=1e-4, atol=1e-5)
     h, c = (torch.stack([expected.past_key_values.get_state(layer)[i] for layer in range(2)]) for i in range(2))
     torch.testing.assert_close(whole["new_h"], h, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(whole["new_c"], c, rtol=1e-4, atol=1e-5)
-    first = run_onnx(tmp_path / "onnx", input_ids=ids[:, :1], attention_mask=mask[:, :1], h=zeros, c=zeros)
-    rest = run_onnx(
-        tmp_path / "onnx", input_ids=ids[:, 1:], attention_mask=mask[:, 1:], h=first["new_h"], c=first["new_c"]
-    )
+    first = run_onnx(folder, input_ids=ids[:, :1], attention_mask=mask[:, :1], h=zeros, c=zeros)
+    rest = run_onnx(folder, input_ids=ids[:, 1:], attention_mask=mask[:, 1:], h=first["new_h"], c=first["new_c"])
     torch.testing.assert_close(rest["logits"], whole["logits"][:, 1:], rtol=1e-4, atol=1e-5)
 
 
@@ -179,16 +211,11 @@ def classifier(kind: str) -> tuple[PreTrainedModel, Any]:
         return BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), num_labels=3, **sizes)), tokenizer
     tokenizer = build_character_tokenizer([*TEXTS])
     size = {"vocab_size": len(tokenizer), "num_labels": 3, "hidden_size": 16}
-    if kind == "vaswani":
-        return VaswaniForSequenceClassification(
-            VaswaniConfig(**size, intermediate_size=20, encoder_layers=1, num_attention_heads=4, norm="pre")
-        ), tokenizer
-    return RNNEncoderForSequenceClassification(
-        RNNEncoderConfig(**size, embedding_size=6, cell="gru", direction="bidirectional", pooling="attention")
-    ), tokenizer
+    config = VaswaniConfig(**size, intermediate_size=20, encoder_layers=1, num_attention_heads=4, norm="pre")
+    return VaswaniForSequenceClassification(config), tokenizer
 
 
-@pytest.mark.parametrize("kind", ["rnn", "vaswani", "bert"])
+@pytest.mark.parametrize("kind", ["vaswani", "bert"])  # and a recurrent one as the page has it
 def test_a_classifier_in_onnx(tmp_path: Path, kind: str) -> None:
     model, tokenizer = classifier(kind)
     export("onnx", model_folder(tmp_path / "ours", model, tokenizer), tmp_path / "onnx")
@@ -201,13 +228,24 @@ def test_a_classifier_in_onnx(tmp_path: Path, kind: str) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_graph_that_computes_something_else_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here with the gates in torch's order, which ONNX would read as others."""
-    monkeypatch.setitem(to_onnx._GATES, nn.GRU, [0, 1, 2])
-    folder = model_folder(tmp_path / "ours", CharRNNForCausalLM(CharRNNConfig(vocab_size=9, hidden_size=8)))
+def test_a_graph_that_computes_something_else_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, character_model: tuple[CharRNNForCausalLM, Path]
+) -> None:
+    model, folder = character_model
+
+    class Other:
+        def save(self, path: str) -> None:
+            shutil.copy(folder / "model.onnx", path)
+
+    monkeypatch.setattr(to_onnx, "_program", lambda runner, example: Other())
+    other = CharRNNForCausalLM(model.config)
+    other.save_pretrained(tmp_path / "ours")
     with pytest.raises(UserError, match="computes other logits than the model on a batch of 1 x 1, by"):
-        export("onnx", folder, tmp_path / "onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+        export("onnx", tmp_path / "ours", tmp_path / "onnx")
+    wider = model_folder(tmp_path / "wider", CharRNNForCausalLM(CharRNNConfig(vocab_size=12, cell="lstm")))
+    with pytest.raises(UserError, match="The graph does not run on a batch of 1 x 1"):
+        export("onnx", wider, tmp_path / "onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "wider"]
 
 
 def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,3 +387,91 @@ def test_what_ctranslate2_is_not_for(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="CharRNNForCausalLM cannot be exported to CTranslate2"):
         export("ctranslate2", characters, tmp_path / "engine")
+
+
+# The page, and the commands
+
+
+def test_the_page_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its commands and its Python in one process; what the comments say of a printed line is what is printed."""
+    page = (ROOT / "docs" / "convert.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    characters = sorted(set("To be, or not"))
+    written(tmp_path, "characters.json", characters)
+    saved(tmp_path, randomize(TheirCharRNN(nn.LSTM, len(characters), 1)).state_dict()).rename("shakespeare.safetensors")
+    arguments = {"n_layer": 1, "n_head": 2, "n_embd": 8, "block_size": 9, "bias": False, "vocab_size": len(characters)}
+    gpt = randomize(TheirGPT(1, 2, 8, 9, False, len(characters)))
+    torch.save({"model": gpt.state_dict(), "model_args": arguments}, "ckpt.pt")
+    theirs = randomize(TheirTorchTransformer(True, True, "relu", sines(9, 16)))
+    saved(tmp_path, theirs.state_dict()).rename("translator.safetensors")
+    joey = TheirTranslator(JOEYNMT, True, True, sines(60, 16)[None], (True, True, False), "relu", (9, 10), False)
+    torch.save({"model_state": joey.state()}, "best.ckpt")
+    written(tmp_path, "config.json", joeynmt_config(True)).rename("config.yaml")
+    written(tmp_path, "src_vocab.txt", WORDS)
+    written(tmp_path, "trg_vocab.txt", [*WORDS, "f"])
+    tokenizer = build_character_tokenizer(["a good film", "bad"])
+    fields = {"cell": "gru", "direction": "bidirectional", "pooling": "attention", "num_labels": 2}
+    model = RNNEncoderForSequenceClassification(
+        RNNEncoderConfig(vocab_size=len(tokenizer), embedding_size=6, hidden_size=8, **fields)
+    )
+    model_folder(tmp_path / "runs" / "imdb", model, tokenizer)
+
+    names: dict[str, Any] = {}
+    printed = []
+    for language, block in re.findall(r"```(sh|python)\n(.*?)```", page, re.DOTALL):
+        capsys.readouterr()
+        if language == "python":
+            exec(block, names)
+            assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
+            continue
+        for command in block.replace("\\\n", " ").splitlines():
+            app(shlex.split(command)[1:], standalone_mode=False)
+        printed.append(capsys.readouterr().out)
+    assert "taken for granted; --set changes them: activation=relu, layer_norm_eps=1e-05," in printed[2]
+    first, again = (load_file(tmp_path / "runs" / name / "model.safetensors") for name in ("gpt", "gpt-again"))
+    assert_equal(again, first)
+    # The classifier that the page exports, on either side of padding and alone.
+    for texts in (["a good film", "bad", "a"], ["mad"]):
+        for side in ("left", "right"):
+            batch = tokenizer(texts, padding=True, return_tensors="pt", padding_side=side)
+            with torch.no_grad():
+                expected = model(**batch).logits
+            found = run_onnx(tmp_path / "runs" / "imdb-onnx", **batch)["logits"]
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("convert nanogpt none.pt --output ours", "error: There is no file none.pt; give the path of a checkpoint.\n"),
+        (
+            "convert nanogpt none.pt --output ours --set n_head",
+            "--set n_head has no name or no =; write",
+        ),
+        (
+            "convert nanogpt none.pt --output ours --set n_head=[",
+            "of --set n_head is not valid YAML",
+        ),
+        ("export onnx none --output ours", "error: none is no model folder: it has no config.json;"),
+    ],
+)
+def test_a_refusal_is_one_sentence(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        app(words.split(), standalone_mode=False)
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, kinds in (("convert", SOURCES), ("export", TARGETS)):
+        app([command, "--help"], standalone_mode=False)
+        text = re.sub(r"-\s+", "-", capsys.readouterr().out)  # a line breaks behind a hyphen
+        assert all(kind in text for kind in kinds)
+        assert f"hfattn {command} " in text

@@ -66,13 +66,16 @@ def from_char_rnn(source: Source) -> Converted:
         "cell": cell,
         "tie_word_embeddings": False,
     }
+    tokenizer = _tokenizer(source, vocab_size)
+    if tokenizer is not None and tokenizer.pad_token_id is not None:
+        told["pad_token_id"] = tokenizer.pad_token_id
     model = CharRNNForCausalLM(make_config(CharRNNConfig, told, source.settings))
     if one_hot:
         checkpoint.tensors["encoder.weight"] = torch.eye(vocab_size)
     rows, zeros = without_absent(checkpoint, char_rnn_rows(told["num_hidden_layers"]), BIASES)
     load_ours(model, checkpoint, rows, zeros)
     assumed = {"nonlinearity": "tanh"} if cell == "elman" and activation is None else {}
-    return Converted(model, _tokenizer(source, vocab_size), assumed=assumed)
+    return Converted(model, tokenizer, assumed=assumed)
 
 
 def _rename_aliases(checkpoint: Checkpoint) -> None:

@@ -81,6 +81,9 @@ def from_opennmt(source: Source) -> Converted:
     vocabularies = None
     if source.vocabulary is None and isinstance(found := checkpoint.extras.get("vocab"), dict):
         vocabularies = (symbols_of(found.get("src"), "vocab.src"), symbols_of(found.get("tgt"), "vocab.tgt"))
+        start = found.get("decoder_start_token")
+        if start in vocabularies[1]:
+            source.settings.setdefault("decoder_start_token_id", vocabularies[1].index(start))
     known = vocabularies or source.vocabulary
     assumed = {} if known else {name: value for name, value in IDS.items() if name not in source.settings}
     return with_vocabularies(source, model, vocabularies, closes=False, assumed=assumed)

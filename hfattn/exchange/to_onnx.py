@@ -149,7 +149,8 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
     model = model.float().eval()
     model.set_attn_implementation("eager")
     runner = _runner(model, tokenizer)
-    example = _inputs(runner, *_EXAMPLE, seed=0)
+    batch_size, length = _EXAMPLE
+    example = _inputs(runner, batch_size, min(length, positions_of(model.config) or length), seed=0)
     program = _program(runner, example)
     program.save(str(folder / FILE))
     _check(runner, folder / FILE)

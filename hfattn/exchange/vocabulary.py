@@ -73,18 +73,23 @@ def check_size(symbols: Sequence[str], size: int, where: str) -> None:
 
 
 def character_tokenizer(symbols: Sequence[str], where: str) -> PreTrainedTokenizerFast:
-    """A token for each character, without any special one: these models have none.
+    """A token for each character. The models of other projects have no special symbols; those of ours have padding.
 
     Raises:
-        UserError: a symbol is not one character.
+        UserError: a symbol is neither one character nor special.
     """
-    if longer := [symbol for symbol in symbols if len(symbol) != 1]:
+    specials = find_specials(symbols)
+    if longer := [symbol for symbol in symbols if len(symbol) != 1 and symbol not in specials.values()]:
         raise UserError(f"{where} has {longer[0]!r}, which is not one character; give a vocabulary of characters.")
-    backend = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=""))
+    ids = {symbol: i for i, symbol in enumerate(symbols)}
+    backend = Tokenizer(models.WordLevel(ids, unk_token=specials.get("unknown", "")))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
+        pad_token=specials.get("pad"),
+        unk_token=specials.get("unknown"),
+        split_special_tokens=True,
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
