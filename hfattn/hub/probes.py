@@ -34,6 +34,8 @@ def store_probes(
         rows = rows[:1]  # nothing to fill a shorter one up with
     training = model.training
     model.eval()
+    # Accelerate lays mixed precision around forward; whoever loads the folder computes in float32.
+    mixed = vars(model).pop("forward", None)
     try:
         encoded = probe_encoding(tokenizer, rows, model)
         inputs = {name: ids.to(model.device) for name, ids in encoded.items()}
@@ -44,6 +46,8 @@ def store_probes(
             inputs["decoder_input_ids"] = tensors["generated"].to(model.device)
         tensors["logits"] = probe_logits(model, inputs)
     finally:
+        if mixed is not None:
+            vars(model)["forward"] = mixed
         model.train(training)
-    tensors |= {f"inputs.{name}": ids.cpu().contiguous() for name, ids in inputs.items()}
+    tensors |= {f"inputs.{name}": ids.cpu().clone() for name, ids in inputs.items()}
     save_file(tensors, folder / PROBES, {"format": "pt", "texts": json.dumps(rows, ensure_ascii=False)})

@@ -1,0 +1,438 @@
+"""From a recipe to the Hub and back: trained, verified, pushed, pulled where hfattn is not, and the same output."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from commands import ROOT, environment, printed_by_card, run_here
+from hub_server import Hub, HubServer
+from huggingface_hub import ModelCard, constants, parse_eval_result_entries
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tiny_models import with_tiny_models
+from typer.testing import CliRunner
+
+from hfattn.cli import app
+from hfattn.errors import UserError
+from hfattn.hub import push, verify, write_manifest
+from hfattn.hub.card import card_code, check_card, interval
+from hfattn.hub.manifest import check_manifest, repository_files
+from hfattn.hub.verify import check_no_pickles, check_no_secrets
+from hfattn.training.expected import SUFFIX, read_expected
+
+RUNS = {
+    "writer": "char_lm/quickstart",
+    "bahdanau": "translation/spa_eng_bahdanau",
+    "vaswani": "translation/spa_eng_transformer",
+    "reader": "classification/imdb_attention",
+    "distilbert": "sequence_classification/sst2_distilbert",
+}
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def online(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's client talks to the Hub of the test."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, hub: Hub) -> dict[str, Path]:
+    """A run of each family and of a DistilBERT, the tiny variants of their recipes; each has pushed itself."""
+    folder = tmp_path_factory.mktemp("runs")
+    finished = {}
+    with pytest.MonkeyPatch.context() as patch:
+        online.__wrapped__(hub, patch)
+        patch.setenv("ACCELERATE_USE_CPU", "true")
+        patch.setenv("HF_HOME", str(folder / "home"))
+        for name, config in RUNS.items():
+            path = ROOT / "recipes" / f"{config}.yaml"
+            tiny = read_expected(path.with_name(path.stem + SUFFIX)).tiny.overrides
+            words = with_tiny_models(tiny, tmp_path_factory.getbasetemp())
+            finished[name] = folder / name
+            to = ["--push_to", f"user/{name}", *(["--push_private"] if name == "reader" else [])]
+            run_here(path.parent, patch, "--config", path, "--output_dir", folder / name, *to, *words)
+    return finished
+
+
+@pytest.fixture
+def run(runs: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy of one run, to be spoiled."""
+    return Path(shutil.copytree(runs["writer"], tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints", "logs")))
+
+
+PULL = """
+import contextlib, io, json, sys
+sys.modules["hfattn"] = None
+from transformers import AutoConfig, pipeline
+
+for name, (code, task, text, revision) in json.load(sys.stdin).items():
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code.replace('"."', repr(name)), {})
+    said = pipeline(task, model=name, trust_remote_code=True)([text])
+    while isinstance(said, list):
+        said = said[0]
+    pinned = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=True)
+    print(json.dumps([name, out.getvalue(), sorted(said), type(pinned).__module__.split(".")[0]]))
+"""
+TASKS = {
+    "writer": ("text-generation", ["generated_text"]),
+    "bahdanau": ("attn-translation", ["alignment", "translation_text"]),
+    "vaswani": ("attn-translation", ["alignment", "translation_text"]),
+    "reader": ("text-classification", ["label", "score"]),
+    "distilbert": ("text-classification", ["label", "score"]),
+}
+
+
+def test_what_was_pushed_is_pulled_where_hfattn_is_not_and_says_the_same(
+    runs: dict[str, Path], hub: Hub, tmp_path: Path
+) -> None:
+    orders = {}
+    for name, folder in runs.items():
+        there = hub.files("model", f"user/{name}")
+        del there[".gitattributes"]
+        assert there == {path: (folder / path).read_bytes() for path in repository_files(folder)}
+        assert hub.repos["model", f"user/{name}"].private == (name == "reader")
+        commits = list(hub.repos["model", f"user/{name}"].head("main").history())
+        assert len(commits) == 2  # the Hub's own, and one for all files
+        code, _ = card_code((folder / "README.md").read_text())
+        with safe_open(folder / "probes.safetensors", "pt") as probes:
+            text = json.loads(probes.metadata()["texts"])[0][0]
+        orders[f"user/{name}"] = (code, TASKS[name][0], text, commits[0].oid)
+    done = subprocess.run(
+        [sys.executable, "-c", PULL],
+        input=json.dumps(orders),
+        env=environment(**hub.environment(tmp_path)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        repo_id, printed, answered, module = json.loads(line)
+        name = repo_id.removeprefix("user/")
+        assert printed.strip() == printed_by_card(runs[name]).strip()
+        assert answered == TASKS[name][1]
+        assert module == ("transformers" if name == "distilbert" else "transformers_modules")
+    assert len(done.stdout.splitlines()) == len(runs)
+
+
+# Verification
+
+
+def failures(folder: Path) -> dict[str, str]:
+    return {check.name: check.detail for check in verify(folder).checks if check.passed is False}
+
+
+def test_a_spoiled_model_is_found_out_in_a_clean_process(run: Path) -> None:
+    """Weights, tokenizer and card's code that are not those of training; each is seen where a stranger stumbles."""
+    weights = load_file(run / "model.safetensors")
+    name = max(weights, key=lambda key: weights[key].numel())
+    save_file({**weights, name: weights[name] + 0.1 * torch.randn_like(weights[name])}, run / "model.safetensors")
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = sorted(vocabulary, key=vocabulary.get)[5:7]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (run / "tokenizer.json").write_text(json.dumps(tokenizer))
+    write_manifest(run)
+    found = failures(run)
+    assert "differ by up to" in found["logits are those of the process that trained it"]
+    assert "the card's code prints what the card says" in found
+    assert "files are those that the card was written for" not in found
+
+
+def test_code_that_is_missing_or_needs_a_network_is_found_out(run: Path) -> None:
+    path = run / "modeling_char_rnn.py"
+    path.write_text(path.read_text() + "\nimport socket\nsocket.create_connection(('127.0.0.1', 9))\n")
+    found = failures(run)
+    assert "no network" in found["the model loads, each weight in its place"]
+    assert "no network" in found["the card's code prints what the card says"]
+    assert found["files are those that the card was written for"].startswith("modeling_char_rnn.py is not what it was")
+    with pytest.raises(UserError, match="does not pass hfattn verify"):
+        push(run, "user/other")
+
+
+def test_weights_that_fit_no_place_or_lack_one_are_found_out(run: Path) -> None:
+    weights = load_file(run / "model.safetensors")
+    name = next(iter(weights))
+    save_file(
+        {**{key: value for key, value in weights.items() if key != name}, "surplus": torch.ones(1)},
+        run / "model.safetensors",
+        {"format": "pt"},
+    )
+    found = failures(run)
+    assert name in found["the model loads, each weight in its place"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("optimizer.pt", b"PK\x03\x04archive/data.pkl"),
+        ("state.dat", b"\x80\x04\x95"),
+        ("pytorch_model.bin", b"anything"),
+        ("nested/model.pkl", b""),
+    ],
+)
+def test_pickles_are_found_by_name_and_content(run: Path, name: str, content: bytes) -> None:
+    check_no_pickles(run)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).write_bytes(content)
+    with pytest.raises(AssertionError, match=f"{name} is a pickle"):
+        check_no_pickles(run)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token: hf_" + "aB3" * 11,
+        '{"path": "/home/maria/data/train.txt"}',
+        r"C:\\Users\\maria\\data.txt",
+        "see /tmp/scratch-1/run",
+        f"{Path.home()}/.cache",
+    ],
+)
+def test_tokens_and_paths_of_a_computer_are_found(run: Path, text: str) -> None:
+    check_no_secrets(run, run)
+    (run / "notes.md").write_text(text)
+    with pytest.raises(AssertionError, match=r"notes\.md holds") as error:
+        check_no_secrets(run, run)
+    assert "aB3" not in str(error.value)
+
+
+def test_what_only_looks_like_a_path_is_none(run: Path) -> None:
+    (run / "notes.md").write_text("https://example.org/home/maria and and/or a/tmp/b, 1/2, /usr/bin/env")
+    check_no_secrets(run, run)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: (run / "config.json").write_text("{}"), "config.json is not what it was"),
+        (lambda run: (run / "loss_curve.png").unlink(), "loss_curve.png is missing"),
+        (lambda run: (run / "more.txt").write_text("more"), "more.txt is not listed"),
+        (lambda run: (run / "manifest.json").unlink(), "manifest.json is missing"),
+    ],
+)
+def test_files_are_compared_with_the_manifest(run: Path, spoil: Callable[[Path], Any], message: str) -> None:
+    check_manifest(run)
+    spoil(run)
+    with pytest.raises(AssertionError, match=message):
+        check_manifest(run)
+
+
+def test_a_number_that_was_typed_into_the_card_is_found_out_and_prose_is_not(run: Path) -> None:
+    results = json.loads((run / "results.json").read_text())
+    path = run / "README.md"
+    card = path.read_text()
+    path.write_text(card + "\nA remark of my own.\n")
+    check_card(run, results)
+    shown = f"{results['metrics']['test']['nats_per_character']:.4f}"
+    path.write_text(card.replace(shown, "0.0001"))
+    with pytest.raises(AssertionError, match="was changed"):
+        check_card(run, results)
+    value = str(results["metrics"]["test"]["accuracy"])
+    path.write_text(card.replace(f"value: {value}", "value: 0.99"))
+    with pytest.raises(AssertionError, match="metadata"):
+        check_card(run, results)
+
+
+# Cards
+
+
+def test_every_card_is_complete_and_says_what_is_not_known(runs: dict[str, Path]) -> None:
+    headings = ["Use", "Intended use and limits", "Results", "Data", "Training", "Citation"]
+    for folder in runs.values():
+        card = ModelCard.load(folder / "README.md")
+        assert re.findall(r"^## (.*)$", card.text, re.MULTILINE) == headings
+        assert card.data.eval_results
+        assert card.data.metrics
+        for words in ("Energy: about", "nothing was measured", "SHA-256", "seed"):
+            assert words in card.text
+        assert "None" not in card.text.replace("`None`", "")
+        assert not re.search(r"\n{4,}|[ \t]+\n\|", card.text)
+
+
+def test_what_the_configuration_states_is_in_the_card_and_for_the_hub(run: Path) -> None:
+    results = json.loads((run / "results.json").read_text())
+    stated = {"language": ["en"], "license": "apache-2.0", "datasets": ["user/texts"], "data": "Of the documentation."}
+    results["configuration"]["card"] = stated
+    (run / "results.json").write_text(json.dumps(results))
+    done = CliRunner().invoke(app, ["card", str(run)])
+    assert done.exit_code == 0, done.output
+    card = ModelCard.load(run / "README.md")
+    assert (card.data.language, card.data.license, card.data.datasets) == (["en"], "apache-2.0", ["user/texts"])
+    assert "Of the documentation." in card.text
+    assert "not stated" not in card.text
+    (path,) = (run / ".eval_results").glob("*.yaml")
+    entries = parse_eval_result_entries(yaml.safe_load(path.read_text()))
+    assert {entry.dataset_id for entry in entries} == {"user/texts"}
+    assert results["metrics"]["test"]["accuracy"] in [entry.value for entry in entries]
+    check_card(run, results)
+
+
+def test_the_interval_is_wilsons() -> None:
+    """Beside the values of Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    published = {(81, 263): "0.2553 – 0.3662", (15, 148): "0.0624 – 0.1605", (0, 20): "0.0000 – 0.1611"}
+    for (right, n), expected in published.items():
+        assert interval(right / n, n) == expected
+    assert interval(1 / 29, 29) == "0.0061 – 0.1718"
+
+
+# Pushing
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder that is no model, so that pushing it needs no clean process; one file goes by LFS."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Numbers\n")
+    (folder / "train.parquet").write_bytes(os.urandom(2048))  # the Hub has no such content yet
+    return folder
+
+
+def push_data(folder: Path, name: str, **options: Any) -> Any:
+    return push(folder, name, repo_type="dataset", **{"execute": True, **options})
+
+
+def test_a_dry_run_tells_all_and_sends_nothing(data: Path, hub: Hub) -> None:
+    hub.requests.clear()
+    plan = push_data(data, "user/dry", execute=False)
+    assert {request.method for request in hub.requests} <= {"GET", "HEAD"}
+    assert ("dataset", "user/dry") not in hub.repos
+    said = str(plan)
+    assert re.search(r"new +\d+ B +README.md", said)
+    assert "2.0 kB  train.parquet" in said
+    assert "a new repository of 2.1 kB. Nothing was sent; add --execute to push." in said
+
+
+def test_one_commit_then_none_then_the_difference(data: Path, hub: Hub) -> None:
+    first = push_data(data, "user/steps")
+    repo = hub.repos["dataset", "user/steps"]
+    assert first.url.endswith(repo.head("main").oid)
+    hub.requests.clear()
+    again = push_data(data, "user/steps")
+    assert again.nothing_to_do
+    assert "holds all of this already" in str(again)
+    assert "commit" not in [request.endpoint for request in hub.requests]
+    (data / "README.md").write_text("---\nlicense: mit\n---\n# More numbers\n")
+    (data / "train.parquet").rename(data / "test.parquet")
+    plan = push_data(data, "user/steps")
+    assert (list(plan.added), list(plan.changed), plan.deleted) == (["test.parquet"], ["README.md"], ["train.parquet"])
+    assert set(hub.files("dataset", "user/steps")) == {".gitattributes", "README.md", "test.parquet"}
+    assert len(list(repo.head("main").history())) == 3
+
+
+def test_what_somebody_else_committed_is_not_overwritten_silently(data: Path, hub: Hub) -> None:
+    push_data(data, "user/shared")
+    theirs = hub.put("dataset", "user/shared", {"README.md": b"theirs"})
+    (data / "README.md").write_text("mine")
+    with pytest.raises(UserError, match=rf"commit that this folder does not come from \({theirs[:7]}: 'Put files'\)"):
+        push_data(data, "user/shared")
+    assert hub.files("dataset", "user/shared")["README.md"] == b"theirs"
+    push_data(data, "user/shared", over=theirs[:7])
+    assert hub.files("dataset", "user/shared")["README.md"] == b"mine"
+
+
+def test_branches_and_pull_requests_leave_main_alone(data: Path, hub: Hub) -> None:
+    push_data(data, "user/lines")
+    main = hub.repos["dataset", "user/lines"].head("main").oid
+    (data / "more.txt").write_text("more")
+    push_data(data, "user/lines", branch="side")
+    assert "more.txt" in hub.files("dataset", "user/lines", "side")
+    plan = push_data(data, "user/lines", pr=True)
+    assert "discussions" in plan.url
+    assert hub.repos["dataset", "user/lines"].head("main").oid == main
+
+
+ON_THE_WAY = ["repo_info", "preupload", "lfs_batch", "lfs_upload", "lfs_verify", "create_repo", "commit", "tree"]
+
+
+@pytest.mark.parametrize("kind", ["drop", "500", "lost", "429"])
+@pytest.mark.parametrize("endpoint", ON_THE_WAY)
+def test_after_a_fault_the_same_push_makes_it_right(
+    data: Path, hub: Hub, endpoint: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong and wherever: the repository is as it was or as it should be, once more makes it right."""
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
+    name = f"user/fault-{endpoint}-{kind}".replace("_", "-")
+    hub.fault(endpoint, kind, times=20)
+    try:
+        push_data(data, name)
+    except UserError as error:
+        said = str(error)
+    else:
+        said = "the same command continues"  # the client has tried again by itself
+    assert re.search(r"same command continues|run the same command again|run it again", said), said
+    assert hub.token not in said
+    hub.faults.clear()
+    if ("dataset", name) in hub.repos:
+        assert set(hub.files("dataset", name)) in ({".gitattributes"}, {".gitattributes", "README.md", "train.parquet"})
+    push_data(data, name)
+    there = hub.files("dataset", name)
+    assert all(there[path.name] == path.read_bytes() for path in data.iterdir() if path.is_file())
+    assert len(list(hub.repos["dataset", name].head("main").history())) == 2
+
+
+def test_what_arrives_broken_is_noticed(data: Path, hub: Hub) -> None:
+    hub.fault("lfs_upload", "corrupt", times=20)
+    with pytest.raises(UserError):
+        push_data(data, "user/broken")
+    hub.faults.clear()
+    assert "train.parquet" not in hub.files("dataset", "user/broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("user/a b", "allows no repository named 'user/a b'"),
+        ("name", "does not say whose repository it is; write USER/name"),
+        ("user/--x", "allows no repository named"),
+    ],
+)
+def test_a_name_that_is_not_allowed(data: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        push_data(data, name)
+
+
+def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.fault("commit", "quota", times=20)
+    with pytest.raises(UserError, match="no room left for this account"):
+        push_data(data, "user/full")
+    hub.faults.clear()
+    monkeypatch.setenv("HF_TOKEN", hub.read_token)
+    with pytest.raises(UserError, match="does not let this token write to user/refused") as refused:
+        push_data(data, "user/refused")
+    assert hub.read_token not in str(refused.value)
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(UserError, match="does not know this token"):
+        push_data(data, "user/refused")
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(data / "none"))
+    with pytest.raises(UserError, match="There is no token for the Hub on this computer; log in with: hf auth login"):
+        push_data(data, "user/refused")
+    assert ("dataset", "user/refused") not in hub.repos
+
+
+def test_a_token_in_a_file_is_not_pushed(data: Path, hub: Hub) -> None:
+    (data / "notes.txt").write_text("hf_" + "x1Y2" * 8)
+    with pytest.raises(UserError, match=r"notes\.txt holds what looks like a token"):
+        push_data(data, "user/secret")
+    assert ("dataset", "user/secret") not in hub.repos
