@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from their_models import (
     JOEYNMT,
     OPENNMT,
@@ -174,6 +174,21 @@ def test_what_nanogpt_weights_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"transformer.h.0.attn.bias of .* is no causal mask"):
         convert("nanogpt", saved(tmp_path, window), tmp_path / "ours", settings={"n_head": 2})
     assert not (tmp_path / "ours").exists()
+
+
+def test_a_matrix_that_a_file_leaves_out_is_shared_only_if_somebody_says_so(tmp_path: Path) -> None:
+    """``save_model`` of safetensors notes which; otherwise the user has to."""
+    theirs = randomize(TheirGPT(1, 2, 16, 8, True, 12))
+    ids = torch.randint(12, (2, 7))
+    noted, silent = tmp_path / "noted.safetensors", tmp_path / "silent.safetensors"
+    save_model(theirs, str(noted))
+    state = theirs.state_dict()
+    save_file({name: tensor.clone() for name, tensor in state.items() if name != "lm_head.weight"}, silent)
+    assert_same(convert("nanogpt", noted, tmp_path / "a", settings={"n_head": 2}).model.eval()(ids).logits, theirs(ids))
+    with pytest.raises(UserError, match=r"has no lm_head.weight, without which there is no GPT2LMHeadModel"):
+        convert("nanogpt", silent, tmp_path / "b", settings={"n_head": 2})
+    ours = convert("nanogpt", silent, tmp_path / "b", settings={"n_head": 2, "tie_word_embeddings": True}).model
+    assert_same(ours.eval()(ids).logits, theirs(ids))
 
 
 # torch.nn.Transformer

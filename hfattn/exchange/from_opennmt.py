@@ -111,6 +111,7 @@ def _told(options: dict[str, Any]) -> dict[str, Any]:
         "num_attention_heads": options["heads"],
         "activation": ACTIVATIONS[activation],
         "norm": "pre",
+        "final_norm": True,
         "layer_norm_eps": options.get("norm_eps", 1e-6),
         "scale_embedding": adds_positions,
         "dropout": dropout,

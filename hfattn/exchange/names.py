@@ -52,8 +52,7 @@ def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) 
 def count_layers(checkpoint: Checkpoint, table: Table) -> int:
     """Number of layers that a checkpoint has of those that a table names: one more than the highest number."""
     patterns = [
-        re.compile(re.escape(name).replace(r"\#", r"(\d+)").replace("#", r"(\d+)").replace(r"\*", "(?:weight|bias)"))
-        for name in table
+        re.compile(re.escape(name).replace(r"\#", r"(\d+)").replace(r"\*", "(?:weight|bias)")) for name in table
     ]
     numbers = [
         int(found[1]) for name in checkpoint.tensors for pattern in patterns if (found := pattern.fullmatch(name))
