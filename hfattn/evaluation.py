@@ -1,7 +1,9 @@
-"""What a trained model says of texts: their likelihood, or their classes."""
+"""What a trained model says of texts, and how right it is: their likelihood, their classes, their translations."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +11,35 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .data import PackedBlocks, Streams, mean_of_windows, pack
+from .data import (
+    FittedTexts,
+    LabelledTexts,
+    PackedBlocks,
+    Pairs,
+    Streams,
+    WindowCollator,
+    encode_text,
+    mean_of_windows,
+    open_text,
+    pack,
+    read_labelled,
+    read_pairs,
+)
 from .errors import UserError
-from .metrics import LanguageModelScores, class_probabilities, text_scores, token_statistics
+from .generation import load_any_model, translate_texts
+from .metrics import (
+    F1,
+    ClassifierEvaluationConfig,
+    ClassResults,
+    LanguageModelScores,
+    class_probabilities,
+    classification_report,
+    text_scores,
+    token_statistics,
+    translation_report,
+)
 from .pretrained import positions_of
+from .tokenizers import is_character_tokenizer
 
 
 @torch.inference_mode()
@@ -114,4 +141,131 @@ def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[...,
     return torch.cat(probabilities).numpy()[np.argsort(order)]
 
 
-__all__ = ["predict_classes", "score_ids", "score_text"]
+def evaluate_folder(
+    name: str,
+    data: str,
+    split: str = "test",
+    config: str | None = None,
+    columns: Sequence[str] | None = None,
+    num_beams: int | None = None,
+    limit: int | None = None,
+) -> dict[str, Any]:
+    """Measure a model, from a folder or from the Hub, on data that need not be those of its run.
+
+    Args:
+        name: folder or id of a translator, a classifier or a language model.
+        data: pairs, labelled texts or a text: a file, or a data set on the Hub, whose ``split`` and ``config`` is read.
+        columns: names of those of the data: of a source and a target; of a text, [a second text,] and a label.
+        num_beams: of a translator; None is the model's.
+        limit: take so many pairs or texts, drawn; None is all.
+
+    Returns:
+        The scores of the recipes for such models, by their names.
+
+    Raises:
+        UserError: the model or the data cannot be read, or do not belong together.
+    """
+    model, tokenizer, target_tokenizer = load_any_model(name)
+    places = {"config": config, "split": split}
+    if model.config.is_encoder_decoder:
+        source, target = _named(columns, ("source", "target"))
+        pairs = read_pairs(data, source_column=source, target_column=target, **places)
+        pairs = pairs if limit is None else pairs.sample(limit, seed=0)
+        return evaluate_translator(model, tokenizer, target_tokenizer, pairs, num_beams)
+    if "SequenceClassification" in type(model).__name__:
+        pair = None if columns is None or len(columns) < 3 else columns[1]
+        text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
+        # One sigmoid tells two classes apart, and has a name for neither.
+        labels = None if model.config.num_labels == 1 else [name for _, name in sorted(model.config.id2label.items())]
+        texts = read_labelled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
+        texts = texts if limit is None else texts.sample(limit, seed=0)
+        return evaluate_classifier(model, tokenizer, texts, Path(name) / "results.json")
+    if model.can_generate():
+        opened = open_text(data, config=config, split=split, **({"column": columns[0]} if columns else {}))
+        if is_character_tokenizer(tokenizer):
+            return score_ids(model, encode_text(opened, tokenizer).ids)
+        return score_text(model, tokenizer, "".join(opened.pieces()))
+    raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
+
+
+def _named(columns: Sequence[str] | None, default: tuple[str, str]) -> tuple[str, str]:
+    if columns is None:
+        return default
+    if len(columns) != 2:
+        raise UserError(f"columns names {len(columns)} columns; write {','.join(default)}, as the data call them.")
+    return columns[0], columns[1]
+
+
+def evaluate_translator(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    pairs: Pairs,
+    num_beams: int | None = None,
+    rows: int = 64,
+) -> dict[str, Any]:
+    """The scores of ``translation_report`` of a model's translations of n pairs, in batches of ``rows``."""
+    sources = [pair.source for pair in pairs]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    found: dict[int, str] = {}
+    if num_beams is not None:
+        model.generation_config.num_beams = num_beams
+    for start in range(0, len(order), rows):
+        batch = order[start : start + rows]
+        texts = translate_texts(model, tokenizer, [sources[i] for i in batch], target_tokenizer)
+        found |= zip(batch, texts, strict=True)
+    return translation_report(sources, [found[i] for i in range(len(sources))], [pair.target for pair in pairs])
+
+
+def evaluate_classifier(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabelledTexts, results: Path
+) -> dict[str, Any]:
+    """Accuracy, F1, likelihood, confusion and slices of a classifier on n texts.
+
+    Long texts are read as in its run, where its ``results.json`` says how, else up to where the tokenizer cuts.
+    """
+    facts = json.loads(results.read_text(encoding="utf-8"))["data"] if results.is_file() else {}
+    long = {"long": facts["long"], "overlap": facts["overlap"] or 0} if facts.get("long") else {}
+    positions = positions_of(model.config)
+    longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
+    dataset = FittedTexts(texts, tokenizer, facts.get("max_length", longest) if long else longest, **long)
+    probabilities = predict_classes(model, dataset, WindowCollator(tokenizer))
+    right = np.array([item.label for item in texts])
+    nats = -np.log(np.maximum(probabilities[np.arange(len(right)), right], np.finfo(probabilities.dtype).tiny))
+    found = ClassResults(probabilities.argmax(-1), right, nats)
+    return {
+        "accuracy": float((found.predicted == right).mean()),
+        **F1().compute(predictions=found.predicted.tolist(), references=right.tolist()),
+        "nats_per_example": float(nats.mean()),
+        "examples": len(right),
+        **classification_report(texts, found, ClassifierEvaluationConfig()),
+    }
+
+
+def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Scores in words, one line each; those of slices below their names."""
+    lines = []
+    for name, value in scores.items():
+        if isinstance(value, Mapping):
+            lines += [f"{prefix}{name}", *report_lines(value, prefix + "  ")]
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            rows = ("  ".join(f"{key} {_shown(each)}" for key, each in row.items()) for row in value)
+            lines += [f"{prefix}{name}", *(f"{prefix}  {row}" for row in rows)]
+        else:
+            lines.append(f"{prefix}{name:{24 - len(prefix)}}{_shown(value)}")
+    return lines
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+__all__ = [
+    "evaluate_classifier",
+    "evaluate_folder",
+    "evaluate_translator",
+    "predict_classes",
+    "report_lines",
+    "score_ids",
+    "score_text",
+]

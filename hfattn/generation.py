@@ -13,6 +13,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -181,6 +182,18 @@ def load_reading_model(name: str) -> Translator:
     )
 
 
+def load_any_model(name: str) -> Translator:
+    """Load a model with the head that its configuration names, as ``load_translation_model`` does."""
+
+    def choose(config: Any) -> Any:
+        known = "".join(config.architectures or [])
+        if config.is_encoder_decoder:
+            return AutoModelForSeq2SeqLM
+        return AutoModelForSequenceClassification if "SequenceClassification" in known else AutoModelForCausalLM
+
+    return _with_target_tokenizer(*_load(name, choose, "translator, classifier or language model"))
+
+
 def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:
     try:
         return model, tokenizer, load_target_tokenizer(model)
@@ -240,6 +253,7 @@ class TokenStreamer(BaseStreamer):
 
 __all__ = [
     "TokenStreamer",
+    "load_any_model",
     "load_language_model",
     "load_reading_model",
     "load_translation_model",

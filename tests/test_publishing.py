@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 import yaml
 from commands import ROOT, environment, printed_by_card, run_here
 from hub_server import Hub, HubServer
@@ -45,12 +47,8 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture(autouse=True)
-def online(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process's client talks to the Hub of the test."""
-    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setenv("HF_TOKEN", hub.token)
+def online(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub.take_over(monkeypatch, tmp_path / "home")
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +57,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, hub: Hub) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     finished = {}
     with pytest.MonkeyPatch.context() as patch:
-        online.__wrapped__(hub, patch)
+        hub.take_over(patch, folder / "home")
         patch.setenv("ACCELERATE_USE_CPU", "true")
-        patch.setenv("HF_HOME", str(folder / "home"))
         for name, config in RUNS.items():
             path = ROOT / "recipes" / f"{config}.yaml"
             tiny = read_expected(path.with_name(path.stem + SUFFIX)).tiny.overrides
@@ -95,8 +92,8 @@ for name, (code, task, text, revision) in json.load(sys.stdin).items():
 """
 TASKS = {
     "writer": ("text-generation", ["generated_text"]),
-    "bahdanau": ("attn-translation", ["alignment", "translation_text"]),
-    "vaswani": ("attn-translation", ["alignment", "translation_text"]),
+    "bahdanau": ("attn-translation", ["alignment", "score", "translation_text"]),
+    "vaswani": ("attn-translation", ["alignment", "score", "translation_text"]),
     "reader": ("text-classification", ["label", "score"]),
     "distilbert": ("text-classification", ["label", "score"]),
 }
@@ -271,13 +268,21 @@ def test_every_card_is_complete_and_says_what_is_not_known(runs: dict[str, Path]
 
 def test_what_the_configuration_states_is_in_the_card_and_for_the_hub(run: Path) -> None:
     results = json.loads((run / "results.json").read_text())
-    stated = {"language": ["en"], "license": "apache-2.0", "datasets": ["user/texts"], "data": "Of the documentation."}
-    results["configuration"]["card"] = stated
-    (run / "results.json").write_text(json.dumps(results))
-    done = CliRunner().invoke(app, ["card", str(run)])
-    assert done.exit_code == 0, done.output
-    card = ModelCard.load(run / "README.md")
-    assert (card.data.language, card.data.license, card.data.datasets) == (["en"], "apache-2.0", ["user/texts"])
+    stated = {"language": ["en"], "license": "mit", "datasets": ["user/texts"], "data": "Of the documentation."}
+
+    def written_for(source: str) -> Any:
+        results["configuration"]["card"] = {**stated, "describes": source}
+        (run / "results.json").write_text(json.dumps(results))
+        done = CliRunner().invoke(app, ["card", str(run)])
+        assert done.exit_code == 0, done.output
+        return ModelCard.load(run / "README.md")
+
+    other = written_for("texts of somebody else")
+    assert (other.data.language, other.data.license, other.data.datasets) == (None, "mit", None)
+    assert "Of the documentation." not in other.text
+    assert not (run / ".eval_results" / "hfattn.yaml").exists()
+    card = written_for(results["configuration"]["data"]["source"])
+    assert (card.data.language, card.data.license, card.data.datasets) == (["en"], "mit", ["user/texts"])
     assert "Of the documentation." in card.text
     assert "not stated" not in card.text
     (path,) = (run / ".eval_results").glob("*.yaml")
@@ -436,3 +441,67 @@ def test_a_token_in_a_file_is_not_pushed(data: Path, hub: Hub) -> None:
     with pytest.raises(UserError, match=r"notes\.txt holds what looks like a token"):
         push_data(data, "user/secret")
     assert ("dataset", "user/secret") not in hub.repos
+
+
+# The command line
+
+
+def commands(group: Any, name: str = "hfattn") -> Iterator[str]:
+    for word, command in group.commands.items():
+        yield from commands(command, f"{name} {word}") if hasattr(command, "commands") else [f"{name} {word}"]
+
+
+def test_every_command_has_an_example_that_runs(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are run elsewhere, on what they need: convert by the page on it, soup by its own tests."""
+    (tmp_path / "runs").mkdir()
+    for name, folder in {"dates": runs["bahdanau"], "text": runs["writer"], **runs}.items():
+        shutil.copytree(folder, tmp_path / "runs" / name, ignore=shutil.ignore_patterns("checkpoints", "logs"))
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "my.txt").write_text("The class of the function is a string. " * 40)
+    (tmp_path / "pairs.tsv").write_text("22 nov 1794\t1794-11-22\n16-May-2060\t2060-05-16\n")
+    monkeypatch.chdir(tmp_path)
+    for command in commands(typer.main.get_command(app)):
+        words = command.split()[1:]
+        help_text = " ".join(CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output.split())
+        example = re.search(rf"Example: ({command}.*?) (Arguments|Options):", help_text)
+        assert example, command
+        if words[-1] == "convert":
+            assert example[1] in (ROOT / "docs" / "convert.md").read_text()
+        elif words[-1] != "soup":
+            done = CliRunner().invoke(app, shlex.split(example[1])[1:])
+            assert done.exit_code == 0, (example[1], done.output, done.exception)
+
+
+def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("The class of the function is a string. " * 40)
+    done = CliRunner().invoke(app, ["evaluate", str(run), str(tmp_path / "my.txt"), "--json"])
+    scores = json.loads(done.stdout)
+    again = CliRunner().invoke(app, ["score", str(run), str(tmp_path / "my.txt")])
+    assert f"{scores['nats_per_character']:.4f}" in again.stdout
+    (run / "README.md").unlink()
+    done = CliRunner().invoke(app, ["verify", str(run), "--json"])
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert not found["passed"]
+    assert "README.md is missing; hfattn card writes it" in [check["detail"] for check in found["checks"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "translation/nothing"], "There is no configuration translation/nothing; hfattn recipes list"),
+        (["train", "--accelerate", "no.yaml", "translation/dates"], "There is no file no.yaml"),
+        (["verify", "nowhere"], "There is no folder nowhere"),
+        (["push", "nowhere", "user/name"], "There is no folder nowhere"),
+        (["card", "nowhere"], "nowhere has no results.json"),
+        (["evaluate", "runs/nowhere", "x.tsv"], "There is no model folder runs/nowhere"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1

@@ -31,10 +31,16 @@ _PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MUL
 class CardConfig:
     """What a model card says and no measurement can tell; what is left out, the card says is not stated."""
 
-    language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
     license: str | None = None  # of the weights, as the Hub names it: apache-2.0, cc-by-4.0, ...
+    # The data.source that the rest is said of: who trains on other texts does not publish what was said of these.
+    describes: str | None = None
+    language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
     data: str | None = None  # where the texts come from, and under which licence, in a sentence
     datasets: list[str] = field(default_factory=list)  # their ids on the Hub
+
+    def validate_describes(self) -> None:
+        if self.describes is None and (self.language or self.data or self.datasets):
+            raise ValueError("language, data and datasets are said of a data.source; write it as describes.")
 
 
 # Watts of a busy processor: what its maker gives for the whole board; of a CPU's core, its share of a server's.
@@ -150,8 +156,12 @@ def code_files(folder: Path) -> dict[str, str]:
 
 
 def stated(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The section ``card`` of a run's configuration: what no measurement can tell."""
-    return asdict(CardConfig(**results.get("configuration", {}).get("card", {})))
+    """The section ``card`` of a run's configuration, as far as it is said of the data of this run."""
+    configuration = results.get("configuration", {})
+    card = CardConfig(**configuration.get("card", {}))
+    if card.describes != configuration.get("data", {}).get("source"):
+        card = CardConfig(license=card.license)
+    return asdict(card)
 
 
 def citations(folder: Path, results: Mapping[str, Any]) -> str:

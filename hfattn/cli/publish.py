@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .errors import UserError, one_sentence
+from ..errors import one_sentence
+from .common import require
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
@@ -18,8 +19,8 @@ def card(folder: Folder) -> None:
     Example: hfattn card runs/dates
     """
     with one_sentence():
-        _require("jinja2", "yaml")
-        from .hub import write_again
+        require("jinja2", "yaml", extra="hub")
+        from ..hub import write_again
 
         write_again(folder)
         print(f"Written: {folder / 'README.md'}")
@@ -35,8 +36,8 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     Example: hfattn verify runs/dates
     """
     with one_sentence():
-        _require("jinja2", "yaml")
-        from .hub import verify as verify_folder
+        require("jinja2", "yaml", extra="hub")
+        from ..hub import verify as verify_folder
 
         report = verify_folder(folder)
         print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report)
@@ -62,15 +63,7 @@ def push(
     Example: hfattn push runs/dates user/dates
     """
     with one_sentence():
-        _require("jinja2", "yaml")
-        from .hub import push as push_folder
+        require("jinja2", "yaml", extra="hub")
+        from ..hub import push as push_folder
 
         print(push_folder(folder, repo_id, private=private, branch=branch, pr=pr, over=over, execute=execute))
-
-
-def _require(*modules: str) -> None:
-    from importlib.util import find_spec
-
-    for name in modules:
-        if find_spec(name) is None:
-            raise UserError(f"This command needs {name}, which is not installed; run: pip install 'hfattn[hub]'")

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from .errors import UserError, one_sentence
+from ..errors import UserError, one_sentence
+from .common import require
 
 data_app = typer.Typer(help="Make the generated data sets, and publish them.", no_args_is_help=True)
 
@@ -20,12 +21,13 @@ def make(
     evaluation_rows: Annotated[int | None, typer.Option(min=1, help="In each other split; default: likewise.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw: the same seed, the same rows.")] = 1,
 ) -> None:
-    """Draw a data set into a folder with a card, for load_dataset, the recipes and hfattn data push."""
-    with one_sentence():
-        from .cli import _require
+    """Draw a data set into a folder with a card, for load_dataset, the recipes and hfattn data push.
 
-        _require("datasets", "jinja2", "yaml")
-        from .hub.data_sets import make_data_set
+    Example: hfattn data make dates --output dates --rows 100
+    """
+    with one_sentence():
+        require("datasets", "jinja2", "yaml")
+        from ..hub.data_sets import make_data_set
 
         make_data_set(name, output, rows, evaluation_rows, seed)
         print(f"Written: {output}. See what publishing it would send with: hfattn data push {output} USER/NAME")
@@ -41,12 +43,13 @@ def push_data(
     execute: Annotated[bool, typer.Option("--execute", help="Send it; without this it is only shown.")] = False,
     over: Annotated[str | None, typer.Option(help="Commit that may be overwritten though it is not yours.")] = None,
 ) -> None:
-    """Publish a data set as one commit; without --execute only show what would be sent."""
-    with one_sentence():
-        from .cli import _require
+    """Publish a data set as one commit; without --execute only show what would be sent.
 
-        _require("jinja2", "yaml")
-        from .hub.push import push
+    Example: hfattn data push dates user/dates
+    """
+    with one_sentence():
+        require("jinja2", "yaml", extra="hub")
+        from ..hub.push import push
 
         if not (folder / "README.md").is_file():
             raise UserError(f"{folder} has no README.md, which is a data set's card; make one with hfattn data make.")

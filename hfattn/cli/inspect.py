@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .errors import one_sentence
+from ..errors import one_sentence
 
 
 def inspect_code(
@@ -18,9 +18,11 @@ def inspect_code(
 
     Unusual is what a model needs rarely and an attack often, each with its line. Whoever hides code with care can still
     hide it: read what is shown before you trust it. Of a model on the Hub only small text files are fetched.
+
+    Example: hfattn inspect runs/dates
     """
     with one_sentence():
-        from .hub.inspection import inspect
+        from ..hub.inspection import inspect
 
         inspection = inspect(model, revision)
     print(inspection.json() if json else inspection)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .errors import UserError, one_sentence
+from ..errors import UserError, one_sentence
 
 
 def convert(
@@ -39,10 +39,10 @@ def convert(
 ) -> None:
     """Make a model folder of another project's checkpoint.
 
-    hfattn convert nanogpt ckpt.pt --allow-pt --vocabulary characters.json --output runs/gpt
+    Example: hfattn convert nanogpt ckpt.pt --allow-pt --vocabulary characters.json --output runs/gpt
     """
     with one_sentence():
-        from .exchange import convert as run
+        from ..exchange import convert as run
 
         converted = run(
             kind,
@@ -73,10 +73,10 @@ def export(
 ) -> None:
     """Write a model for other software.
 
-    hfattn export onnx runs/imdb --output runs/imdb-onnx
+    Example: hfattn export onnx runs/reader --output runs/reader-onnx
     """
     with one_sentence():
-        from .exchange import export as run
+        from ..exchange import export as run
 
         run(kind, model, output, quantization=quantization)
         print(f"{kind}: {output}")
@@ -95,7 +95,7 @@ def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
 def _value(name: str, text: str) -> Any:
     import yaml
 
-    from .yaml_values import load_yaml
+    from ..yaml_values import load_yaml
 
     try:
         return load_yaml(text)

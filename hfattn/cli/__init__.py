@@ -1,0 +1,36 @@
+"""The command ``hfattn``: the life of a model, from a recipe to the Hub and back."""
+
+import typer
+
+from .data import data_app
+from .doctor import doctor
+from .exchange import convert, export
+from .inspect import inspect_code
+from .publish import card, push, verify
+from .recipes import recipes_app, soup, train
+from .use import attend, evaluate, generate, score, translate
+
+app = typer.Typer(
+    help="Recurrent and attention models for the Hugging Face ecosystem: train them, let them write, share them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(recipes_app, name="recipes")
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(train)
+app.command()(evaluate)
+app.command()(generate)
+app.command()(score)
+app.command()(translate)
+app.command()(attend)
+app.command()(soup)
+app.command()(card)
+app.command()(verify)
+app.command()(push)
+app.command("inspect")(inspect_code)
+app.command()(convert)
+app.command()(export)
+app.add_typer(data_app, name="data")
+app.command()(doctor)
+
+__all__ = ["app"]

@@ -1,0 +1,49 @@
+"""The command ``doctor``."""
+
+import importlib.util
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from packaging.requirements import Requirement
+
+
+def doctor() -> None:
+    """Show versions, the accelerator and what is missing.
+
+    Example: hfattn doctor
+    """
+    print(f"{'python':20}{platform.python_version()}")
+    print(f"{'hfattn':20}{version('hfattn')}")
+    print(f"{'accelerator':20}{_accelerator()}")
+    wanting: dict[str, list[str]] = {}
+    for line in requires("hfattn") or []:
+        requirement = Requirement(line)
+        extra = re.search(r"extra == ['\"](\w+)", line)
+        package = f"hfattn[{extra[1]}]" if extra else "hfattn"
+        if package == "hfattn[dev]":
+            continue
+        try:
+            found = version(requirement.name)
+            good = requirement.specifier.contains(found, prereleases=True)
+        except PackageNotFoundError:
+            found, good = "missing", False
+        if not good:
+            wanting.setdefault(package, []).append(f"{requirement.name}{requirement.specifier}")
+        print(f"{requirement.name:20}{found:20}{package}")
+    for package, names in wanting.items():
+        print(f"To get {', '.join(names)}: pip install --upgrade '{package}'")
+    if not wanting:
+        print("Nothing is missing.")
+
+
+def _accelerator() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "unknown without torch"
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+    if torch.backends.mps.is_available():
+        return "Apple GPU (mps)"
+    return f"none, {torch.get_num_threads()} CPU threads"
