@@ -1,21 +1,27 @@
 """Running the project's commands as a user does, on small data."""
 
+import contextlib
 import os
 import re
-import signal
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env, prepare_simple_launcher_cmd_env
+from fork_server import Forked, can_fork
 from transformers.utils import logging as transformers_logging
 
-from hfattn.cli import _load_recipe
 from hfattn.errors import one_sentence
 from hfattn.hub.card import card_code
+from hfattn.resources import load_recipe
 from hfattn.training import ReliableTrainer
 
 ROOT = Path(__file__).parent.parent
@@ -70,9 +76,54 @@ def environment(**extra: str) -> dict[str, str]:
     }
 
 
-def run(words: list[object], cwd: Path = ROOT, **extra: str) -> subprocess.CompletedProcess[str]:
+def run_anew(words: Sequence[object], cwd: Path = ROOT, **extra: str) -> subprocess.CompletedProcess[str]:
+    """A command as a shell starts it."""
     return subprocess.run(
         [str(word) for word in words], cwd=cwd, env=environment(**extra), capture_output=True, text=True
+    )
+
+
+def run(words: Sequence[object], cwd: Path = ROOT, **extra: str) -> subprocess.CompletedProcess[str]:
+    """A Python command in a process of its own that need not import the libraries (``fork_server``).
+
+    Of ``accelerate launch`` it is the processes that Accelerate would start, with what they print one after another.
+    """
+    program, *others = map(str, words)
+    variables = environment(**extra)
+    if not can_fork(variables):
+        return run_anew(words, cwd, **extra)
+    found = shutil.which(str(cwd / program) if "/" in program else program, path=variables["PATH"])
+    assert found is not None, program
+    if Path(found).name == "accelerate" and others[0] == "launch":
+        return wait_for([Forked(command, cwd, own) for command, own in launched(others[1:], cwd, variables)])
+    return wait_for([Forked([found, *others], cwd, variables)])
+
+
+def launched(words: list[str], cwd: Path, variables: dict[str, str]) -> list[tuple[list[str], dict[str, str]]]:
+    """The commands that ``accelerate launch`` would start, as Accelerate reads its words, and their variables."""
+    with contextlib.chdir(cwd), patch.dict(os.environ, variables):
+        arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
+        command, simple = prepare_simple_launcher_cmd_env(arguments)
+        if arguments.cpu or not (arguments.multi_gpu or arguments.use_fsdp):
+            return [(command, simple)]
+        arguments.main_process_port = 0  # any free one
+        shared = prepare_multi_gpu_env(arguments)
+    number, port = str(arguments.num_processes), str(arguments.main_process_port)
+    shared.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE=number, LOCAL_WORLD_SIZE=number)
+    return [(command, {**shared, "RANK": str(i), "LOCAL_RANK": str(i)}) for i in range(int(number))]
+
+
+def wait_for(processes: list[Forked]) -> subprocess.CompletedProcess[str]:
+    """Until all have ended; if one fails, the others are killed."""
+    while any(process.poll() is None for process in processes):
+        if any(process.returncode for process in processes):
+            for process in processes:
+                process.kill()
+        time.sleep(0.005)
+    done = [process.result() for process in processes]
+    returncode = next((each.returncode for each in done if each.returncode > 0), max(each.returncode for each in done))
+    return subprocess.CompletedProcess(
+        done[0].args, returncode, "".join(each.stdout for each in done), "".join(each.stderr for each in done)
     )
 
 
@@ -83,18 +134,16 @@ def train(config: Path, *words: object, recipe: Path = RECIPE) -> subprocess.Com
 def train_until(config: Path, landmark: Path, *words: object, recipe: Path = RECIPE) -> None:
     """Start training and kill it with SIGKILL as soon as ``landmark`` exists."""
     command = [sys.executable, recipe / "train.py", "--config", config, *words]
-    process = subprocess.Popen(
-        [str(word) for word in command], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    process = Forked([str(word) for word in command], ROOT, environment())
     deadline = time.monotonic() + 120
     while not landmark.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
+        ended = process.poll() is not None
+        if ended or time.monotonic() > deadline:
             process.kill()
-            assert process.stderr is not None
-            raise AssertionError(process.stderr.read().decode())
+            raise AssertionError(wait_for([process]).stderr)
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    wait_for([process])
 
 
 def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
@@ -103,7 +152,7 @@ def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> N
     # The recipe sets it where it is absent, and what it sets must not outlive the test.
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR")
-    _load_recipe(recipe / "train.py").main()
+    load_recipe(recipe / "train.py").main()
 
 
 class Killed(BaseException):

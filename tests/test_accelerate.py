@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import yaml
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
-from commands import ROOT, run
+from commands import ROOT, run, run_anew
 from safetensors.torch import load_file
 
 ACCELERATE = ROOT / "recipes" / "accelerate"
@@ -116,16 +115,16 @@ def test_the_cpu_file_is_one_process_whatever_else_is_said(one_process: Path) ->
     assert results(one_process / "run")["hardware"]["processes"] == 1
 
 
-def run_two(file: str, one_process: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Two processes on the CPU, with half of the batch of the one in each."""
+def two(file: str, one_process: Path, folder: Path) -> list[object]:
+    """The command of two processes on the CPU, with half of the batch of the one in each."""
     launch = ["accelerate", "launch", "--config_file", ACCELERATE / file, RECIPE / "train.py"]
     words = ["--config", one_process / "tiny.yaml", "--output_dir", folder]
-    return run([*launch, *words, "--training.per_device_train_batch_size", 4], cwd=ROOT, ACCELERATE_USE_CPU="true")
+    return [*launch, *words, "--training.per_device_train_batch_size", 4]
 
 
 def test_weights_are_not_sharded_on_a_cpu_and_the_user_is_told_so(one_process: Path, tmp_path: Path) -> None:
     """Accelerate would train with DDP, and not say so."""
-    done = run_two("fsdp2.yaml", one_process, tmp_path / "run")
+    done = run(two("fsdp2.yaml", one_process, tmp_path / "run"), ACCELERATE_USE_CPU="true")
     assert done.returncode != 0
     sentence = "Accelerate shards weights on accelerators only; on a CPU launch with recipes/accelerate/ddp.yaml."
     assert done.stderr.count(f"error: {sentence}") == 1
@@ -134,17 +133,17 @@ def test_weights_are_not_sharded_on_a_cpu_and_the_user_is_told_so(one_process: P
 
 
 def test_two_processes_train_the_weights_of_one_with_twice_the_batch(one_process: Path, tmp_path: Path) -> None:
-    """Both read the same examples in each step."""
-    done = run_two("ddp.yaml", one_process, tmp_path / "run")
+    """Both read the same examples in each step; here Accelerate itself starts them."""
+    done = run_anew(two("ddp.yaml", one_process, tmp_path / "run"), ACCELERATE_USE_CPU="true")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Model, results and pictures") == 1
     assert done.stderr.count("step 12: ") + done.stdout.count("step 12: ") == 1  # both translate, and one shows it
-    one, two = (results(folder) for folder in (one_process / "run", tmp_path / "run"))
-    assert (one["hardware"]["processes"], two["hardware"]["processes"]) == (1, 2)
-    assert one["training"]["steps"] == two["training"]["steps"] == 12
+    single, double = (results(folder) for folder in (one_process / "run", tmp_path / "run"))
+    assert (single["hardware"]["processes"], double["hardware"]["processes"]) == (1, 2)
+    assert single["training"]["steps"] == double["training"]["steps"] == 12
     weights = [load_file(folder / "run" / "model.safetensors") for folder in (one_process, tmp_path)]
     torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
     # 20 pairs are no multiple of two processes' batches of 8; the last rows must not be counted twice.
-    assert [each["metrics"]["validation"]["pairs"] for each in (one, two)] == [20, 20]
-    nats = [each["metrics"]["validation"]["nats_per_token"] for each in (one, two)]
+    assert [each["metrics"]["validation"]["pairs"] for each in (single, double)] == [20, 20]
+    nats = [each["metrics"]["validation"]["nats_per_token"] for each in (single, double)]
     assert nats[1] == pytest.approx(nats[0], abs=1e-4)

@@ -5,14 +5,14 @@ import inspect
 import io
 import itertools
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, environment
+from commands import ROOT
+from commands import run as run_command
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -530,7 +530,7 @@ def test_the_public_module_has_every_score_distribution_and_pattern() -> None:
 
 def test_import_hfattn_does_not_load_attention() -> None:
     code = "import sys, hfattn\nassert not [name for name in sys.modules if 'attention' in name and 'hfattn' in name]"
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, cwd=ROOT)
+    done = run_command([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
 
 

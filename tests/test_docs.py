@@ -2,12 +2,11 @@
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commands import ROOT, SENTENCES, environment, run
+from commands import ROOT, SENTENCES, run
 from tiny_models import tiny_model
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
@@ -56,9 +55,7 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
         if "hfattn generate" in command:
             assert done.stdout.startswith("The class ")
     for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        done = subprocess.run(
-            [sys.executable, "-c", example], cwd=tmp_path, env=environment(), capture_output=True, text=True
-        )
+        done = run([sys.executable, "-c", example], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(("['", "('"))
 
@@ -68,6 +65,6 @@ def test_the_page_of_the_models_from_top_to_bottom() -> None:
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
     code = "\n".join(snippets)
     expected = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    done = run([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == expected

@@ -3,7 +3,6 @@
 import html.parser
 import json
 import re
-import subprocess
 import sys
 import warnings
 from itertools import pairwise
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, environment
+from commands import ROOT, run
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     BartConfig,
@@ -531,8 +530,6 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, cwd=ROOT.parent
-    )
+    done = run([sys.executable, "-c", code], cwd=ROOT.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'\n"

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, environment
+from commands import ROOT, run
 from hub_server import HubServer
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
@@ -154,10 +153,10 @@ CLEAN = """
 import sys, json
 sys.modules['hfattn'] = None  # as if it were not installed
 from transformers import pipeline
-folder, again = sys.argv[1:]
+texts, folder, again = sys.argv[1:]
 translate = pipeline('attn-translation', model=folder, trust_remote_code=True, device='cpu')
 assert type(translate).__module__.startswith('transformers_modules')
-results = translate(json.load(sys.stdin), batch_size=2, max_new_tokens=8, num_beams=2)
+results = translate(json.loads(texts), batch_size=2, max_new_tokens=8, num_beams=2)
 translate.model.save_pretrained(again)
 translate.tokenizer.save_pretrained(again)
 print(json.dumps([{**result, 'alignment': result['alignment'].to_dict()} for result in results]))
@@ -165,11 +164,8 @@ print(json.dumps([{**result, 'alignment': result['alignment'].to_dict()} for res
 
 
 def clean(*words: object, folder: Path, code: str = CLEAN, **extra: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
-        input=json.dumps(TEXTS), capture_output=True, text=True, cwd=ROOT.parent,
-        env=environment(**{"HF_MODULES_CACHE": str(folder / "modules"), **extra}),
-    )  # fmt: skip
+    variables = {"HF_MODULES_CACHE": str(folder / "modules"), **extra}
+    done = run([sys.executable, "-c", code, json.dumps(TEXTS), *words], cwd=ROOT.parent, **variables)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -289,11 +285,11 @@ CLEAN_BOTH = """
 import sys, json
 sys.modules['hfattn'] = None
 from transformers import pipeline
-folder, repository, revision = sys.argv[1:]
-texts, results = json.load(sys.stdin), []
+texts, folder, repository, revision = sys.argv[1:]
+results = []
 for model, options in ((folder, {}), (repository, {'revision': revision})):
     translate = pipeline('attn-translation', model=model, trust_remote_code=True, device='cpu', **options)
-    results += translate(texts, batch_size=2)
+    results += translate(json.loads(texts), batch_size=2)
 print(json.dumps([{**result, 'alignment': result['alignment'].to_dict()} for result in results]))
 """
 

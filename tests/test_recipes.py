@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import RECIPE, TINY, printed_by_card, run, run_here, tiny_config, tiny_text, train
+from commands import RECIPE, TINY, printed_by_card, run, run_anew, run_here, tiny_config, tiny_text, train
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BertConfig, BertModel
 from typer.testing import CliRunner
@@ -36,7 +36,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sample={"prompt": "the "},
         early_stopping_patience=50,
     )
-    done = run(["accelerate", "launch", "recipes/char_lm/train.py", "--config", config, "--output_dir", folder / "run"])
+    words = ["recipes/char_lm/train.py", "--config", config, "--output_dir", folder / "run"]
+    done = run_anew(["accelerate", "launch", *words])
     assert done.returncode == 0, done.stderr
     (folder / "output.txt").write_text(done.stdout + done.stderr)
     return folder

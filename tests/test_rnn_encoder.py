@@ -1,13 +1,12 @@
 """The recurrent encoder and classifier: against torch's own layers, literal loops, and texts without their padding."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from commands import ROOT, environment
+from commands import ROOT, run
 from huggingface_hub.errors import StrictDataclassError
 from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -671,14 +670,8 @@ def test_a_saved_folder_classifies_where_hfattn_is_not_installed(tmp_path: Path)
     texts = ["the actors were good . a good film !", "dull"]
     expected = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")(texts, top_k=None)
     for name, again in (("one", "two"), ("two", "three")):
-        command = [sys.executable, "-c", CLEAN, str(tmp_path / name), json.dumps(texts), str(tmp_path / again)]
-        done = subprocess.run(
-            command,
-            env=environment(HF_MODULES_CACHE=str(tmp_path / "modules")),
-            capture_output=True,
-            text=True,
-            cwd=ROOT.parent,
-        )
+        command = [sys.executable, "-c", CLEAN, tmp_path / name, json.dumps(texts), tmp_path / again]
+        done = run(command, cwd=ROOT.parent, HF_MODULES_CACHE=str(tmp_path / "modules"))
         assert done.returncode == 0, done.stderr
         for there, here in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
             assert [entry["label"] for entry in there] == [entry["label"] for entry in here]

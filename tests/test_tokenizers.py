@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hfattn.errors import UserError
@@ -57,11 +57,9 @@ def test_a_process_without_hfattn_loads_it_with_no_custom_code(tmp_path: Path) -
         "sys.modules['hfattn'] = None\n"
         "from transformers import AutoTokenizer\n"
         "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=False)\n"
-        "print(json.dumps(tokenizer(json.loads(sys.stdin.read())).input_ids))\n"
+        "print(json.dumps(tokenizer(json.loads(sys.argv[2])).input_ids))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], input=json.dumps(text), capture_output=True, text=True, check=True
-    )
+    done = run([sys.executable, "-c", code, tmp_path, json.dumps(text)])
     assert json.loads(done.stdout) == tokenizer(text).input_ids
 
 

@@ -3,7 +3,6 @@
 import datetime
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import product
@@ -15,17 +14,18 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, environment, printed_by_card, refusal, run_card, run_here, train, train_until
+from commands import ROOT, printed_by_card, refusal, run, run_card, run_here, train, train_until
 from huggingface_hub import ModelCard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from typer.testing import CliRunner
 
 from hfattn import BahdanauForConditionalGeneration
-from hfattn.cli import _load_recipe, app
+from hfattn.cli import app
 from hfattn.data import EncodedPairs, Pair, Pairs, date_pairs, read_pairs, split_pairs
 from hfattn.data.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
 from hfattn.errors import UserError
 from hfattn.metrics import Bleu, ExactMatch, TokenAccuracy, TranslationScores, decode_generated, token_statistics
+from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
 
@@ -243,15 +243,13 @@ def test_a_tokenizer_with_ends_is_the_same_after_saving_and_without_hfattn(tmp_p
         "import sys, json\n"
         "sys.modules['hfattn'] = None\n"
         "from transformers import AutoTokenizer\n"
-        "texts = json.loads(sys.stdin.read())\n"
+        "texts = json.loads(sys.argv[2])\n"
         "for name in ('False', 'True'):\n"
         "    tokenizer = AutoTokenizer.from_pretrained(f'{sys.argv[1]}/{name}', trust_remote_code=False)\n"
         "    print(json.dumps(tokenizer(texts, padding=True).input_ids))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], input=json.dumps([text, "2"]), capture_output=True, text=True,
-        env=environment(), check=True,
-    )  # fmt: skip
+    done = run([sys.executable, "-c", code, tmp_path, json.dumps([text, "2"])])
+    assert done.returncode == 0, done.stderr
     for printed, (unknown, tokenizer) in zip(done.stdout.splitlines(), tokenizers.items(), strict=True):
         for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path / str(unknown))):
             ids = each(text).input_ids
@@ -566,7 +564,7 @@ def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path, mon
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in sorted(RECIPE.glob("*.yaml")):
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path
