@@ -166,7 +166,7 @@ def evaluate_folder(
         UserError: the model or the data cannot be read, or do not belong together.
     """
     model, tokenizer, target_tokenizer = load_any_model(name)
-    places = {"config": config, "split": split}
+    places: dict[str, Any] = {"config": config, "split": split}
     if model.config.is_encoder_decoder:
         source, target = _named(columns, ("source", "target"))
         pairs = read_pairs(data, source_column=source, target_column=target, **places)

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from hfattn.cli import app
 from hfattn.errors import UserError
-from hfattn.hub import push, verify, write_manifest
+from hfattn.hub import CardConfig, push, verify, write_manifest
 from hfattn.hub.card import card_code, check_card, interval
 from hfattn.hub.manifest import check_manifest, repository_files
 from hfattn.hub.verify import check_no_pickles, check_no_secrets
@@ -134,10 +134,6 @@ def test_what_was_pushed_is_pulled_where_hfattn_is_not_and_says_the_same(
 # Verification
 
 
-def failures(folder: Path) -> dict[str, str]:
-    return {check.name: check.detail for check in verify(folder).checks if check.passed is False}
-
-
 def test_a_spoiled_model_is_found_out_in_a_clean_process(run: Path) -> None:
     """Weights, tokenizer and card's code that are not those of training; each is seen where a stranger stumbles."""
     weights = load_file(run / "model.safetensors")
@@ -149,7 +145,11 @@ def test_a_spoiled_model_is_found_out_in_a_clean_process(run: Path) -> None:
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
     write_manifest(run)
-    found = failures(run)
+    done = CliRunner().invoke(app, ["verify", str(run), "--json"])
+    assert done.exit_code == 1
+    report = json.loads(done.stdout)
+    assert not report["passed"]
+    found = {check["name"]: check["detail"] for check in report["checks"] if check["passed"] is False}
     assert "differ by up to" in found["logits are those of the process that trained it"]
     assert "the card's code prints what the card says" in found
     assert "files are those that the card was written for" not in found
@@ -158,12 +158,14 @@ def test_a_spoiled_model_is_found_out_in_a_clean_process(run: Path) -> None:
 def test_code_that_is_missing_or_needs_a_network_is_found_out(run: Path) -> None:
     path = run / "modeling_char_rnn.py"
     path.write_text(path.read_text() + "\nimport socket\nsocket.create_connection(('127.0.0.1', 9))\n")
-    found = failures(run)
-    assert "no network" in found["the model loads, each weight in its place"]
-    assert "no network" in found["the card's code prints what the card says"]
-    assert found["files are those that the card was written for"].startswith("modeling_char_rnn.py is not what it was")
-    with pytest.raises(UserError, match="does not pass hfattn verify"):
+    with pytest.raises(UserError, match="does not pass hfattn verify") as refused:
         push(run, "user/other")
+    for found in (
+        "files are those that the card was written for: modeling_char_rnn.py is not what it was",
+        "the model loads, each weight in its place: OSError: the process that verifies a folder has no network",
+        "the card's code prints what the card says: OSError: the process that verifies a folder has no network",
+    ):
+        assert found in str(refused.value)
 
 
 def test_weights_that_fit_no_place_or_lack_one_are_found_out(run: Path) -> None:
@@ -174,8 +176,9 @@ def test_weights_that_fit_no_place_or_lack_one_are_found_out(run: Path) -> None:
         run / "model.safetensors",
         {"format": "pt"},
     )
-    found = failures(run)
-    assert name in found["the model loads, each weight in its place"]
+    (found,) = (check for check in verify(run).checks if check.name == "the model loads, each weight in its place")
+    assert not found.passed
+    assert name in found.detail
 
 
 @pytest.mark.parametrize(
@@ -454,7 +457,7 @@ def commands(group: Any, name: str = "hfattn") -> Iterator[str]:
 def test_every_command_has_an_example_that_runs(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two are run elsewhere, on what they need: convert by the page on it, soup by its own tests."""
+    """Some are run elsewhere, on what they need: by the test of the page that holds them, soup by its own tests."""
     (tmp_path / "runs").mkdir()
     for name, folder in {"dates": runs["bahdanau"], "text": runs["writer"], **runs}.items():
         shutil.copytree(folder, tmp_path / "runs" / name, ignore=shutil.ignore_patterns("checkpoints", "logs"))
@@ -467,11 +470,26 @@ def test_every_command_has_an_example_that_runs(
         help_text = " ".join(CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output.split())
         example = re.search(rf"Example: ({command}.*?) (Arguments|Options):", help_text)
         assert example, command
-        if words[-1] == "convert":
-            assert example[1] in (ROOT / "docs" / "convert.md").read_text()
+        page = {"convert": "convert", "verify": "publishing", "push": "publishing"}.get(" ".join(words))
+        if page is not None:
+            assert f"{example[1]}\n" in (ROOT / "docs" / f"{page}.md").read_text()
         elif words[-1] != "soup":
             done = CliRunner().invoke(app, shlex.split(example[1])[1:])
             assert done.exit_code == 0, (example[1], done.output, done.exception)
+
+
+def test_the_page_on_publishing(
+    runs: dict[str, Path], tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(runs["bahdanau"], tmp_path / "runs" / "dates", ignore=shutil.ignore_patterns("checkpoints", "logs"))
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "publishing.md").read_text(), re.DOTALL)
+    for command in block.strip().splitlines():
+        done = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert done.exit_code == 0, done.output
+    assert hub.repos["model", "user/dates"].private
+    (section,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "publishing.md").read_text(), re.DOTALL)
+    CardConfig(**yaml.safe_load(section)["card"])
 
 
 def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
@@ -480,12 +498,6 @@ def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
     scores = json.loads(done.stdout)
     again = CliRunner().invoke(app, ["score", str(run), str(tmp_path / "my.txt")])
     assert f"{scores['nats_per_character']:.4f}" in again.stdout
-    (run / "README.md").unlink()
-    done = CliRunner().invoke(app, ["verify", str(run), "--json"])
-    assert done.exit_code == 1
-    found = json.loads(done.stdout)
-    assert not found["passed"]
-    assert "README.md is missing; hfattn card writes it" in [check["detail"] for check in found["checks"]]
 
 
 @pytest.mark.parametrize(
