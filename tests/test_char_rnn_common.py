@@ -20,6 +20,7 @@ class CharRNNTests(CommonTests, TrainingTesterMixin):
     all_model_classes = (CharRNNModel, CharRNNForCausalLM)
     has_attentions = False
     training_overfit_learning_rate = 1e-2  # the default is for wider models
+    training_overfit_steps = 150  # half of the default, with the same demands
 
 
 class ElmanTest(CharRNNTests, unittest.TestCase):

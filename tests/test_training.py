@@ -249,11 +249,11 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_passed_over(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("stateful", "killed_at"),
-    [(False, "checkpoint-90"), (False, "checkpoint-60/optimizer.pt"), (True, "checkpoint-40"), (True, "checkpoint-70")],
+    ("stateful", "moments"),
+    [(False, ["checkpoint-90", "checkpoint-60/optimizer.pt"]), (True, ["checkpoint-40", "checkpoint-70"])],
 )
 def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
-    tmp_path: Path, stateful: bool, killed_at: str
+    tmp_path: Path, stateful: bool, moments: list[str]
 ) -> None:
     """SIGKILL at any moment, also while a checkpoint is half-written, in the first pass and in a later one."""
     config = tiny_config(
@@ -262,21 +262,23 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
         model={"num_hidden_layers": 2, "dropout": 0.3, "output_dropout": 0.2, "cell": "lstm"},
         training={"max_steps": 130, "eval_steps": 10, "save_steps": 10, "lr_scheduler_type": "cosine"},
     )
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
     done = train(config, "--output_dir", whole)
     assert done.returncode == 0, done.stderr
-    train_until(config, killed / "checkpoints" / killed_at, "--output_dir", killed)
-    assert not (killed / "model.safetensors").exists()
-    refused = train(config, "--output_dir", killed)
-    assert refused.returncode == 2
-    assert "is not empty; continue its run with --resume" in refused.stderr
-    done = train(config, "--output_dir", killed, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert json.loads((killed / "results.json").read_text())["training"]["steps"] == 130
-    for file in ("model.safetensors", "checkpoints/checkpoint-130/model.safetensors"):
-        assert (killed / file).read_bytes() == (whole / file).read_bytes()
-    optimizers = [torch.load(run / "checkpoints/checkpoint-130/optimizer.pt") for run in (whole, killed)]
-    torch.testing.assert_close(optimizers[0], optimizers[1], atol=0, rtol=0)
+    for moment in moments:
+        killed = tmp_path / moment.replace("/", "-")
+        train_until(config, killed / "checkpoints" / moment, "--output_dir", killed)
+        assert not (killed / "model.safetensors").exists()
+        refused = train(config, "--output_dir", killed)
+        assert refused.returncode == 2
+        assert "is not empty; continue its run with --resume" in refused.stderr
+        done = train(config, "--output_dir", killed, "--resume")
+        assert done.returncode == 0, done.stderr
+        assert json.loads((killed / "results.json").read_text())["training"]["steps"] == 130
+        for file in ("model.safetensors", "checkpoints/checkpoint-130/model.safetensors"):
+            assert (killed / file).read_bytes() == (whole / file).read_bytes()
+        optimizers = [torch.load(run / "checkpoints/checkpoint-130/optimizer.pt") for run in (whole, killed)]
+        torch.testing.assert_close(optimizers[0], optimizers[1], atol=0, rtol=0)
 
 
 def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path) -> None:
