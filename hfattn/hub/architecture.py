@@ -63,6 +63,8 @@ def _what(part: nn.Module) -> str:
     sizes: Any = part.extra_repr()
     if isinstance(part, nn.Linear):
         sizes = f"{part.in_features} → {part.out_features}{'' if part.bias is not None else ', no bias'}"
+    elif isinstance(part, nn.LayerNorm):
+        sizes = f"{part.normalized_shape[0]}"
     elif isinstance(part, nn.Embedding):
         sizes = f"{part.num_embeddings} × {part.embedding_dim}"
     return f"{type(part).__name__}{f' ({sizes})' if sizes else ''}"

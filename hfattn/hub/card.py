@@ -114,7 +114,7 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
         citations=citations(folder, results),
         energy=energy(results),
     )
-    card = ModelCard(text)
+    card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # of a sample; a file would be read otherwise
     data = _data(card)
     data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))
     return card

@@ -235,7 +235,7 @@ def auto_class(config: Any) -> str:
 
 
 def _card(order: Mapping[str, Any]) -> str:
-    printed = run_code(order["card_code"])
+    printed = run_code(order["card_code"]).replace("\r\n", "\n").replace("\r", "\n")
     assert order["printed"] is not None, "the card does not say what its code prints"
     assert printed.strip() == order["printed"].strip(), f"it prints {printed.strip()[:300]!r}"
     return printed.strip()[:80]

@@ -1,0 +1,47 @@
+"""A whole card of each recipe, as it is rendered from the results of a tiny run.
+
+``python tests/test_cards.py`` renders them all again after a wanted change; read the difference before it is committed.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hfattn.hub.card import card_code, render_card
+
+CARDS = sorted(path.parent for path in (Path(__file__).parent / "cards").glob("*/results.json"))
+
+
+def rendered(folder: Path) -> ModelCard:
+    """The card by today's template; its code is not run again, for the weights are not here."""
+    _, printed = card_code((folder / "README.md").read_text())
+    return render_card(folder, json.loads((folder / "results.json").read_text()), lambda code: printed or "")
+
+
+@pytest.mark.parametrize("folder", CARDS, ids=lambda folder: folder.name)
+def test_the_card_is_the_pinned_one(folder: Path) -> None:
+    assert str(rendered(folder)) == (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("folder", CARDS, ids=lambda folder: folder.name)
+def test_the_card_is_well_formed(folder: Path) -> None:
+    """Its metadata are the Hub's; each table has rows as wide as its head; what has to be there is there."""
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.eval_results
+    lines = card.text.splitlines()
+    for i, line in enumerate(lines):
+        if re.fullmatch(r"(\|---)+\|", line):
+            widths = [len(re.findall(r"(?<!\\)\|", row)) for row in lines[i - 1 : i + 2]]
+            assert widths == [line.count("|")] * 3, lines[i - 1 : i + 2]
+    headings = ["Use", "Intended use and limits", "Results", "Data", "Training", "Citation"]
+    assert re.findall(r"^## (.*)$", card.text, re.MULTILINE) == headings
+    prose = re.sub(r"^```.*?^```", "", card.text, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"\n{4,}|\b(undefined|None)\b", prose)
+
+
+if __name__ == "__main__":
+    for each in CARDS:
+        rendered(each).save(each / "README.md")
