@@ -47,6 +47,7 @@ from hfattn.metrics import (
     translation_report,
     word_slices,
 )
+from hfattn.metrics.overlap import bootstrap_interval
 from hfattn.tokenizers import build_character_tokenizer
 
 
@@ -438,3 +439,15 @@ def test_words_that_cannot_be_swapped_are_refused(text: str, sentence: str, tmp_
         read_swaps(own)
     with pytest.raises(UserError, match=r"There is no file absent\.yaml"):
         read_swaps("absent.yaml")
+
+
+def test_the_bootstrap_interval_is_that_of_a_literal_loop() -> None:
+    """Corpora drawn sentence by sentence and scored by sacreBLEU's own command for a corpus."""
+    predictions = ["the cat sat on the mat", "a dog barked at me", "it rains a lot here", "we went home by train"]
+    references = ["the cat sat on a mat", "the dog barked at us", "it rains a lot here", "we went home by bus at ten"]
+    generator, scores = np.random.default_rng(3), []
+    for _ in range(60):
+        drawn = generator.integers(4, size=4)
+        scores.append(BLEU().corpus_score([predictions[i] for i in drawn], [[references[i] for i in drawn]]).score)
+    expected = np.percentile(scores, [2.5, 97.5])
+    assert bootstrap_interval(BLEU(), predictions, references, draws=60, seed=3) == pytest.approx(tuple(expected))

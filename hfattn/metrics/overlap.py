@@ -74,6 +74,21 @@ class CorpusScore:
         return float(score), str(self.metric.get_signature())
 
 
+def bootstrap_interval(
+    metric: BLEU | CHRF, predictions: Sequence[str], references: References, draws: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """Between which scores 95 % of the corpora lie that are drawn from n sentences, n with replacement (Koehn 2004,
+    "Statistical Significance Tests for Machine Translation Evaluation", section 3)."""
+    counts = np.asarray(metric._extract_corpus_statistics(predictions, list(zip_longest(*reference_lists(references)))))
+    generator = np.random.default_rng(seed)
+    scores = []
+    for _ in range(draws):
+        often = np.bincount(generator.integers(len(counts), size=len(counts)), minlength=len(counts))
+        scores.append(metric._compute_score_from_stats((often @ counts).tolist()).score)
+    low, high = np.percentile(scores, [2.5, 97.5])
+    return float(low), float(high)
+
+
 def _bleu(lowercase: bool = False, tokenize: str = "13a") -> BLEU:
     if tokenize not in BLEU.TOKENIZERS:
         raise UserError(f"BLEU has no tokenizer {tokenize!r}; write one of {', '.join(BLEU.TOKENIZERS)}.")
@@ -169,9 +184,10 @@ def translation_report(sources: Sequence[str], predictions: Sequence[str], refer
         sources, predictions, references: as in ``bleu_by_length``.
 
     Returns:
-        ``bleu``; ``bleu_lowercase``, after both sides were lower-cased, as most work on Multi30k reports it; ``chrf``;
-        ``exact_match``, the share that is one of its references character for character; ``pairs``; ``signatures`` of
-        the first three; and ``by_source_length``, the rows of ``bleu_by_length``.
+        ``bleu``, and ``bleu_interval``, its ``bootstrap_interval``; ``bleu_lowercase``, after both sides were
+        lower-cased, as most work on Multi30k reports it; ``chrf``; ``exact_match``, the share that is one of its
+        references character for character; ``pairs``; ``signatures`` of the three scores; and ``by_source_length``, the
+        rows of ``bleu_by_length``.
 
     Raises:
         UserError: as ``bleu_by_length``.
@@ -183,6 +199,7 @@ def translation_report(sources: Sequence[str], predictions: Sequence[str], refer
         score = CorpusScore(metric)
         score.add(predictions, references)
         report[name], signatures[name] = score.compute()
+    report["bleu_interval"] = list(bootstrap_interval(_bleu(), predictions, references))
     right = [one in several for one, several in zip(predictions, reference_lists(references), strict=True)]
     return {
         **report,
