@@ -32,9 +32,9 @@ from hfattn.baselines import (
     VectorsConfig,
 )
 from hfattn.baselines.cleaning import without_html
-from hfattn.cli import _load_recipe
 from hfattn.data import read_labelled, reviews_es, split_labelled
 from hfattn.errors import UserError
+from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import load_config
 
@@ -572,7 +572,7 @@ def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(tmp_path: 
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in sorted(RECIPE.glob("*.yaml")):
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path

@@ -20,12 +20,13 @@ from transformers.utils import logging as transformers_logging
 from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.cli import _load_recipe, app
+from hfattn.cli import app
 from hfattn.data import PackedBlocks, pack, read_corpus, split_corpus
 from hfattn.errors import UserError
 from hfattn.evaluation import score_ids, score_text
 from hfattn.generation import TokenStreamer
 from hfattn.metrics import next_token_loss, text_scores
+from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
 
@@ -494,7 +495,7 @@ def test_processes_and_accumulated_steps_are_one_large_batch(
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in CONFIGURATIONS:
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path

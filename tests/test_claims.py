@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from commands import ROOT
 
-from hfattn.cli import _load_recipe
+from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
 
@@ -26,7 +26,7 @@ def claims() -> ModuleType:
 
 
 def test_each_variant_is_valid_and_differs_from_the_others(claims: ModuleType) -> None:
-    recipe = _load_recipe(claims.RECIPE / "train.py")
+    recipe = load_recipe(claims.RECIPE / "train.py")
     for table in claims.TABLES.values():
         configurations = []
         for overrides in table.variants.values():

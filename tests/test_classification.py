@@ -16,9 +16,9 @@ from sklearn.metrics import confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
-from hfattn.cli import _load_recipe
 from hfattn.data import read_labelled, reber_texts, split_labelled
 from hfattn.errors import UserError
+from hfattn.resources import load_recipe
 from hfattn.training import classifier_config, load_config
 from hfattn.training.classifier_models import word_weights_in_text
 
@@ -281,7 +281,7 @@ def test_other_models_and_classes(
 
 def test_the_documents_models_have_their_numbers_of_parameters() -> None:
     """34,113 of the BiLSTM are trained in the documents; torch's LSTMs have a second bias, 2 x 4 x 32 more."""
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     config = load_config(recipe.Config, RECIPE / "imdb_bilstm_glove.yaml")
     settings = classifier_config(config, config.tokenizer.vocab_size, labels=["negative", "positive"])
     model = RNNEncoderForSequenceClassification(settings)
@@ -297,7 +297,7 @@ def test_the_documents_models_have_their_numbers_of_parameters() -> None:
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in CONFIGURATIONS:
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path

@@ -162,7 +162,7 @@ LOAD = """
 import json, sys
 from pathlib import Path
 import datasets
-from hfattn.cli import _load_recipe
+from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
 root, told = Path(sys.argv[1]), {}
@@ -170,7 +170,7 @@ for recipe, name in {"translation": "dates", "classification": "reber"}.items():
     here, there = datasets.load_dataset(name), datasets.load_dataset(f"user/{name}")
     assert {split: list(rows) for split, rows in here.items()} == {split: list(rows) for split, rows in there.items()}
     assert here["train"].features == there["train"].features
-    module = _load_recipe(root / "recipes" / recipe / "train.py")
+    module = load_recipe(root / "recipes" / recipe / "train.py")
     overrides = ["--data.source", f"user/{name}", "--data.validation", "validation", "--data.test", "test"]
     config = load_config(module.Config, root / "recipes" / recipe / f"{name}.yaml", overrides)
     if recipe == "translation":

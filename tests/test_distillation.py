@@ -29,7 +29,6 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForSequenceClassification,
 )
-from hfattn.cli import _load_recipe
 from hfattn.data import (
     MASKED,
     AugmentationConfig,
@@ -42,6 +41,7 @@ from hfattn.data import (
     unlabelled,
 )
 from hfattn.errors import UserError
+from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     DistillationConfig,
@@ -458,7 +458,7 @@ def test_two_processes_train_as_one_with_twice_the_batch(
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in CONFIGURATIONS:
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path

@@ -13,8 +13,9 @@ from commands import ROOT
 from typer.testing import CliRunner, Result
 
 from hfattn import cli
-from hfattn.cli import _load_recipe, app
+from hfattn.cli import app
 from hfattn.errors import UserError
+from hfattn.resources import load_recipe
 from hfattn.training import load_config
 from hfattn.training.expected import (
     PAGE,
@@ -112,7 +113,7 @@ def test_a_configuration_has_a_valid_tiny_variant_with_a_band(path: Path) -> Non
     expected = read_expected(path.with_name(path.stem + SUFFIX))
     assert expected.tiny.low is not None
     assert expected.tiny.overrides
-    recipe = _load_recipe(path.parent / "train.py")
+    recipe = load_recipe(path.parent / "train.py")
     tiny = load_config(recipe.Config, path, expected.tiny.overrides)
     recipe.validate(tiny)
     assert tiny != load_config(recipe.Config, path)

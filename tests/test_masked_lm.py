@@ -26,10 +26,10 @@ from transformers import (
 )
 
 from hfattn import VaswaniForSequenceClassification
-from hfattn.cli import _load_recipe
 from hfattn.data import Document, Documents, MaskedTexts, Masking, SentencePairs, read_documents, split_sentences
 from hfattn.data.next_sentence import FOLLOWS, RANDOM
 from hfattn.errors import UserError
+from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import load_config
 
@@ -405,7 +405,7 @@ def test_a_run_leaves_what_is_published(vaswani: Path) -> None:
 
 def test_scores_are_those_of_the_published_model(vaswani: Path) -> None:
     """Computed here text by text, without padding, from the parts that the recipe made."""
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     config = load_config(recipe.Config, vaswani / "tiny.yaml")
     model = AutoModelForMaskedLM.from_pretrained(vaswani / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(vaswani / "run")
@@ -517,7 +517,7 @@ def test_a_trained_head_is_kept(
 
 
 def test_next_sentences_are_scored(bert: Path) -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     config = load_config(recipe.Config, bert / "tiny.yaml")
     model = AutoModelForPreTraining.from_pretrained(bert / "run").eval()
     assert isinstance(model, BertForPreTraining)
@@ -630,7 +630,7 @@ def test_padding_is_not_read(distilbert: Path) -> None:
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     assert len(CONFIGURATIONS) == 3
     for path in CONFIGURATIONS:
         header = path.read_text().split("\n\n")[0]

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
-from hfattn.cli import _load_recipe
 from hfattn.data import (
     FACTS_PARTS,
     Answer,
@@ -29,6 +28,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError
 from hfattn.metrics import AnswerScore
+from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "question_answering"
@@ -420,7 +420,7 @@ def test_two_processes_train_and_score_as_one_with_twice_the_batch(
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in sorted(RECIPE.glob("*.yaml")):
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path

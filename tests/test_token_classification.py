@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
-from hfattn.cli import _load_recipe
 from hfattn.data import (
     NAMES_PARTS,
     EncodedSentences,
@@ -28,6 +27,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError
 from hfattn.metrics import EntityScore, find_entities
+from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "token_classification"
@@ -367,7 +367,7 @@ def test_two_processes_train_and_score_as_one_with_twice_the_batch(
 
 
 def test_files_of_the_recipe_are_valid() -> None:
-    recipe = _load_recipe(RECIPE / "train.py")
+    recipe = load_recipe(RECIPE / "train.py")
     for path in sorted(RECIPE.glob("*.yaml")):
         header = path.read_text().split("\n\n")[0]
         assert all(line.startswith("#") for line in header.splitlines()), path
