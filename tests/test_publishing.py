@@ -78,6 +78,7 @@ def run(runs: dict[str, Path], tmp_path: Path) -> Path:
 PULL = """
 import contextlib, io, json, sys
 sys.modules["hfattn"] = None
+from huggingface_hub import hf_hub_download
 from transformers import AutoConfig, pipeline
 
 for name, (code, task, text, revision) in json.load(sys.stdin).items():
@@ -88,6 +89,7 @@ for name, (code, task, text, revision) in json.load(sys.stdin).items():
     while isinstance(said, list):
         said = said[0]
     pinned = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=True)
+    assert json.load(open(hf_hub_download(name, "results.json", revision=revision)))["recipe"]
     print(json.dumps([name, out.getvalue(), sorted(said), type(pinned).__module__.split(".")[0]]))
 """
 TASKS = {

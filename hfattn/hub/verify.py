@@ -164,10 +164,10 @@ def _in_a_clean_process(copy: Path, scratch: Path, timeout: float) -> list[Check
     }
     home = scratch / "home"
     home.mkdir()
+    # Without the settings of a launch with several processes, of which this one would seem to be a part.
+    left_out = tuple("ACCELERATE_ FSDP_ HF_ LOCAL_ MASTER_ PYTHON RANK TORCHELASTIC_ TRANSFORMERS_ WORLD_".split())
     environment = {
-        **{
-            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON", "TRANSFORMERS_"))
-        },
+        **{name: value for name, value in os.environ.items() if not name.startswith(left_out)},
         "HOME": str(home),
         "HF_HOME": str(home),
         "HF_HUB_OFFLINE": "1",

@@ -14,6 +14,7 @@ from .results import write_results
 def publish_run(
     command: RecipeCommand,
     results: Mapping[str, Any],
+    summary: str,
     model: PreTrainedModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     probes: Sequence[str | Sequence[str]] = (),
@@ -22,12 +23,14 @@ def publish_run(
 
     Args:
         command: of the recipe; with ``--push_to`` the folder is verified and pushed.
+        summary: of the run, to print.
         results, model, tokenizer, probes: as ``finish_folder`` has them.
 
     Raises:
         UserError: the folder was not pushed; all of it is there, and ``hfattn push`` tries again.
     """
     finish_folder(command.run, results, model, tokenizer, probes)
+    print(summary)
     if command.push_to is not None:
         print(push(command.run, command.push_to, private=command.push_private, execute=True))
 

@@ -199,8 +199,7 @@ def publish(
         "short_text": min((item.text for item in parts[shown]), key=len),
     }
     results["versions"] |= {name: version(name) for name in PACKAGES}
-    publish_run(command, results)
-    print(classification_summary(run, results))
+    publish_run(command, results, classification_summary(run, results))
 
 
 def classes(texts: LabelledTexts) -> list[int]:

@@ -446,8 +446,7 @@ def publish(
         "training": trainer.training_facts("tokens", tokens),
         "samples": samples,
     }
-    publish_run(command, results, model, tokenizer, config.sample.prompts[:2])
-    print(summary(run, results))
+    publish_run(command, results, summary(run, results), model, tokenizer, config.sample.prompts[:2])
 
 
 def on_a_line(text: str) -> str:

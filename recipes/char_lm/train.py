@@ -226,8 +226,8 @@ def publish(
         "training": trainer.training_facts("characters", characters),
         "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
     }
-    publish_run(command, results, model, tokenizer, [config.sample.prompt, *samples.values()][:2])
-    print(summary(run, results))
+    probes = [config.sample.prompt, *samples.values()][:2]
+    publish_run(command, results, summary(run, results), model, tokenizer, probes)
 
 
 def summary(run: Path, results: Mapping[str, Any]) -> str:

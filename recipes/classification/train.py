@@ -253,8 +253,8 @@ def publish(
         "samples": samples,
         "short_texts": read_short_texts(run, model, tokenizer, encoded[shown], config.sample.alignments),
     }
-    publish_run(command, results, model, tokenizer, [read["text"] for read in results["short_texts"][:2]])
-    print(classification_summary(run, results))
+    probes = [read["text"] for read in results["short_texts"][:2]]
+    publish_run(command, results, classification_summary(run, results), model, tokenizer, probes)
 
 
 if __name__ == "__main__":

@@ -400,8 +400,8 @@ def publish(
         "samples": samples,
         "mask_token": tokenizer.mask_token,
     }
-    publish_run(command, results, model, tokenizer, [sample["sentence"] for sample in samples[:2]])
-    print(summary(run, results))
+    probes = [sample["sentence"] for sample in samples[:2]]
+    publish_run(command, results, summary(run, results), model, tokenizer, probes)
 
 
 @torch.inference_mode()

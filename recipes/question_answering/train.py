@@ -297,8 +297,8 @@ def publish(
         "samples": samples,
         "example": example(encoded[shown], evaluated[shown].answers),
     }
-    publish_run(command, results, model, tokenizer, [(results["example"]["question"], results["example"]["context"])])
-    print(summary(run, results))
+    probes = [(results["example"]["question"], results["example"]["context"])]
+    publish_run(command, results, summary(run, results), model, tokenizer, probes)
 
 
 def check_columns(columns: Sequence[str], questions: Questions) -> None:

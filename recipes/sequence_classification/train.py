@@ -297,8 +297,8 @@ def publish(
         "own_code": any(run.glob("modeling_*.py")),  # one of our models, whose code is beside its weights
         "example": example(model, tokenizer, parts[shown].texts(parts[shown].items[0])),
     }
-    publish_run(command, results, model, tokenizer, [parts[shown].texts(item) for item in parts[shown].items[:2]])
-    print(classification_summary(run, results))
+    probes = [parts[shown].texts(item) for item in parts[shown].items[:2]]
+    publish_run(command, results, classification_summary(run, results), model, tokenizer, probes)
 
 
 @torch.inference_mode()

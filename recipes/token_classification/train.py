@@ -297,8 +297,7 @@ def publish(
         "samples": samples,
         "example": example(model, tokenizer, parts[shown]),
     }
-    publish_run(command, results, model, tokenizer, [results["example"]["text"]])
-    print(summary(run, results))
+    publish_run(command, results, summary(run, results), model, tokenizer, [results["example"]["text"]])
 
 
 def check_columns(columns: Sequence[str], sentences: TaggedSentences) -> None:

@@ -398,8 +398,7 @@ def publish(
         "samples": samples,
         "alignments": draw_alignments(run, model, tokenizer, separate, drawn),
     }
-    publish_run(command, results, model, tokenizer, [sample["source"] for sample in samples[:2]])
-    print(summary(run, results))
+    publish_run(command, results, summary(run, results), model, tokenizer, [sample["source"] for sample in samples[:2]])
 
 
 def translation_metrics(
