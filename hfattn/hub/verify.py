@@ -26,6 +26,9 @@ _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 _TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}\b")
 _LOCAL_PATH = re.compile(r"(?<![\w./:~-])(?:/(?:home|root|Users|tmp|mnt|scratch)/[\w.-]+|[A-Z]:\\+Users\\+\w+)")
 
+# Of libraries, and of a launch with several processes, of which the clean one would seem to be a part.
+_SETTINGS = ("ACCELERATE_", "FSDP_", "HF_", "LOCAL_", "MASTER_", "PYTHON", "RANK", "TORCH", "TRANSFORMERS_", "WORLD_")
+
 
 @dataclass(frozen=True)
 class Check:
@@ -164,10 +167,8 @@ def _in_a_clean_process(copy: Path, scratch: Path, timeout: float) -> list[Check
     }
     home = scratch / "home"
     home.mkdir()
-    # Without the settings of a launch with several processes, of which this one would seem to be a part.
-    left_out = tuple("ACCELERATE_ FSDP_ HF_ LOCAL_ MASTER_ PYTHON RANK TORCHELASTIC_ TRANSFORMERS_ WORLD_".split())
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(left_out)},
+        **{name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)},
         "HOME": str(home),
         "HF_HOME": str(home),
         "HF_HUB_OFFLINE": "1",
