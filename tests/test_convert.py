@@ -25,6 +25,7 @@ import hfattn
 from hfattn.errors import UserError
 from hfattn.exchange import convert
 from hfattn.generation import load_translation_model, translate_texts
+from hfattn.hub import verify
 
 CHARACTERS = list("abcdefghij\n ")
 PADDED = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]])
@@ -148,6 +149,9 @@ def test_a_nanogpt(tmp_path: Path, bias: bool, tied: bool) -> None:
     converted = convert("nanogpt", tmp_path / "ckpt.pt", tmp_path / "ours", allow_pt=True, vocabulary=vocabulary)
     assert converted.assumed == {"activation_function": "gelu"}
     ours = AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
+    if tied:  # it can be published, as a run can
+        report = verify(tmp_path / "ours")
+        assert report.passed, report
     assert type(ours).__name__ == "GPT2LMHeadModel"
     assert ours.config.resid_pdrop == 0.1
     assert (ours.lm_head.weight is ours.transformer.wte.weight) == tied

@@ -14,6 +14,7 @@ from .from_joeynmt import from_joeynmt
 from .from_nanogpt import from_nanogpt
 from .from_opennmt import from_opennmt
 from .from_torch import from_torch_classifier, from_torch_lm, from_torch_transformer
+from .record import write_record
 from .source import Converted, Source
 
 SOURCES: dict[str, Callable[[Source], Converted]] = {
@@ -51,6 +52,8 @@ def convert(
         vocabulary, target_vocabulary: symbols in the order of their ids; the second of a target that has its own.
         allow_pt: read a pickle, with ``weights_only``.
 
+    Where there is a vocabulary, the folder can be verified and pushed like that of a run: it has a card and probes.
+
     Returns:
         What was written.
 
@@ -71,6 +74,8 @@ def convert(
             model.save_pretrained(folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
+        if tokenizer is not None:
+            write_record(folder, kind, file, converted)
     return converted
 
 

@@ -52,12 +52,17 @@ def probe_generation(model: Any, inputs: Mapping[str, Any]) -> Any:
     import torch
 
     inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
-    positions = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
-    new = NEW_TOKENS
-    if positions is not None and not model.config.is_encoder_decoder:
-        new = min(new, positions - inputs["input_ids"].shape[1])
+    new = _room(model, inputs["input_ids"].shape[1])
     with torch.no_grad():
         return model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=new).cpu()
+
+
+def _room(model: Any, length: int) -> int:
+    """How many tokens a model is to write after so many: fewer where it has no positions for more."""
+    positions = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    if positions is None or model.config.is_encoder_decoder:
+        return NEW_TOKENS
+    return min(NEW_TOKENS, positions - length)
 
 
 def main() -> None:
@@ -161,11 +166,12 @@ def _check_model(order: Mapping[str, Any], checks: list[dict[str, Any]]) -> None
         again = probe_generation(loaded["model"], _inputs(probes))
         assert torch.equal(first, again), "two greedy searches differ"
         assert torch.equal(first, probes["generated"]), "greedy search finds other tokens than in training"
+        new = _room(loaded["model"], probes["inputs.input_ids"].shape[1])
         drawn = []
         for _ in range(2):
             transformers.set_seed(0)
             inputs = {name: value for name, value in _inputs(probes).items() if not name.startswith("decoder_")}
-            drawn.append(loaded["model"].generate(**inputs, do_sample=True, max_length=None, max_new_tokens=4))
+            drawn.append(loaded["model"].generate(**inputs, do_sample=True, max_length=None, max_new_tokens=new))
         assert torch.equal(*drawn), "two draws with one seed differ"
         return f"{first.numel()} tokens as in training, draws repeat with their seed"
 
@@ -192,7 +198,10 @@ def _check_model(order: Mapping[str, Any], checks: list[dict[str, Any]]) -> None
         text, *pair = probes["texts"][0]
         if task == "fill-mask":
             text = f"{answer.tokenizer.mask_token} {text}"
-        said = answer({"text": text, "text_pair": pair[0]} if pair else text, **({"truncation": True} if pair else {}))
+        options: dict[str, Any] = {"truncation": True} if pair else {}
+        if task == "text-generation":
+            options = {"max_new_tokens": _room(loaded["model"], probes["inputs.input_ids"].shape[1])}
+        said = answer({"text": text, "text_pair": pair[0]} if pair else text, **options)
         assert said, f"{task} says nothing of {text!r}"
         return str(task)
 

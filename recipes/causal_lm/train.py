@@ -38,7 +38,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
-from hfattn.generation import sample_text
+from hfattn.generation import read_prompt, sample_text
 from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics, text_scores
 from hfattn.models.strict_config import unknown_name_message
 from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer, positions_of
@@ -445,6 +445,7 @@ def publish(
         "metrics": metrics,
         "training": trainer.training_facts("tokens", tokens),
         "samples": samples,
+        "new_tokens": read_prompt(model, tokenizer, samples[0]["prompt"], 40)[1],  # of the example on the card
     }
     publish_run(command, results, summary(run, results), model, tokenizer, config.sample.prompts[:2])
 

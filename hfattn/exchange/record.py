@@ -1,0 +1,76 @@
+"""What stands beside converted weights, so that the folder can be verified and published as a run can."""
+
+import json
+import platform
+import shlex
+import sys
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..hub import store_probes, write_card, write_manifest
+from ..pretrained import positions_of
+from .source import Converted
+
+TASKS = {
+    "CausalLM": "text-generation",
+    "LMHeadModel": "text-generation",
+    "SequenceClassification": "text-classification",
+}
+PACKAGES = ("hfattn", "torch", "transformers", "tokenizers")
+TOKENS, NEW_TOKENS = 8, 20  # of the text that stands for all others, and of what is written after it
+
+
+def write_record(folder: Path, kind: str, file: Path, converted: Converted) -> None:
+    """Write probes, results, card and manifest of a folder that holds a converted model and its tokenizer.
+
+    Args:
+        folder: of the model.
+        kind: of checkpoint.
+        file: the checkpoint.
+        converted: what became of it, with a tokenizer.
+    """
+    model, tokenizer = converted.model, converted.tokenizer
+    assert tokenizer is not None
+    positions = positions_of(model.config) or 2 * (TOKENS + NEW_TOKENS)
+    text = first_entries(tokenizer, min(TOKENS, positions // 2))
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    results = {
+        "recipe": "convert",
+        "config": kind,
+        "task": _task(model),
+        "command": shlex.join(["hfattn", *words]),
+        "data": {
+            "name": file.name,
+            "sha256": sha256(file.read_bytes()).hexdigest(),
+            "separate": converted.target_tokenizer is not None,
+        },
+        "model": {"model_type": model.config.model_type, "parameters": model.num_parameters()},
+        "metrics": {},
+        "assumed": converted.assumed,
+        "example": text,
+        "new_tokens": min(NEW_TOKENS, positions // 2),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+    }
+    store_probes(folder, model.eval(), tokenizer, [text])
+    write_card(folder, results)
+    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_manifest(folder)
+
+
+def first_entries(tokenizer: PreTrainedTokenizerBase, number: int) -> str:
+    """A text of the first entries of a vocabulary that are not special."""
+    special = set(tokenizer.all_special_ids)
+    ids = [i for i in sorted(tokenizer.get_vocab().values()) if i not in special]
+    return tokenizer.decode(ids[:number])
+
+
+def _task(model: PreTrainedModel) -> str:
+    if model.config.is_encoder_decoder:
+        return "translation"
+    return next(task for name, task in TASKS.items() if name in type(model).__name__)
+
+
+__all__ = ["write_record"]

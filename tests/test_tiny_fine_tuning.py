@@ -1,0 +1,16 @@
+"""The tiny variant of every configuration that begins from a pretrained model, or from one that is made here.
+
+``pytest tests/test_tiny_fine_tuning.py --durations 0`` shows how long each takes.
+"""
+
+from pathlib import Path
+
+import pytest
+from tiny_recipes import check_tiny_variant, variants
+
+
+@variants(from_scratch=False)
+def test_the_tiny_variant_scores_what_is_expected(
+    path: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_tiny_variant(path, tmp_path, tmp_path_factory.getbasetemp(), monkeypatch)
