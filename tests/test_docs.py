@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, SENTENCES, run
+from hub_server import HubServer
 from tiny_models import tiny_model
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
@@ -48,12 +49,15 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
     assert [line.split("#")[0].strip() for line in make.splitlines()] == ["make quickstart", "make test"]
     (quickstart,) = re.findall(r"accelerate launch[^\n]*?(recipes/translation/\S+ [^\n]*) --resume", MAKEFILE)
     commands = [f".venv/bin/python {quickstart}", *(line for block in others for line in block.splitlines())]
-    for command in commands:
-        recipe = re.search(r"recipes/(\w+)/train.py", command)
-        done = run([*shlex.split(command), *(SHORT[recipe[1]].split() if recipe else [])], cwd=tmp_path)
-        assert done.returncode == 0, (command, done.stderr)
-        if "hfattn generate" in command:
-            assert done.stdout.startswith("The class ")
+    with HubServer() as hub:
+        for command in commands:
+            recipe = re.search(r"recipes/(\w+)/train.py", command)
+            there = hub.environment(tmp_path / "home") if "hfattn push" in command else {}
+            words = [*shlex.split(command), *(SHORT[recipe[1]].split() if recipe else [])]
+            done = run(words, cwd=tmp_path, **there)
+            assert done.returncode == 0, (command, done.stderr)
+            if "hfattn generate" in command:
+                assert done.stdout.startswith("The class ")
     for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         done = run([sys.executable, "-c", example], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
