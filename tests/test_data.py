@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from commands import run
+from commands import run_anew
 from hub_server import HubServer
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
@@ -191,7 +191,7 @@ def test_windows_of_a_large_text_need_no_memory_for_it(tmp_path: Path) -> None:
         with path.open("w") as file:
             for i in range(megabytes * 16):
                 file.write((f"line {i} of a long text that goes on\n" * 2000)[: 1 << 16])
-        done = run([sys.executable, "-c", code, path])
+        done = run_anew([sys.executable, "-c", code, path])  # with no memory of another process
         assert done.returncode == 0, done.stderr
         characters, resident = map(int, done.stdout.split())
         assert characters == megabytes << 20

@@ -11,7 +11,7 @@ from hub_server import HubServer
 from tiny_models import tiny_model
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-SKIPPED = {".venv", ".cache", "runs"}
+SKIPPED = {".venv", ".cache", "runs", "cards"}  # the pictures of pinned cards are not kept
 DOCUMENTS = [path for path in ROOT.glob("**/*.md") if not SKIPPED & set(path.relative_to(ROOT).parts)]
 
 

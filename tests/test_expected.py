@@ -12,8 +12,8 @@ import yaml
 from commands import ROOT
 from typer.testing import CliRunner, Result
 
-from hfattn import cli
 from hfattn.cli import app
+from hfattn.cli import recipes as commands
 from hfattn.errors import UserError
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
@@ -97,7 +97,7 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(RECIPES / "translation" / "dates.yaml", folder / "translation" / "pairs.yaml")
     written(folder / "translation")
     written(folder / "char_lm", "novel", full={})
-    monkeypatch.setattr(cli, "resource", lambda *parts: tmp_path / Path(*parts))
+    monkeypatch.setattr(commands, "resource", lambda *parts: tmp_path / Path(*parts))
     return folder
 
 

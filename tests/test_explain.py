@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, run
+from commands import ROOT, run_anew
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     BartConfig,
@@ -530,6 +530,6 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = run([sys.executable, "-c", code], cwd=ROOT.parent)
+    done = run_anew([sys.executable, "-c", code], cwd=ROOT.parent)  # one that has not imported matplotlib yet
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'\n"
