@@ -336,7 +336,7 @@ def finished(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
         data={"unlabelled": str(folder / "more.txt")},
         distillation={"hidden_weight": 0.5},
         augmentation={"copies": 1},
-        training={"max_steps": 60, "eval_steps": 20, "save_steps": 20},
+        training={"max_steps": 150, "eval_steps": 50, "save_steps": 50},
         model={"pooling": "attention"},
     )
     with pytest.MonkeyPatch.context() as monkeypatch:
