@@ -17,6 +17,7 @@ from .data import (
     PackedBlocks,
     Pairs,
     Streams,
+    Text,
     WindowCollator,
     encode_text,
     mean_of_windows,
@@ -118,6 +119,22 @@ def score_text(
     return scores | text_scores(scores["nats_per_token"] * scores["tokens"], **asdict(packed.size))
 
 
+def score_opened(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    opened: Text,
+    skip: float = 0.0,
+    window: int | None = None,
+    stride: int | None = None,
+) -> dict[str, float]:
+    """``score_ids`` of a text for a character model, ``score_text`` for another, without its first ``skip``."""
+    if is_character_tokenizer(tokenizer):
+        ids = encode_text(opened, tokenizer).ids
+        return score_ids(model, ids[int(skip * len(ids)) :], window, stride)
+    whole = "".join(opened.pieces())
+    return score_text(model, tokenizer, whole[int(skip * len(whole)) :], window, stride)
+
+
 @torch.inference_mode()
 def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[..., Any], rows: int = 128) -> np.ndarray:
     """Probabilities (n, C) of the classes of n texts, which are read in the order of their lengths.
@@ -182,9 +199,7 @@ def evaluate_folder(
         return evaluate_classifier(model, tokenizer, texts, Path(name) / "results.json")
     if model.can_generate():
         opened = open_text(data, config=config, split=split, **({"column": columns[0]} if columns else {}))
-        if is_character_tokenizer(tokenizer):
-            return score_ids(model, encode_text(opened, tokenizer).ids)
-        return score_text(model, tokenizer, "".join(opened.pieces()))
+        return score_opened(model, tokenizer, opened)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
 
 
@@ -267,5 +282,6 @@ __all__ = [
     "predict_classes",
     "report_lines",
     "score_ids",
+    "score_opened",
     "score_text",
 ]

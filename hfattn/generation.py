@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+import transformers
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
@@ -13,7 +14,6 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,6 +22,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from . import models  # noqa: F401  (registers the classes)
 from .errors import UserError
+from .hub.clean_process import auto_class
 from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
 from .pretrained import positions_of
 
@@ -186,12 +187,9 @@ def load_any_model(name: str) -> Translator:
     """Load a model with the head that its configuration names, as ``load_translation_model`` does."""
 
     def choose(config: Any) -> Any:
-        known = "".join(config.architectures or [])
-        if config.is_encoder_decoder:
-            return AutoModelForSeq2SeqLM
-        return AutoModelForSequenceClassification if "SequenceClassification" in known else AutoModelForCausalLM
+        return getattr(transformers, auto_class(config))
 
-    return _with_target_tokenizer(*_load(name, choose, "translator, classifier or language model"))
+    return _with_target_tokenizer(*_load(name, choose, "model"))
 
 
 def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:

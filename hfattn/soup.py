@@ -15,9 +15,10 @@ from transformers import AutoModelForSequenceClassification
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
 from .errors import UserError
+from .hub import finish_folder
 from .pretrained import ModelSource, load_model, load_tokenizer
 from .resources import resource
-from .training import finish_folder, load_config, run_facts, writing
+from .training import load_config, run_facts, writing
 from .training.averaging import mean_weights
 from .training.expected import FinishedRun, read_run
 

@@ -26,8 +26,9 @@ from typer.testing import CliRunner
 from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, push, verify, write_manifest
-from hfattn.hub.card import card_code, check_card, interval
+from hfattn.hub.card import card_code, check_card
 from hfattn.hub.manifest import check_manifest, repository_files
+from hfattn.hub.templates import interval
 from hfattn.hub.verify import check_no_pickles, check_no_secrets
 from hfattn.training.expected import SUFFIX, read_expected
 

@@ -2,9 +2,13 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ..errors import UserError
+
+Model = Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")]
 
 
 def require(*modules: str, extra: str = "recipes") -> None:

@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 
 from ..errors import one_sentence
+from .common import Model
 
 
 def inspect_code(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    model: Model,
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a model on the Hub; default: main.")
     ] = None,

@@ -149,8 +149,8 @@ def record_runs(
     """
     with one_sentence():
         require("accelerate", "datasets", "evaluate", "matplotlib")
+        from ..files import write_at_once
         from ..training import expected as expectations
-        from ..training.results import write_at_once
 
         changed: dict[Path, expectations.Expected] = {}  # written when all runs are found good
         for run in runs or []:

@@ -9,11 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UserError, one_sentence
-from .common import check_output, require, require_text, require_vocabulary
+from .common import Model, check_output, require, require_text, require_vocabulary
+
+NumBeams = Annotated[int | None, typer.Option(min=1, help="Beam search of this width; default: the model's.")]
+MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Longest translation; default: the model's.")]
 
 
 def generate(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    model: Model,
     prompt: Annotated[str, typer.Option(help="Text to continue.")],
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Below 1: more probable text; above: more surprising; 0: the most probable.")
@@ -62,7 +65,7 @@ def generate(
 
 
 def score(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    model: Model,
     text: Annotated[str, typer.Argument(help="A UTF-8 text, a Hub data set id, or 'embedded'.")],
     skip: Annotated[float, typer.Option(min=0.0, max=0.999, help="Share of the text to leave out before.")] = 0.0,
     window: Annotated[
@@ -81,25 +84,17 @@ def score(
     """
     with one_sentence():
         require("datasets", "evaluate")
-        from ..data import encode_text, open_text
-        from ..evaluation import score_ids, score_text
+        from ..data import open_text
+        from ..evaluation import score_opened
         from ..generation import load_language_model
-        from ..tokenizers import is_character_tokenizer
 
-        language_model, tokenizer = load_language_model(model)
-        opened = open_text(text)
-        if is_character_tokenizer(tokenizer):
-            ids = encode_text(opened, tokenizer).ids
-            scores = score_ids(language_model, ids[int(skip * len(ids)) :], window, stride)
-        else:
-            whole = "".join(opened.pieces())
-            scores = score_text(language_model, tokenizer, whole[int(skip * len(whole)) :], window, stride)
+        scores = score_opened(*load_language_model(model), open_text(text), skip, window, stride)
         for name, value in scores.items():
             print(f"{name:20}{value:.4f}" if isinstance(value, float) else f"{name:20}{value}")
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    model: Model,
     data: Annotated[
         str, typer.Argument(help="Pairs, labelled texts or a text, as a recipe's data.source; or a Hub data set's id.")
     ],
@@ -126,14 +121,10 @@ def evaluate(
 
 
 def translate(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    model: Model,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to translate.")],
-    num_beams: Annotated[
-        int | None, typer.Option(min=1, help="Beam search of this width; default: the model's.")
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest translation; default: the model's.")
-    ] = None,
+    num_beams: NumBeams = None,
+    max_new_tokens: MaxNewTokens = None,
 ) -> None:
     """Translate texts with a trained encoder-decoder, one line for each.
 
@@ -150,17 +141,13 @@ def translate(
 
 
 def attend(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")],
+    model: Model,
     text: Annotated[str, typer.Argument(help="What to translate, or to read.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Page (.html) or picture (.png, .svg, .pdf); default: a list.")
     ] = None,
-    num_beams: Annotated[
-        int | None, typer.Option(min=1, help="Beam search of this width; default: the model's.")
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest translation; default: the model's.")
-    ] = None,
+    num_beams: NumBeams = None,
+    max_new_tokens: MaxNewTokens = None,
 ) -> None:
     """Show where a model looks: which source tokens it translates from, or which tokens each token attends to.
 

@@ -1,14 +1,15 @@
 """From a checkpoint of another project to a model folder."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import new_folder
 from ..generation import save_translator
 from ..models.strict_config import unknown_message
 from .checkpoint import read_checkpoint, read_settings
-from .folder import new_folder
 from .from_char_rnn import from_char_rnn
 from .from_joeynmt import from_joeynmt
 from .from_nanogpt import from_nanogpt
@@ -75,8 +76,30 @@ def convert(
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
         if tokenizer is not None:
-            write_record(folder, kind, file, converted)
+            files = {
+                "": file,
+                "--config": config,
+                "--vocabulary": vocabulary,
+                "--target-vocabulary": target_vocabulary,
+                "--output": output,
+            }
+            words = _command(kind, files, settings or {}, renames or {}, allow_pt)
+            write_record(folder, kind, file, converted, words)
     return converted
+
+
+def _command(
+    kind: str, files: Mapping[str, Path | None], settings: Mapping[str, Any], renames: Mapping[str, str], allow_pt: bool
+) -> list[str]:
+    """The words of ``hfattn convert`` that do the same, without folders of this machine.
+
+    Args:
+        files: by their option; the checkpoint has none.
+    """
+    words = [word for option, path in files.items() if path is not None for word in (option, path.name) if word]
+    words += [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    words += [word for theirs, ours in renames.items() for word in ("--rename", f"{theirs}={ours}")]
+    return ["hfattn", "convert", kind, *words, *(["--allow-pt"] if allow_pt else [])]
 
 
 __all__ = ["SOURCES", "convert"]

@@ -17,9 +17,9 @@ from transformers import (
 
 from .. import models  # noqa: F401  (registers the classes)
 from ..errors import UserError
+from ..files import new_folder
 from ..models.pipeline_attn_translation import load_target_tokenizer
 from ..models.strict_config import unknown_message
-from .folder import new_folder
 from .to_ctranslate2 import export_ctranslate2
 from .to_onnx import export_onnx
 from .to_torch import export_torch

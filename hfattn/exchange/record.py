@@ -1,16 +1,15 @@
 """What stands beside converted weights, so that the folder can be verified and published as a run can."""
 
-import json
 import platform
 import shlex
-import sys
+from collections.abc import Sequence
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..hub import store_probes, write_card, write_manifest
+from ..hub import finish_folder
 from ..pretrained import positions_of
 from .source import Converted
 
@@ -23,7 +22,7 @@ PACKAGES = ("hfattn", "torch", "transformers", "tokenizers")
 TOKENS, NEW_TOKENS = 8, 20  # of the text that stands for all others, and of what is written after it
 
 
-def write_record(folder: Path, kind: str, file: Path, converted: Converted) -> None:
+def write_record(folder: Path, kind: str, file: Path, converted: Converted, command: Sequence[str]) -> None:
     """Write probes, results, card and manifest of a folder that holds a converted model and its tokenizer.
 
     Args:
@@ -31,17 +30,17 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted) -> N
         kind: of checkpoint.
         file: the checkpoint.
         converted: what became of it, with a tokenizer.
+        command: that made it.
     """
     model, tokenizer = converted.model, converted.tokenizer
     assert tokenizer is not None
     positions = positions_of(model.config) or 2 * (TOKENS + NEW_TOKENS)
     text = first_entries(tokenizer, min(TOKENS, positions // 2))
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     results = {
         "recipe": "convert",
         "config": kind,
         "task": _task(model),
-        "command": shlex.join(["hfattn", *words]),
+        "command": shlex.join(command),
         "data": {
             "name": file.name,
             "sha256": sha256(file.read_bytes()).hexdigest(),
@@ -54,10 +53,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted) -> N
         "new_tokens": min(NEW_TOKENS, positions // 2),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
     }
-    store_probes(folder, model.eval(), tokenizer, [text])
-    write_card(folder, results)
-    (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_manifest(folder)
+    finish_folder(folder, results, model, tokenizer, [text])
 
 
 def first_entries(tokenizer: PreTrainedTokenizerBase, number: int) -> str:

@@ -1,6 +1,7 @@
 """From a finished run to a repository on the Hub that is proven to load: card, verification, push."""
 
-from .card import CardConfig, write_again, write_card
+from .card import CardConfig, write_card
+from .finishing import finish_folder, write_again
 from .manifest import write_manifest
 from .probes import store_probes
 from .push import PushPlan, check_may_push, push
@@ -11,6 +12,7 @@ __all__ = [
     "PushPlan",
     "Report",
     "check_may_push",
+    "finish_folder",
     "push",
     "store_probes",
     "verify",

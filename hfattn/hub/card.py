@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,13 +12,12 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 from huggingface_hub.dataclasses import strict
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..errors import UserError
 from ..resources import resource
 from .architecture import architecture
 from .clean_process import run_code
-from .manifest import write_manifest
+from .templates import template
 
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
 _CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -73,21 +71,6 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def write_again(folder: Path) -> None:
-    """Render the card of a finished run anew, from its results.
-
-    Raises:
-        UserError: the folder holds no results.
-    """
-    path = folder / "results.json"
-    if not path.is_file():
-        raise UserError(
-            f"{folder} has no results.json, from which a card is written; give the folder of a finished run."
-        )
-    write_card(folder, json.loads(path.read_text(encoding="utf-8")))
-    write_manifest(folder)
-
-
 def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> ModelCard:
     """The card of a folder.
 
@@ -96,17 +79,8 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
         results: what ``results.json`` holds.
         output_of: says what Python code prints.
     """
-    environment = Environment(
-        loader=FileSystemLoader(resource("model_cards")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cell"] = cell
-    environment.globals.update(interval=interval, output_of=output_of)
     name = "soup" if "soup" in results else results["recipe"]
-    text = environment.get_template(f"{name}.md").render(
+    text = template(f"{name}.md", output_of=output_of).render(
         results,
         card=stated(results),
         architecture=architecture(folder) if (folder / "config.json").is_file() else None,
@@ -192,22 +166,6 @@ def energy(results: Mapping[str, Any]) -> str | None:
     return f"{seconds * watts * number / 3600:.3g} Wh: {seconds:.0f} s x {number} x {what}; nothing was measured"
 
 
-def cell(text: Any) -> str:
-    """Text as it can stand in a cell of a table."""
-    return str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def interval(share: float, n: int) -> str:
-    """The 95 % confidence interval of a share of n independent trials.
-
-    Wilson 1927: it stays within 0 and 1, and holds also for shares near these.
-    """
-    z = 1.959964
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return f"{max(0.0, middle - half):.4f} – {min(1.0, middle + half):.4f}"
-
-
 def _printed_in(folder: Path) -> Any:
     def output_of(code: str) -> str:
         try:
@@ -244,4 +202,4 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     return f"{len(wanted)} lines and {len(_data(right).eval_results or [])} scores are those of results.json"
 
 
-__all__ = ["CardConfig", "card_code", "check_card", "render_card", "write_again", "write_card"]
+__all__ = ["CardConfig", "card_code", "check_card", "render_card", "write_card"]

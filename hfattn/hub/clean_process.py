@@ -59,7 +59,7 @@ def probe_generation(model: Any, inputs: Mapping[str, Any]) -> Any:
 
 def _room(model: Any, length: int) -> int:
     """How many tokens a model is to write after so many: fewer where it has no positions for more."""
-    positions = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    positions = getattr(model.config, "max_position_embeddings", None)  # whatever the model calls them
     if positions is None or model.config.is_encoder_decoder:
         return NEW_TOKENS
     return min(NEW_TOKENS, positions - length)
@@ -226,12 +226,13 @@ def auto_class(config: Any) -> str:
     """Name of the Auto class that loads the architecture of a configuration.
 
     Raises:
-        AssertionError: there is none for it.
+        ValueError: there is none for it.
     """
     from transformers.models.auto import modeling_auto
 
     architecture = (config.architectures or [None])[0]
-    assert architecture is not None, "config.json names no architecture"
+    if architecture is None:
+        raise ValueError("config.json names no architecture")
     for name, reference in (getattr(config, "auto_map", None) or {}).items():
         if reference.rpartition(".")[2] == architecture and name != "AutoConfig":
             return name
@@ -240,7 +241,7 @@ def auto_class(config: Any) -> str:
             known = auto._model_mapping._model_mapping.get(config.model_type)
             if architecture in (known if isinstance(known, list | tuple) else [known]):
                 return name
-    raise AssertionError(f"no Auto class of transformers loads {architecture}")
+    raise ValueError(f"no Auto class of transformers loads {architecture}")
 
 
 def _card(order: Mapping[str, Any]) -> str:

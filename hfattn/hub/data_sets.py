@@ -1,9 +1,7 @@
 """The generated data sets as folders that ``load_dataset`` reads and that can be published."""
 
 import json
-import os
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +11,13 @@ from typing import Any
 
 import yaml
 from huggingface_hub import DatasetCard
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .. import __version__
 from ..data import DATES, PARTS, REBER, REBER_PARTS, LabelledTexts, Pairs, date_pairs, reber_texts
 from ..data.dates import FIRST_YEAR, LAST_YEAR
 from ..errors import UserError
-from ..resources import resource
+from ..files import new_folder
+from .templates import template
 
 Row = dict[str, str | int]
 # What the Hub files a data set under: below each number of rows, its name.
@@ -70,8 +68,6 @@ def make_data_set(
     """
     if name not in DATA_SETS:
         raise UserError(f"There is no generated data set {name!r}; write one of {', '.join(DATA_SETS)}.")
-    if os.path.lexists(folder):
-        raise UserError(f"{folder} exists already; choose a new folder.")
     generated = DATA_SETS[name]
     first, others = rows or generated.rows, evaluation_rows or generated.evaluation_rows
     numbers = {split: first if split == generated.splits[0] else others for split in generated.splits}
@@ -82,13 +78,10 @@ def make_data_set(
     command = f"hfattn data make {name} --output {shlex.quote(folder.name)} {sizes}"
     card = _card(name, folder.name, command, drawn, table)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-        whole = Path(scratch) / folder.name
-        whole.mkdir()
+    with new_folder(folder) as whole:
         for split, split_rows in table.items():
             _write(whole / f"{split}.parquet", split_rows, generated.classes)
         card.save(whole / "README.md")
-        whole.rename(folder)
 
 
 def _write(path: Path, rows: Sequence[Row], classes: Sequence[str]) -> None:
@@ -107,14 +100,7 @@ def _card(
     generated, total = DATA_SETS[name], sum(map(len, table.values()))
     files = [{"split": split, "path": f"{split}.parquet"} for split in table]
     configs = {"configs": [{"config_name": "default", "data_files": files}]}
-    environment = Environment(
-        loader=FileSystemLoader(resource("model_cards", "data")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    text = environment.get_template(f"{name}.md").render(
+    text = template(f"data/{name}.md").render(
         generated.facts(drawn),
         folder=folder,
         command=command,

@@ -26,9 +26,9 @@ from huggingface_hub.errors import (
 from ..errors import UserError
 from ..resources import PACKAGE
 from .code_findings import KINDS, Finding, Module, printable, read_module
+from .manifest import PICKLES
 
 LARGEST = 4 * 2**20  # bytes of a file that is read; larger ones hold data, or hide in it
-_PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".so")
 _GENERATE = "custom_generate/generate.py"  # transformers replaces generate() by what it finds there
 
@@ -231,7 +231,7 @@ def _reached(paths: list[str], modules: Mapping[str, Module]) -> set[str]:
 def _weights(sizes: Mapping[str, int]) -> Iterator[Finding]:
     safe = any(path.endswith(".safetensors") for path in sizes)
     for path in sorted(sizes):
-        if path.endswith(_PICKLES):
+        if path.endswith(PICKLES):
             more = "" if safe else ", and there are no weights in safetensors"
             yield Finding("pickle", path, None, f"By its name it is a pickle{more}.")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 MANIFEST = "manifest.json"
 CARD = "README.md"  # its words may be edited; what its numbers and its code say is compared with the results
+PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")  # what such files are, by their names
 _LEFT_OUT = ("checkpoints", "logs", "__pycache__")
 _KEPT = (".eval_results", ".gitattributes")
 

@@ -17,9 +17,9 @@ from huggingface_hub import ModelCard
 from ..errors import UserError
 from . import clean_process
 from .card import card_code, check_card
-from .manifest import CARD, check_manifest, repository_files
+from .manifest import CARD, PICKLES, check_manifest, repository_files
 
-_PICKLES = (".bin", ".ckpt", ".joblib", ".msgpack", ".pickle", ".pkl", ".pt", ".pth")
+_PICKLES = (*PICKLES, ".msgpack")
 _TEXT = (".bib", ".html", ".jinja", ".json", ".jsonl", ".md", ".py", ".svg", ".tsv", ".txt", ".yaml", ".yml")
 # Vocabularies hold whatever their texts held.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")

@@ -1,5 +1,6 @@
 """Recipes' configuration, the training loop on ``Trainer``, and what a run leaves behind."""
 
+from ..files import write_results, writing
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
@@ -28,9 +29,8 @@ from .distillation import (
 from .extractive import ExtractiveTrainer
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
-from .publishing import finish_folder, publish_run
-from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, scores_of_part, write_results
-from .saving import writing
+from .publishing import publish_run
+from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
 from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 from .training_config import TrainingConfig
@@ -64,7 +64,6 @@ __all__ = [
     "class_weights",
     "classifier_config",
     "family_config",
-    "finish_folder",
     "has_one_sigmoid",
     "is_hierarchical",
     "last_complete_checkpoint",

@@ -11,8 +11,8 @@ import yaml
 from transformers import TrainingArguments, set_seed
 
 from ..errors import UserError
+from ..files import write_at_once
 from ..hub import check_may_push
-from .results import write_at_once
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # what a run was started with
 LENGTH = ("num_train_epochs", "max_steps")  # of training: what a run may be resumed with another value of

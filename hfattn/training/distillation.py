@@ -33,8 +33,8 @@ from ..data import (
 )
 from ..data.fitting import LONG_TEXTS
 from ..errors import UserError
+from ..files import writing
 from ..pretrained import ModelSource, base_model_name, load_model, load_tokenizer
-from .saving import writing
 from .trainer import ReliableTrainer
 
 PROJECTION = "projection"  # of the student's vectors, while it is trained

@@ -1,6 +1,5 @@
 """What a run leaves behind: ``results.json`` and its curves."""
 
-import json
 import os
 import platform
 import shlex
@@ -13,9 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import UserError
 from ..explain.plot import installed_fonts
-from .saving import writing
 
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evaluate", "accelerate")
 
@@ -89,27 +86,6 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def write_at_once(path: Path, text: str) -> None:
-    """Write a file that a reader, or the next run, finds whole or not at all.
-
-    Raises:
-        UserError: the disk is full.
-    """
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with writing(path.parent):
-            part.write_text(text, encoding="utf-8")
-    except UserError:
-        part.unlink(missing_ok=True)
-        raise
-    part.replace(path)
-
-
-def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json``, the sign that a run has finished."""
-    write_at_once(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
 def plot_curves(

@@ -31,11 +31,11 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from ..data import PermutationSampler, TokenBatches, padding_share
 from ..errors import NonFiniteError, UserError
+from ..files import writing
 from ..metrics import token_statistics
 from ..models.cache_recurrent import RecurrentCache
 from ..models.strict_config import unknown_message
 from .averaging import AveragingConfig, MovingAverage, mean_weights
-from .saving import writing
 from .schedules import ScheduleConfig, make_scheduler
 
 
