@@ -8,6 +8,7 @@ from .exchange import convert, export
 from .inspect import inspect_code
 from .publish import card, push, verify
 from .recipes import recipes_app, soup, train
+from .space import space_app
 from .use import attend, evaluate, generate, score, translate
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command("inspect")(inspect_code)
 app.command()(convert)
 app.command()(export)
 app.add_typer(data_app, name="data")
+app.add_typer(space_app, name="space")
 app.command()(doctor)
 
 __all__ = ["app"]

@@ -1,0 +1,121 @@
+"""A demo's folder, served here or pushed to the Hub."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from huggingface_hub import SpaceCard
+
+from ..errors import UserError
+from ..hub.push import PushPlan, push
+from .settings import read_space
+
+PATIENCE = 300  # seconds until a demo answers: some load several models
+
+
+def serve(folder: Path, port: int = 7860, host: str = "127.0.0.1") -> int:
+    """Run a built demo until it is stopped.
+
+    Returns:
+        The exit code of its process.
+    """
+    try:
+        return _process(folder, port, host).wait()
+    except KeyboardInterrupt:
+        return 0
+
+
+def push_space(
+    folder: Path, repo_id: str, *, private: bool = False, branch: str | None = None, pr: bool = False,
+    over: str | None = None, execute: bool = False,
+) -> PushPlan:  # fmt: skip
+    """Check a built demo, then push it as ``hfattn.hub.push`` pushes: a dry run unless ``execute``, one commit.
+
+    Raises:
+        UserError: it does not pass ``check_space``, or what ``push`` says.
+    """
+    check_space(folder)
+    return push(
+        folder, repo_id, repo_type="space", space_sdk="gradio", private=private, branch=branch, pr=pr, over=over,
+        execute=execute,
+    )  # fmt: skip
+
+
+def check_space(folder: Path) -> None:
+    """Look at a built demo as the Hub will: its card names what to run, its versions are pinned, and it answers.
+
+    Raises:
+        UserError: something of this is not so.
+    """
+    read_space(folder)
+    try:
+        card = SpaceCard.load(folder / "README.md").data
+    except (ValueError, OSError) as error:
+        raise UserError(f"{folder}/README.md has no front matter that the Hub reads ({error}).") from error
+    if card.sdk != "gradio" or not (folder / str(card.app_file)).is_file():
+        raise UserError(f"{folder}/README.md has to say sdk: gradio, and to name as app_file a file that is there.")
+    pins = (folder / "requirements.txt").read_text(encoding="utf-8").split()
+    if loose := [pin for pin in pins if "==" not in pin]:
+        raise UserError(f"{folder}/requirements.txt leaves the version of {loose[0]} open; write {loose[0]}==VERSION.")
+    with running(folder):
+        pass
+
+
+@contextmanager
+def running(folder: Path, python: str = sys.executable) -> Iterator[str]:
+    """A built demo in a process of its own; gives its address once it answers.
+
+    Raises:
+        UserError: it ends, or does not answer in time; with what it said last.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with NamedTemporaryFile("w+", suffix=".log") as log:
+        process = _process(folder, port, "127.0.0.1", python, log.fileno())
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not _answers(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said = Path(log.name).read_text(encoding="utf-8").strip().splitlines()
+                    raise UserError(
+                        f"{folder} does not start; the last that it said: {said[-1] if said else 'nothing'}"
+                    )
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _process(
+    folder: Path, port: int, host: str, python: str = sys.executable, output: int | None = None
+) -> "subprocess.Popen[bytes]":
+    variables = {
+        "GRADIO_SERVER_NAME": host,
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "PYTHONPATH": "",  # the package is that in the folder
+    }
+    # The package that lies beside app.py comes before one that is installed.
+    return subprocess.Popen(
+        [python, "app.py"], cwd=folder, env=os.environ | variables, stdout=output, stderr=output and subprocess.STDOUT
+    )
+
+
+def _answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/config", timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+__all__ = ["check_space", "push_space", "running", "serve"]
