@@ -1,0 +1,50 @@
+"""A browser without a window, for tests of what a reader sees: ``from browser import browser`` is a fixture.
+
+Tests that ask for it are skipped where there is none. CI_BROWSER=1 makes them fail instead, so that continuous
+integration cannot pass without having looked.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# No sandbox: tests also run as root in a container. The rest keeps the browser from calling home.
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def _missing(what: str) -> NoReturn:
+    message = f"{what}; install playwright (pip install 'hfattn[dev]') and a chromium or google-chrome on the PATH"
+    if os.environ.get("CI_BROWSER") == "1":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+# Not for the session: while playwright runs, nothing else in this process can call asyncio.run, nor start it again.
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium, started once for a file of tests. ``browser.new_page()`` is a page of its own; close it in the end."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        _missing("playwright is not installed")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        _missing("There is no browser on the PATH")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
+        yield started
+        started.close()
