@@ -51,44 +51,42 @@ def build_space(
     wanted = read_space(source)
     for given in (*models, *(path.split(".")[0] for path in overrides)):
         if given not in wanted:
-            raise UserError(
-                unknown_message(given, wanted, f"a model of {name}") if wanted else f"{name} has no models."
-            )
+            raise UserError(unknown_message(given, wanted, f"a model of {name}") if wanted else f"{name} has no model.")
+    for path, value in overrides.items():
+        model, _, field = path.partition(".")
+        wanted[model].overrides[field] = value
+    given_folders = {model: _folder(given) for model, given in models.items()}
     with new_folder(output) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", MODELS))
         shutil.copytree(PACKAGE, folder / "hfattn", ignore=_LEFT_OUT)
-        made = {}
         for model, settings in wanted.items():
-            own = {
-                path.removeprefix(f"{model}."): value
-                for path, value in overrides.items()
-                if path.startswith(f"{model}.")
-            }
-            made[model] = _put(
-                folder / MODELS / model, replace(settings, overrides=settings.overrides | own), models.get(model)
-            )
-        text = yaml.safe_dump(
-            {"models": {model: asdict(settings) for model, settings in made.items()}}, sort_keys=False
-        )
-        (folder / SETTINGS).write_text(text, encoding="utf-8")
+            if model not in models:
+                _train(folder / MODELS / model, settings)
+            elif given_folder := given_folders[model]:
+                _copy(given_folder, folder / MODELS / model)
+            else:
+                wanted[model] = replace(settings, hub_id=models[model])
+        written = {"models": {model: asdict(settings) for model, settings in wanted.items()}}
+        (folder / SETTINGS).write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
 
 
-def _put(folder: Path, model: SpaceModel, given: str | None) -> SpaceModel:
-    """Bring a model into its folder; one that stays on the Hub is named in its settings instead."""
-    if given is None:
-        _train(folder, model)
-    elif Path(given).is_dir():
-        _copy(Path(given), folder)
-    elif given.count("/") == 1 and not given.startswith((".", "/")):
-        return replace(model, hub_id=given)
-    else:
+def _folder(given: str) -> Path | None:
+    """The model folder that was given; None for an id on the Hub.
+
+    Raises:
+        UserError: it is neither.
+    """
+    folder = Path(given)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UserError(f"{given} is no model folder: it has no config.json; give the folder of a finished run.")
+        return folder
+    if given.count("/") != 1 or given.startswith((".", "/")):
         raise UserError(f"There is no folder {given}, and it is no id of a model on the Hub; write USER/NAME.")
-    return model
+    return None
 
 
 def _copy(model: Path, folder: Path) -> None:
-    if not (model / "config.json").is_file():
-        raise UserError(f"{model} is no model folder, for it has no config.json; give the folder of a finished run.")
     for name in repository_files(model):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model / name, folder / name)
@@ -98,16 +96,8 @@ def _train(folder: Path, model: SpaceModel) -> None:
     words = [word for field, value in model.overrides.items() for word in (f"--{field}", _text(value))]
     with TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        command = [
-            sys.executable,
-            "-m",
-            "hfattn",
-            "train",
-            f"{model.recipe}/{model.config}",
-            *words,
-            "--output_dir",
-            str(run),
-        ]
+        words += ["--output_dir", str(run)]
+        command = [sys.executable, "-m", "hfattn", "train", f"{model.recipe}/{model.config}", *words]
         if subprocess.run(command, cwd=scratch).returncode or not (run / "results.json").is_file():
             raise UserError(f"No model could be trained for {folder.name}; what it said is above.")
         _copy(run, folder)

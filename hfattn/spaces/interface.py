@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 LANGUAGES = ("en", "es")  # the first is that of readers of any other
 USERS = 20  # who are served at the same time; twice as many wait
 
-# Gradio's own blocks, with more contrast between what is said and what is asked for, and without what a phone has no room for.
 CSS = """
 .gradio-container { max-width: 76rem !important; margin-inline: auto !important; }
 .prose h1 { margin-block: .2em .3em; }
 .prose { overflow-wrap: anywhere; }
 .quiet, .quiet * { color: var(--body-text-color-subdued) !important; font-size: .92rem; }
-iframe.page { width: 100%; border: 0; display: block; border-radius: .6rem; background: var(--background-fill-primary); }
+iframe.page { width: 100%; border: 0; display: block; border-radius: .6rem; background: transparent; }
 .monospace textarea { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; line-height: 1.5; }
 """
 
@@ -26,8 +25,8 @@ iframe.page { width: 100%; border: 0; display: block; border-radius: .6rem; back
 class Texts:
     """The words of a page, from a YAML file: for each key its text in each of ``LANGUAGES``.
 
-    ``texts("key")`` is a value that Gradio shows in the language of the browser, wherever a component takes text, also in
-    an update. ``texts.say(request, "key", ...)`` is for what only the server knows.
+    ``texts("key")`` is a value that Gradio shows in the language of the browser, wherever a component takes text, also
+    in an update. ``texts.say(request, "key", ...)`` is for what only the server knows.
 
     Args:
         path: the file.
@@ -83,7 +82,7 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> Any:
-    """Serve a page: a queue for 20 users at a time, its words in two languages, one look without anything from elsewhere.
+    """Serve a page: a queue for 20 users at a time, words in two languages, one look with nothing from elsewhere.
 
     Args:
         css: of this page, after the common one.

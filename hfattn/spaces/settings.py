@@ -43,7 +43,7 @@ def read_space(folder: Path) -> dict[str, SpaceModel]:
         raise UserError(
             f"{folder} is no Space of hfattn, for it has no {SETTINGS}; hfattn space list shows those there are."
         )
-    models = yaml.safe_load(path.read_text(encoding="utf-8"))["models"]
+    models = yaml.safe_load(path.read_text(encoding="utf-8"))["models"] or {}
     try:
         return {name: SpaceModel(**fields) for name, fields in models.items()}
     except TypeError as error:
@@ -56,7 +56,7 @@ def read_space(folder: Path) -> dict[str, SpaceModel]:
 def load_folder(name: str, space: Path | None = None) -> str:
     """The Hub id or the local folder of a demo's model.
 
-    First its environment variable, then the Hub id that the demo was built with, then the folder that it was built with.
+    First its environment variable, then the Hub id that the demo was built with, then the folder it was built with.
 
     Args:
         name: of the model in ``space.yaml``.
@@ -73,8 +73,8 @@ def load_folder(name: str, space: Path | None = None) -> str:
     if built.is_dir():
         return str(built)
     raise UserError(
-        f"There is no model {name}: set {model.variable} to a model's id on the Hub or to its folder, or make a small one "
-        f"with: hfattn space run {folder.resolve().name}."
+        f"There is no model {name}: set {model.variable} to a model's id on the Hub or to its folder, or make a small "
+        f"one with: hfattn space run {folder.resolve().name}."
     )
 
 
