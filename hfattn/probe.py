@@ -18,6 +18,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from .data import EncodedTexts, LabelledTexts, TokenBatches
 from .errors import UserError
+from .explain.units import unit_states
 from .tokenizers import uncovered_characters
 
 # The strengths that the paper's code tries: the inverse of the weight of the L1 term.
@@ -45,10 +46,7 @@ def fold_texts(texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase) -> tupl
 def final_states(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabelledTexts, max_tokens: int = 65_536
 ) -> np.ndarray:
-    """The state of each recurrent layer after the last character of each text, the layers one beside the other.
-
-    Of an LSTM it is tanh(c_T), which is within -1 and 1 (section 3.2); of a GRU and an Elman network h_T, which is so
-    already.
+    """The units of each text's last state (``unit_states``), the layers one beside the other.
 
     Args:
         model: a char_rnn, in evaluation mode.
@@ -65,9 +63,7 @@ def final_states(
     for indices in TokenBatches(encoded.lengths, max(max_tokens, encoded.lengths.max()), seed=0):
         batch = collate([{"input_ids": encoded.ids[i]} for i in indices]).to(model.device)
         cache = model.base_model(**batch, use_cache=True).past_key_values
-        layers = [cache.get_state(layer) for layer in range(model.config.num_hidden_layers)]
-        last = [state[1].tanh() if len(state) == 2 else state[0] for state in layers]
-        states[indices] = torch.cat(last, dim=-1).float().cpu().numpy()
+        states[indices] = unit_states(cache)
     return states
 
 

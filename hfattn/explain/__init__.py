@@ -7,5 +7,16 @@ from ..models.alignment import AttentionRecord, alignment
 from .listing import render_text
 from .page import render_html, save_html
 from .plot import plot_alignment
+from .units import HiddenUnits, hidden_units, unit_states
 
-__all__ = ["AttentionRecord", "alignment", "plot_alignment", "render_html", "render_text", "save_html"]
+__all__ = [
+    "AttentionRecord",
+    "HiddenUnits",
+    "alignment",
+    "hidden_units",
+    "plot_alignment",
+    "render_html",
+    "render_text",
+    "save_html",
+    "unit_states",
+]
