@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..models.cache_recurrent import RecurrentCache
+from .scored import ScoredText
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,4 +61,26 @@ def hidden_units(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tex
     return HiddenUnits(tuple(tokenizer.convert_ids_to_tokens(ids[0].tolist())), np.stack(rows))
 
 
-__all__ = ["HiddenUnits", "hidden_units", "unit_states"]
+def strongest_unit(units: HiddenUnits) -> int:
+    """The unit whose value varies most along the text, which need not mean anything; ``hfattn.probe`` finds one that
+    does."""
+    return int(units.values.var(axis=0).argmax())
+
+
+def score_unit(units: HiddenUnits, unit: int) -> ScoredText:
+    """The text with the values of one unit, as Radford et al. 2017 colour it (figure 5).
+
+    Args:
+        units: of a text.
+        unit: its number among the units of all layers, as ``hfattn.probe`` counts them.
+
+    Raises:
+        ValueError: there is no such unit.
+    """
+    number = units.values.shape[1]
+    if not 0 <= unit < number:
+        raise ValueError(f"unit is {unit}; the model has {number}: write 0 to {number - 1}.")
+    return ScoredText(units.tokens, torch.from_numpy(units.values[:, unit].copy()), f"unit {unit}")
+
+
+__all__ = ["HiddenUnits", "hidden_units", "score_unit", "strongest_unit", "unit_states"]
