@@ -1,65 +1,60 @@
-"""The Spaces as the Hub runs them: hfattn is not installed, and users come over HTTP."""
+"""The demos as the Hub runs them: from a folder that holds them and the package, with users who come over HTTP.
 
-import socket
-import subprocess
+SPACES_PYTHON names the interpreter of an environment with only what their requirements.txt name: ``make spaces``.
+"""
+
+import os
+import re
+import shutil
 import sys
+import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, environment, run
+import yaml
+from browser import browser as browser
+from commands import ROOT, run
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from hub_server import HubServer
 from huggingface_hub import SpaceCard
+from playwright.sync_api import Browser
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn.errors import UserError
+from hfattn.explain import hidden_units
+from hfattn.hub.manifest import repository_files
+from hfattn.spaces import LANGUAGES, Texts, language_of, load_folder
+from hfattn.spaces.building import build_space, space_names
+from hfattn.spaces.serving import check_space, push_space, running
+from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import build_character_tokenizer
 
-SPACE = ROOT / "spaces" / "char_writer"
+PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
+CLEAN = sys.executable != PYTHON
 LENGTH = 30
-# Where hfattn is not installed: with each of the given models, or without one ("").
-START = (
-    "import os, runpy, sys\n"
-    "sys.modules['hfattn'] = None\n"
-    "path, *names = sys.argv[1:]\n"
-    "for name in names:\n"
-    "    os.environ['HFATTN_MODEL'] = name\n"
-    "    try:\n"
-    "        runpy.run_path(path, run_name='__main__')\n"
-    "    except SystemExit as end:\n"
-    "        print('exit code', end.code, file=sys.stderr, flush=True)\n"
-)
-SETTINGS = {"temperature": 0.8, "top_k": 0, "top_p": 1.0, "length": LENGTH, "seed": 0}
-
-
-def start(log: Path, *names: str, **extra: str) -> subprocess.Popen[bytes]:
-    modules = str(log.parent / "modules")
-    with log.open("wb") as out:
-        return subprocess.Popen(
-            [sys.executable, "-c", START, str(SPACE / "app.py"), *names],
-            env=environment(GRADIO_ANALYTICS_ENABLED="False", HF_MODULES_CACHE=modules, **extra),
-            cwd=log.parent,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+SETTINGS = {
+    "temperature": 0.8, "top_k": 0, "top_p": 1.0, "length": LENGTH, "seed": 0, "colour": "unit", "unit": 0
+}  # fmt: skip
+Writer = tuple[CharRNNForCausalLM, PreTrainedTokenizerBase, Path]
 
 
 @pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> tuple[CharRNNForCausalLM, PreTrainedTokenizerBase, Path]:
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Writer:
     """A small model with random weights that tells prompts and settings apart, and its folder."""
     folder = tmp_path_factory.mktemp("model")
     tokenizer = build_character_tokenizer(["The quick brown fox jumps over the lazy dog.\n<>&"])
     torch.manual_seed(0)
-    config = CharRNNConfig(vocab_size=len(tokenizer), cell="gru", embedding_size=12, hidden_size=24, pad_token_id=0)
+    config = CharRNNConfig(vocab_size=len(tokenizer), cell="lstm", embedding_size=12, hidden_size=24, pad_token_id=0)
     model = CharRNNForCausalLM(config).eval()
     with torch.no_grad():
         model.model.embed_tokens.weight.mul_(20)
-        model.lm_head.weight.mul_(3)
+        model.lm_head.weight.mul_(30)
         model.lm_head.bias[0] = -1e4  # padding is never written, as after training
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -67,28 +62,16 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> tuple[CharRNNForCausalLM
 
 
 @pytest.fixture(scope="module")
-def url(
-    writer: tuple[CharRNNForCausalLM, PreTrainedTokenizerBase, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("space") / "log.txt"
-    process = start(log, str(writer[2]), GRADIO_SERVER_NAME="127.0.0.1", GRADIO_SERVER_PORT=str(port))
-    try:
-        deadline = time.monotonic() + 90
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/config", timeout=5).close()
-                break
-            except OSError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+def built(writer: Writer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spaces") / "writer"
+    build_space("char_writer", folder, {"writer": str(writer[2])})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(built: Path) -> Iterator[str]:
+    with running(built, PYTHON) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +80,18 @@ def user(url: str) -> Client:
 
 
 def ask(user: Client, prompt: str, **settings: Any) -> str:
-    return user.predict(prompt=prompt, **{**SETTINGS, **settings}, api_name="/write")
+    """The plain text of what is written."""
+    return user.predict(prompt=prompt, **{**SETTINGS, **settings}, api_name="/write")[0]
+
+
+# The character writer
 
 
 def test_the_text_grows_by_one_character_at_a_time(user: Client) -> None:
     job = user.submit(prompt="The fox", **SETTINGS, api_name="/write")
-    text = job.result()
+    text, *_ = job.result()
     assert len(text) == len("The fox") + LENGTH
-    assert job.outputs() == [text[:length] for length in range(len("The fox"), len(text) + 1)]
+    assert [output[0] for output in job.outputs()] == [text[:length] for length in range(7, len(text) + 1)]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +99,7 @@ def test_the_text_grows_by_one_character_at_a_time(user: Client) -> None:
     [{"temperature": 0}, {}, {"seed": 7}, {"temperature": 1.5}, {"top_k": 3}, {"top_p": 0.6, "top_k": 9}],
     ids=str,
 )
-def test_the_text_is_that_of_generate(
-    user: Client, writer: tuple[CharRNNForCausalLM, PreTrainedTokenizerBase, Path], settings: dict[str, Any]
-) -> None:
+def test_the_text_is_that_of_generate(user: Client, writer: Writer, settings: dict[str, Any]) -> None:
     model, tokenizer, _ = writer
     chosen = {**SETTINGS, **settings}
     set_seed(chosen["seed"])
@@ -130,18 +115,62 @@ def test_settings_and_seed_change_the_text(user: Client) -> None:
     assert len(texts) == 4
 
 
-def test_two_users_at_once_get_their_own_texts(url: str, user: Client) -> None:
-    prompts = ["The fox ", "<>&\n"]
-    alone = [ask(user, prompt) for prompt in prompts]
-    long = Client(url, verbose=False).submit(prompt=prompts[0], **{**SETTINGS, "length": 1000}, api_name="/write")
+def test_twenty_users_at_once_get_their_own_texts(url: str, user: Client) -> None:
+    prompts = [("The fox ", "<>&\n", "dog", "T")[i % 4] for i in range(20)]
+    alone = {prompt: ask(user, prompt) for prompt in set(prompts)}
+    texts: list[str | None] = [None] * len(prompts)
+
+    def write(place: int) -> None:
+        texts[place] = ask(Client(url, verbose=False), prompts[place])
+
+    threads = [threading.Thread(target=write, args=(place,)) for place in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == [alone[prompt] for prompt in prompts]
+
+
+def test_a_long_text_keeps_nobody_waiting(url: str, user: Client) -> None:
+    alone = ask(user, "dog")
+    long = Client(url, verbose=False).submit(prompt="The fox ", **{**SETTINGS, "length": 1000}, api_name="/write")
     while not long.outputs():
         time.sleep(0.01)
-    assert ask(user, prompts[1]) == alone[1]
+    assert ask(user, "dog") == alone
     assert not long.done()
-    while len(long.outputs()) <= LENGTH:
-        time.sleep(0.01)
-    assert long.outputs()[LENGTH] == alone[0]
     long.cancel()
+
+
+def test_colours_are_those_of_the_units_and_of_surprise(user: Client, writer: Writer) -> None:
+    """A character has the colour of the state that said it, whether it is drawn as it is written or afterwards."""
+    model, tokenizer, _ = writer
+    text, written, bars = user.predict(prompt="The ", **{**SETTINGS, "unit": 5}, api_name="/write")
+    again = user.predict(text=text, colour="unit", unit=5, api_name="/recolour")
+    shades = re.findall(r'<i class="([pn]\d)">', written)
+    assert len(shades) == LENGTH
+    assert re.findall(r'<i class="([pn]\d)">', again)[-LENGTH:] == shades
+    states = hidden_units(model, tokenizer, text).values[:, 5]
+    signs = ["p" if state >= 0 else "n" for state in states[len("The ") - 1 : -1]]
+    assert [shade[0] for shade in shades] == signs
+    assert len(set(shades)) > 3
+    assert bars.count("<tr>") == 10
+
+    surprise = user.predict(text=text, colour="surprise", unit=5, api_name="/recolour")
+    ids = tokenizer(text, return_tensors="pt").input_ids
+    bits = -model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0] / torch.log(torch.tensor(2.0))
+    expected = ["s0", *(f"s{min(8, round(bit))}" for bit in bits.tolist())]
+    assert re.findall(r'<i class="(s\d)">', surprise) == expected
+
+
+def test_the_unit_that_follows_something_is_the_one_that_correlates_most(user: Client, writer: Writer) -> None:
+    model, tokenizer, _ = writer
+    text = ask(user, "The fox. ")
+    unit, _, page = user.predict(text=text, followed="letters", api_name="/find")
+    states = torch.tensor(hidden_units(model, tokenizer, text).values).double().T  # (U, T)
+    letters = torch.tensor([float(character.isalpha()) for character in text]).double()
+    expected = torch.corrcoef(torch.cat([letters[None], states]))[0, 1:].abs().argmax().item()
+    assert (unit["value"] if isinstance(unit, dict) else unit) == expected
+    assert f"Unit {expected}," in page
 
 
 @pytest.mark.parametrize(
@@ -151,7 +180,7 @@ def test_two_users_at_once_get_their_own_texts(url: str, user: Client) -> None:
         ("The ß", {}, "The model has never seen the character 'ß'; leave it out of the prompt."),
         ("The \u200b", {}, r"The model has never seen the character '\u200b'; leave it out of the prompt."),
         ("x" * 1001, {}, "The prompt is 1001 characters long; at most 1000 are allowed."),
-        ("The", {"seed": None}, "The seed is missing; type a whole number."),
+        ("The", {"seed": None}, "A number is missing; fill in every field of numbers."),
         ("The", {"length": 100_000}, "Value 100000 is greater than maximum value 1000."),
         ("The", {"temperature": -1}, "Value -1 is less than minimum value 0."),
     ],
@@ -165,25 +194,163 @@ def test_bad_input_is_answered_with_a_sentence(
     assert len(ask(user, "The", length=10)) == 13  # and the next request is served
 
 
-def test_without_a_model_the_space_says_what_to_set(tmp_path: Path) -> None:
-    variables = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    done = run([sys.executable, "-c", START, SPACE / "app.py", "runs/none", ""], cwd=tmp_path, **variables)
-    assert done.returncode == 0, done.stderr
-    not_loaded, code, not_set, other_code = done.stderr.splitlines()[-4:]
-    assert not_loaded.startswith("error: HFATTN_MODEL=runs/none does not load as a language model (")
-    assert not_set == "error: HFATTN_MODEL is not set; set it to a model's id on the Hub or to its local folder."
-    assert code == other_code == "exit code 2"
-    assert "Traceback" not in done.stderr
+def test_a_sentence_is_in_the_reader_s_language(url: str) -> None:
+    spanish = Client(url, verbose=False, headers={"Accept-Language": "es-MX,es;q=0.9,en;q=0.8"})
+    with pytest.raises(AppError, match="El comienzo está vacío"):
+        ask(spanish, "")
 
 
-def test_the_card_is_valid_and_the_versions_are_the_tested_ones() -> None:
-    data = SpaceCard.load(SPACE / "README.md").data
-    assert (data.title, data.sdk, data.app_file, data.license) == ("Character writer", "gradio", "app.py", "apache-2.0")
-    assert (SPACE / data.app_file).is_file()
+@pytest.mark.parametrize(("width", "language", "names"), [
+    (1280, "en-US", ("Write", "Stop", "Hidden unit", "Plain text")),
+    (360, "es-ES", ("Escribir", "Parar", "Unidad oculta", "Texto sin colores")),
+])  # fmt: skip
+def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
+    write, stop, unit, plain = names
+    context = browser.new_context(locale=language, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    elsewhere: list[str] = []
+    own = (url, "data:", "blob:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
+    page.goto(url)
+    page.locator("textarea").first.fill("The fox")
+    page.get_by_role("button", name=write, exact=True).click()
+    page.wait_for_function("document.querySelectorAll('#paper i').length > 5")
+    some = page.locator("#paper i").count()
+    page.wait_for_function(f"document.querySelectorAll('#paper i').length > {some + 5}")  # it grows as one watches
+    assert page.locator("#next tr").count() == 10
+    page.get_by_role("button", name=stop, exact=True).click()
+    page.get_by_label(unit).first.wait_for()
+    page.get_by_text(plain).click()
+    page.wait_for_timeout(300)
+    length = page.locator("#paper .written").inner_text()
+    page.wait_for_timeout(500)
+    assert page.locator("#paper .written").inner_text() == length  # it has stopped
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not complaints
+    assert not elsewhere
+    context.close()
+
+
+# All demos
+
+
+def test_there_are_the_demos_that_the_documentation_names() -> None:
+    assert space_names() == ["attention_explorer", "attention_lab", "char_writer", "sentiment_lens"]
+
+
+@pytest.mark.parametrize("name", space_names())
+def test_the_card_is_valid_and_the_versions_are_the_tested_ones(name: str) -> None:
+    space = ROOT / "spaces" / name
+    data = SpaceCard.load(space / "README.md").data
+    assert (data.sdk, data.app_file, data.license) == ("gradio", "app.py", "apache-2.0")
+    assert (space / data.app_file).is_file()
     assert 0 < len(data.short_description) <= 60  # what the Hub admits
     tested = (ROOT / "constraints.txt").read_text().splitlines()
     assert f"gradio=={data.sdk_version}" in tested
     assert data.sdk_version.count(".") == 2
-    pins = (SPACE / "requirements.txt").read_text().splitlines()
-    assert [pin.split("==")[0] for pin in pins] == ["torch", "transformers", "huggingface_hub"]
-    assert set(pins) <= set(tested)
+    pins = (space / "requirements.txt").read_text().splitlines()
+    assert {"torch", "transformers", "huggingface_hub"} <= {pin.split("==")[0] for pin in pins}
+    assert {pin.lower() for pin in pins} <= {pin.lower() for pin in tested}
+    texts = Texts(space / "texts.yaml").texts
+    code = (space / "app.py").read_text()
+    unused = [key for key in texts if key not in code and not any(f'"{part}_' in code for part in (key.split("_")[0],))]
+    assert not unused
+
+
+@pytest.mark.skipif(not CLEAN, reason="SPACES_PYTHON names no environment of its own; make spaces makes one")
+@pytest.mark.parametrize("name", space_names())
+def test_each_starts_where_only_its_requirements_are(name: str, tmp_path: Path) -> None:
+    """Its models are trained as a build trains them, in a few steps."""
+    space = read_space(ROOT / "spaces" / name)
+    short = {f"{model}.training.{field}": 4 for model in space for field in ("max_steps", "save_steps", "eval_steps")}
+    steps = {f"{model}.training.{field}": "steps" for model in space for field in ("save_strategy", "eval_strategy")}
+    build_space(name, tmp_path / name, overrides=short | steps)
+    with running(tmp_path / name, PYTHON) as address:
+        names = Client(address, verbose=False).view_api(return_format="dict", print_info=False)
+    assert names["named_endpoints"]
+
+
+def test_a_space_is_pushed_as_it_was_built(built: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hfattn", "space", "push", built, "user/writer"]
+    with HubServer() as hub:
+        done = run(command, cwd=ROOT, **hub.environment(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert "Nothing was sent; add --execute" in done.stdout
+        done = run([*command, "--execute"], cwd=ROOT, **hub.environment(tmp_path))
+        assert done.returncode == 0, done.stderr
+        there = hub.files("space", "user/writer")
+    assert {name: (built / name).read_bytes() for name in repository_files(built)}.items() <= there.items()
+
+
+def test_what_keeps_a_space_from_being_pushed(built: Path, tmp_path: Path) -> None:
+    for name, text, sentence in (
+        ("requirements.txt", "torch\n", "leaves the version of torch open; write torch==VERSION."),
+        ("README.md", "# Nothing\n", "has to say sdk: gradio"),
+        ("app.py", "raise SystemExit('error: no model')\n", "does not start; the last that it said: error: no model"),
+        ("space.yaml", None, "is no Space of hfattn"),
+    ):
+        broken = tmp_path / name
+        shutil.copytree(built, broken)
+        (broken / name).unlink()
+        if text is not None:
+            (broken / name).write_text(text)
+        with pytest.raises(UserError, match=sentence):
+            push_space(broken, "user/name", execute=True)
+
+
+def test_a_build_is_refused_in_one_sentence_and_leaves_nothing(tmp_path: Path, writer: Writer) -> None:
+    (tmp_path / "there").mkdir()
+    for words, sentence in (
+        (["char_writr"], "did you mean 'char_writer'?"),
+        (["char_writer", "--model", "writr=x"], "did you mean 'writer'?"),
+        (["char_writer", "--model", "writer"], "--model writer gives no value; write --model NAME=VALUE."),
+        (["char_writer", "--model", "writer=runs/none/here"], "There is no folder runs/none/here"),
+        (["char_writer", "--model", f"writer={tmp_path / 'there'}"], "it has no config.json"),
+        (["char_writer", "--set", "other.training.max_steps=1"], "'other' is not a model of char_writer"),
+        (["char_writer", "--set", "writer.training.max_step=1"], "No model could be trained for writer"),
+    ):
+        done = run([sys.executable, "-m", "hfattn", "space", "build", *words, "--output", tmp_path / "new"])
+        assert done.returncode == 2, (words, done.stderr)
+        assert sentence in done.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_where_a_model_comes_from(built: Path, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable, then the id that the demo was built with, then its own folder."""
+    assert load_folder("writer", built) == str(built / "models" / "writer")
+    build_space("char_writer", tmp_path / "remote", {"writer": "user/writer"})
+    assert load_folder("writer", tmp_path / "remote") == "user/writer"
+    assert not (tmp_path / "remote" / "models").exists()
+    monkeypatch.setenv("HFATTN_MODEL", "user/other")
+    assert load_folder("writer", built) == load_folder("writer", tmp_path / "remote") == "user/other"
+    monkeypatch.delenv("HFATTN_MODEL")
+    with pytest.raises(UserError, match="There is no model writer: set HFATTN_MODEL to"):
+        load_folder("writer", ROOT / "spaces" / "char_writer")
+
+
+def test_texts_are_complete_and_found_by_language(tmp_path: Path) -> None:
+    path = tmp_path / "texts.yaml"
+    path.write_text(yaml.safe_dump({"a": {"en": "Hello {name}", "es": "Hola {name}"}}, sort_keys=False))
+    texts = Texts(path)
+
+    class Request:
+        def __init__(self, accepted: str) -> None:
+            self.headers = {"accept-language": accepted}
+
+    for accepted, language in (
+        ("es", "es"), ("es-ES,en;q=0.9", "es"), ("fr,en;q=0.5,es;q=0.7", "es"), ("de", "en"), ("", "en")
+    ):  # fmt: skip
+        assert language_of(Request(accepted)) == language
+    assert texts.say(None, "a", name="you") == "Hello you"
+    with pytest.raises(KeyError, match="no text 'b'"):
+        texts("b")
+    path.write_text(yaml.safe_dump({"a": {"en": "Hello"}}))
+    with pytest.raises(ValueError, match=f"a needs a text in each of {', '.join(LANGUAGES)}"):
+        Texts(path)
+
+
+def test_check_space_accepts_a_built_one(built: Path) -> None:
+    check_space(built)

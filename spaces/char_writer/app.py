@@ -1,19 +1,19 @@
-"""A character model writes as you watch.
+"""A character model writes as you watch: what comes next, how surprising it was, and what the hidden units do.
 
-Self-contained, as a Space is: the model's code comes with its weights, from the repository that HFATTN_MODEL names.
-
-    HFATTN_MODEL=runs/char_lm-quickstart python spaces/char_writer/app.py
+hfattn space run char_writer --model writer=runs/char_lm-quickstart
 """
 
-import os
-import sys
+import html
+import math
 import time
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import gradio as gr
+import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     TemperatureLogitsWarper,
@@ -21,37 +21,65 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from hfattn.errors import one_sentence
+from hfattn.explain import hidden_units, unit_states
+from hfattn.generation import load_language_model
+from hfattn.spaces import Texts, launch, load_folder, refuse
+from hfattn.tokenizers import uncovered_characters
+
+TEXTS = Texts(Path(__file__).parent / "texts.yaml")
 MAX_PROMPT = 1000
 MAX_LENGTH = 1000
 PAUSE = 0.01  # seconds between two characters: a small model writes faster than anyone can watch
-EXAMPLES = [["The ", 0.2], ["The ", 0.8], ["The ", 1.5], ["The class ", 0.5]]
+SHOWN = 10  # characters of the distribution of the next
+LEVELS = 8  # shades of a colour
+MOST_SURPRISE = 8.0  # bits, of the darkest shade
+EXAMPLES: list[tuple[str, float]] = [("The ", 0.2), ("The ", 0.8), ("The ", 1.5), ("The class ", 0.5), ("def ", 0.5)]
 CSS = """
-#text textarea {
-  font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 14px; line-height: 1.5;
-}
-"""
+#paper .text { font: 14px/1.65 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre-wrap;
+  overflow-wrap: anywhere; height: 24rem; overflow-y: auto; padding: .8rem 1rem; border-radius: .6rem;
+  display: flex; flex-direction: column-reverse; /* keeps its end in sight as it grows */
+  border: 1px solid var(--border-color-primary); background: var(--background-fill-primary); }
+#paper .text b { font-weight: 600; opacity: .62; }
+#paper .written { margin-bottom: auto; }
+#paper i { font-style: normal; border-radius: 2px; }
+#paper .legend { font-size: .85rem; margin: .35rem 0 0; color: var(--body-text-color-subdued); min-height: 1.3em; }
+#next table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+#next table, #next tr, #next td { border: 0 !important; background: none !important; }
+#next td { padding: .12rem .35rem; }
+#next td:first-child { font: 600 1rem ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; width: 2.2rem;
+  text-align: center; }
+#next td:last-child { width: 4rem; text-align: right; font-variant-numeric: tabular-nums; }
+#next div.bar { position: relative; height: 1.05rem; border-radius: .25rem;
+  background: var(--background-fill-secondary); }
+#next div.bar i { position: absolute; left: 0; border-radius: .25rem; min-width: 1px; }
+#next i.given { top: 0; height: 62%; background: #2563eb; }
+#next i.left { bottom: 0; height: 30%; background: #93b4f5; }
+""" + "".join(
+    f"#paper i.p{n} {{ background: rgb(37 99 235 / {0.68 * n / LEVELS:.2f}) }}"
+    f"#paper i.n{n} {{ background: rgb(234 120 12 / {0.72 * n / LEVELS:.2f}) }}"
+    f"#paper i.s{n} {{ background: rgb(190 24 93 / {0.66 * n / LEVELS:.2f}) }}"
+    for n in range(LEVELS + 1)
+)
+BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "↵"}
 
 
-def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a causal language model with the code of its repository, and its tokenizer, which needs none."""
-    model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=True)
-    tokenizer = AutoTokenizer.from_pretrained(name, config=model.config, trust_remote_code=False)
-    return model.eval(), tokenizer
+class Step(NamedTuple):
+    """A character that was written.
 
+    Args:
+        character: itself.
+        given: (V,), what the network says of the characters.
+        drawn_from: (V,), the same after temperature, top-k and top-p.
+        token: its id.
+        states: (U,), the hidden units that said it: those after the character before.
+    """
 
-def complaint(tokenizer: PreTrainedTokenizerBase, prompt: str) -> str | None:
-    """What is wrong with a prompt, in one sentence; None if nothing is."""
-    if not prompt:
-        return "The prompt is empty; type at least one character to begin with."
-    if len(prompt) > MAX_PROMPT:
-        return f"The prompt is {len(prompt)} characters long; at most {MAX_PROMPT} are allowed."
-    if tokenizer.unk_token is not None:
-        return None
-    vocabulary, normalizer = tokenizer.get_vocab(), tokenizer.backend_tokenizer.normalizer
-    for character in prompt:
-        if any(c not in vocabulary for c in (normalizer.normalize_str(character) if normalizer else character)):
-            return f"The model has never seen the character {character!r}; leave it out of the prompt."
-    return None
+    character: str
+    given: torch.Tensor
+    drawn_from: torch.Tensor
+    token: int
+    states: np.ndarray
 
 
 # As a decorator, inference mode is entered for each step by itself: Gradio may run each in another thread.
@@ -65,7 +93,7 @@ def continuation(
     top_p: float,
     length: int,
     seed: int,
-) -> Iterator[str]:
+) -> Iterator[Step]:
     """Yield the characters that follow a prompt, the same that ``model.generate`` draws after ``set_seed(seed)``.
 
     All state is in the cache and in the random generator made here, so that any number of texts can be written at once.
@@ -85,98 +113,235 @@ def continuation(
     for _ in range(length):
         outputs = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache = outputs.past_key_values
-        scores = warpers(ids, outputs.logits[:, -1].float())  # (1, V)
+        logits = outputs.logits[:, -1].float()  # (1, V)
+        weights = warpers(ids, logits).softmax(-1)
         # (1, 1): only the newest character is read next, those before it are in the cache.
-        ids = torch.multinomial(scores.softmax(-1), 1, generator=draw) if temperature > 0 else scores.argmax(-1, True)
-        if ids.item() in ends:
+        ids = torch.multinomial(weights, 1, generator=draw) if temperature > 0 else logits.argmax(-1, True)
+        token = int(ids.item())
+        if token in ends:
             return
-        yield str(tokenizer.decode(ids[0], skip_special_tokens=True))
+        if temperature == 0:
+            weights = torch.nn.functional.one_hot(ids[:, 0], logits.shape[-1]).float()
+        character = str(tokenizer.decode(ids[0], skip_special_tokens=True))
+        yield Step(character, logits.softmax(-1)[0], weights[0], token, unit_states(cache)[0])
 
 
-def refusal(sentence: str) -> gr.Error:
-    return gr.Error(sentence, print_exception=False)
+@torch.inference_mode()
+def surprises(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
+    """Bits (T,) that each character of a text was worth to the model; the first is 0, for nothing said it."""
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    log_probabilities = model(ids).logits[0, :-1].float().log_softmax(-1)
+    bits = -log_probabilities.gather(1, ids[0, 1:, None])[:, 0] / math.log(2)
+    return np.concatenate([[0.0], bits.numpy()])
+
+
+def shade(colour: str, value: float) -> str:
+    """The class of a character in ``CSS``, from a state in (−1, 1) or a surprise in bits."""
+    if colour == "surprise":
+        return f"s{min(LEVELS, round(LEVELS * value / MOST_SURPRISE))}"
+    return f"{'p' if value >= 0 else 'n'}{min(LEVELS, round(LEVELS * abs(value)))}"
+
+
+def coloured(character: str, colour: str, value: float) -> str:
+    return f'<i class="{shade(colour, value)}">{html.escape(character)}</i>'
+
+
+def sheet(characters: str, legend: str) -> str:
+    """The text as HTML that can grow: its own element stays open, which a browser closes at the end."""
+    legend = f'<p class="legend">{html.escape(legend)}</p>'
+    return f'{legend}<div class="text" tabindex="0" role="log"><div class="written">{characters}'
+
+
+def distribution(step: Step, tokenizer: PreTrainedTokenizerBase) -> str:
+    """The most probable characters as bars."""
+    rows = []
+    given, tokens = step.given.topk(min(SHOWN, len(step.given)))
+    for probability, token in zip(given.tolist(), tokens.tolist(), strict=True):
+        character = str(tokenizer.decode([token], skip_special_tokens=True)) or "∅"
+        left = step.drawn_from[token].item()
+        bars = f'<i class="given" style="width:{100 * probability:.1f}%"></i>'
+        bars += f'<i class="left" style="width:{100 * left:.1f}%"></i>' if left > 0 else ""
+        name = html.escape(BLANKS.get(character, character))
+        rows.append(f'<tr><td>{name}</td><td><div class="bar">{bars}</div></td><td>{probability:.1%}</td></tr>')
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _quoted(text: str) -> list[float]:
+    """Whether a character stands inside brackets, or in quotation marks that are closed on the same line."""
+    inside = [0.0] * len(text)
+    opened: list[int] = []
+    pairs = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«"}
+    for place, character in enumerate(text):
+        before = pairs.get(character, character if character in "\"'`" else "")
+        if before and any(text[i] == before for i in opened):
+            while text[opened[-1]] != before:
+                opened.pop()
+            start = opened.pop()
+            inside[start + 1 : place] = [1.0] * (place - start - 1)
+        elif character in "([{“«\"'`":
+            opened.append(place)
+        elif character == "\n":
+            opened.clear()
+    return inside
+
+
+def _since(text: str, ends: Callable[[str], bool]) -> list[float]:
+    counts, count = [], 0
+    for character in text:
+        count = 0 if ends(character) else count + 1
+        counts.append(float(count))
+    return counts
+
+
+# What a unit may follow, as a number for each character of a text.
+FOLLOWED: dict[str, Callable[[str], list[float]]] = {
+    "letters": lambda text: [float(c.isalpha()) for c in text],
+    "upper": lambda text: [float(c.isupper()) for c in text],
+    "digits": lambda text: [float(c.isdigit()) for c in text],
+    "quoted": _quoted,
+    "line": lambda text: _since(text, lambda c: c == "\n"),
+    "word": lambda text: _since(text, lambda c: not c.isalnum()),
+}
+
+
+def correlations(states: np.ndarray, followed: np.ndarray) -> np.ndarray:
+    """Pearson's correlation (U,) of each unit (T, U) with a number for each character (T,); 0 of what is constant."""
+    units, numbers = states - states.mean(0), followed - followed.mean()
+    norms = np.linalg.norm(units, axis=0) * np.linalg.norm(numbers)
+    return np.divide(numbers @ units, norms, out=np.zeros(states.shape[1]), where=norms > 1e-9)
 
 
 def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Blocks:
     """The page."""
+    config = model.config
+    units = config.num_hidden_layers * config.hidden_size
+
+    def check(prompt: str, request: gr.Request, *numbers: float | None) -> None:
+        if any(number is None or not math.isfinite(number) for number in numbers):
+            refuse(TEXTS.say(request, "no_number"))
+        if not prompt:
+            refuse(TEXTS.say(request, "empty_prompt"))
+        if len(prompt) > MAX_PROMPT + MAX_LENGTH:
+            refuse(TEXTS.say(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT))
+        if missing := uncovered_characters(tokenizer, prompt):
+            refuse(TEXTS.say(request, "unknown_character", character=missing[0]))
+
+    def legend(colour: str, unit: int, request: gr.Request) -> str:
+        return "" if colour == "none" else TEXTS.say(request, f"legend_{colour}", unit=unit)
 
     def write(
-        prompt: str, temperature: float, top_k: float, top_p: float, length: float, seed: float | None
-    ) -> Iterator[str]:
-        if seed is None:
-            raise refusal("The seed is missing; type a whole number.")
-        if sentence := complaint(tokenizer, prompt):
-            raise refusal(sentence)
-        text = prompt
-        yield text
-        for character in continuation(model, tokenizer, prompt, temperature, int(top_k), top_p, int(length), int(seed)):
+        prompt: str, temperature: float, top_k: float, top_p: float, length: float, seed: float | None,
+        colour: str, unit: float, request: gr.Request,
+    ) -> Iterator[tuple[str, str, str]]:  # fmt: skip
+        check(prompt, request, temperature, top_k, top_p, length, seed, unit)
+        if len(prompt) > MAX_PROMPT:
+            refuse(TEXTS.say(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT))
+        assert seed is not None
+        text, page = prompt, sheet(f"<b>{html.escape(prompt)}</b>", legend(colour, int(unit), request))
+        yield text, page, ""
+        for step in continuation(model, tokenizer, prompt, temperature, int(top_k), top_p, int(length), int(seed)):
             time.sleep(PAUSE)
-            text += character
-            yield text
+            text += step.character
+            bits = -math.log2(max(step.given[step.token].item(), 1e-30))
+            value = {"unit": float(step.states[int(unit)]), "surprise": bits, "none": 0.0}[colour]
+            page += coloured(step.character, colour, value)
+            yield text, page, distribution(step, tokenizer)
+
+    def recolour(text: str, colour: str, unit: float, request: gr.Request) -> str:
+        if not text:
+            return sheet("", legend(colour, int(unit), request))
+        check(text, request, unit)
+        if colour == "unit":
+            # The state that said a character is the one after the character before it.
+            states = hidden_units(model, tokenizer, text).values[:, int(unit)]
+            values = np.concatenate([[0.0], states[:-1]])
+        else:
+            values = surprises(model, tokenizer, text) if colour == "surprise" else np.zeros(len(text))
+        characters = "".join(coloured(c, colour, v) for c, v in zip(text, values.tolist(), strict=True))
+        return sheet(characters, legend(colour, int(unit), request))
+
+    def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, str]:
+        if not text:
+            refuse(TEXTS.say(request, "no_text"))
+        check(text, request)
+        found = correlations(hidden_units(model, tokenizer, text).values, np.array(FOLLOWED[followed](text)))
+        unit = int(np.abs(found).argmax())
+        if found[unit] == 0:
+            refuse(TEXTS.say(request, "constant"))
+        gr.Info(TEXTS.say(request, "found", unit=unit, value=found[unit]), duration=5)
+        return gr.update(value=unit), gr.update(value="unit"), recolour(text, "unit", unit, request)
 
     with gr.Blocks(title="Character writer", analytics_enabled=False) as page:
+        gr.Markdown(TEXTS("title"))
+        gr.Markdown(TEXTS("intro"))
         gr.Markdown(
-            "# ✍️ Character writer\n"
-            f"A recurrent network with {model.num_parameters():,} weights continues your text, one character at a time."
+            f"`{config.cell}` · {config.num_hidden_layers} × {config.hidden_size} · {model.num_parameters():,}",
+            elem_classes="quiet",
         )
         with gr.Row():
             with gr.Column(scale=2, min_width=320):
-                prompt = gr.Textbox("The ", label="Prompt", lines=2, max_lines=6, max_length=MAX_PROMPT)
+                prompt = gr.Textbox("The ", label=TEXTS("prompt"), lines=2, max_lines=6, max_length=MAX_PROMPT)
                 with gr.Row():
-                    start = gr.Button("Write", variant="primary", min_width=120)
-                    stop = gr.Button("Stop", variant="stop", min_width=120)
-                text = gr.Textbox(label="Text", lines=14, max_lines=14, buttons=["copy"], elem_id="text")
+                    start = gr.Button(TEXTS("write"), variant="primary", min_width=120)
+                    stop = gr.Button(TEXTS("stop"), variant="stop", min_width=120)
+                gr.Markdown(TEXTS("paper"))
+                paper = gr.HTML(sheet("", ""), elem_id="paper")
+                gr.Markdown(TEXTS("next"))
+                following = gr.HTML(elem_id="next", min_height=120)
+                gr.Markdown(TEXTS("next_info"), elem_classes="quiet")
+                with gr.Accordion(TEXTS("plain"), open=False):
+                    text = gr.Textbox(
+                        lines=8, max_lines=12, buttons=["copy"], interactive=False, show_label=False,
+                        label=TEXTS("plain"), elem_classes="monospace",
+                    )  # fmt: skip
             with gr.Column(scale=1, min_width=280):
                 temperature = gr.Slider(
-                    0, 2, 0.8, step=0.05, label="Temperature",
-                    info="Low repeats itself, high surprises; 0 always takes the most probable character.",
-                )  # fmt: skip
-                length = gr.Slider(10, MAX_LENGTH, 400, step=10, label="Length", info="Characters to write.")
-                top_k = gr.Slider(
-                    0, len(tokenizer), 0, step=1, label="Top-k",
-                    info="Draw from the k most probable characters only; 0 is all.",
-                )  # fmt: skip
-                top_p = gr.Slider(
-                    0.05, 1, 1, step=0.05, label="Top-p",
-                    info="Draw from the fewest characters that together reach this probability.",
-                )  # fmt: skip
-                seed = gr.Number(
-                    0, precision=0, minimum=0, maximum=2**32 - 1, label="Seed", info="The same seed, the same text."
+                    0, 2, 0.8, step=0.05, label=TEXTS("temperature"), info=TEXTS("temperature_info")
                 )
-        examples = [example for example in EXAMPLES if complaint(tokenizer, str(example[0])) is None]
+                colour = gr.Radio(
+                    [(TEXTS(f"colour_{name}"), name) for name in ("unit", "surprise", "none")],
+                    value="unit", label=TEXTS("colour"),
+                )  # fmt: skip
+                unit = gr.Slider(0, units - 1, 0, step=1, label=TEXTS("unit"), info=TEXTS("unit_info"))
+                followed = gr.Dropdown(
+                    [(TEXTS(f"find_{name}"), name) for name in FOLLOWED], value=None, label=TEXTS("find"),
+                    info=TEXTS("find_info"),
+                )  # fmt: skip
+                length = gr.Slider(10, MAX_LENGTH, 400, step=10, label=TEXTS("length"), info=TEXTS("length_info"))
+                top_k = gr.Slider(
+                    0, min(50, config.vocab_size), 0, step=1, label=TEXTS("top_k"), info=TEXTS("top_k_info")
+                )
+                top_p = gr.Slider(0.05, 1, 1, step=0.05, label=TEXTS("top_p"), info=TEXTS("top_p_info"))
+                seed = gr.Number(0, precision=0, minimum=0, label=TEXTS("seed"), info=TEXTS("seed_info"))
+        examples = [example for example in EXAMPLES if not uncovered_characters(tokenizer, example[0])]
         if examples:
-            gr.Examples(examples, [prompt, temperature])
+            names = [f"{words.strip()} · {number}" for words, number in examples]
+            given = [list(example) for example in examples]
+            gr.Examples(given, [prompt, temperature], label=TEXTS("examples"), example_labels=names)
+        gr.Markdown(TEXTS("limits"), elem_classes="quiet")
+
         writing = gr.on(
             [start.click, prompt.submit],
             write,
-            [prompt, temperature, top_k, top_p, length, seed],
-            text,
+            [prompt, temperature, top_k, top_p, length, seed, colour, unit],
+            [text, paper, following],
             api_name="write",
-            concurrency_limit=8,
             show_progress="hidden",  # it would lay an "Error" over the text that is there
         )
-        stop.click(None, cancels=[writing])
-    return page.queue(max_size=32)
+        again = {"fn": recolour, "inputs": [text, colour, unit], "outputs": paper, "show_progress": "hidden"}
+        # While it is written, a text keeps the colours that it began with; then it takes those that are chosen.
+        writing.then(**again, api_name="recolour_written", api_visibility="private")
+        stopped = stop.click(None, cancels=[writing])
+        stopped.then(**again, api_name="recolour_stopped", api_visibility="private")
+        gr.on([colour.input, unit.release], **again, api_name="recolour")
+        followed.select(find, [text, followed], [unit, colour, paper], api_name="find", show_progress="hidden")
+    return page
 
 
 def main() -> None:
-    name = os.environ.get("HFATTN_MODEL")
-    if not name:
-        fail("HFATTN_MODEL is not set; set it to a model's id on the Hub or to its local folder.")
-    torch.set_num_threads(1)  # one step is too small to share, and several users write at once
-    try:
-        model, tokenizer = load(name)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        fail(f"HFATTN_MODEL={name} does not load as a language model ({reason}).")
-    # The system's own fonts: the default theme would fetch its fonts from elsewhere.
-    theme = gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    build(model, tokenizer).launch(theme=theme, css=CSS, run_history=False)
-
-
-def fail(sentence: str) -> NoReturn:
-    print(f"error: {sentence}", file=sys.stderr)
-    sys.exit(2)
+    with one_sentence():
+        model, tokenizer = load_language_model(load_folder("writer"))
+    launch(build(model.eval(), tokenizer), TEXTS, CSS)
 
 
 if __name__ == "__main__":
