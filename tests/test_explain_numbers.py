@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from hfattn.data.dates import PARTS, date_links, date_pairs
+from hfattn.errors import UserError
 from hfattn.explain import (
     AttentionRecord,
     agreement,
@@ -159,6 +161,29 @@ def test_error_rate_of_an_alignment() -> None:
         alignment_error_rate(given, {(4, 0)})
     with pytest.raises(ValueError, match="has a link; lower threshold"):
         alignment_error_rate(given, [], threshold=2.0)
+
+
+def test_the_right_alignment_of_a_date() -> None:
+    written, iso = "Friday, 3 November 2017", "2017-11-03"
+    known = date_links(written, iso)
+    assert known.sure == {(0, 19), (1, 20), (2, 21), (3, 22), (9, 8)}
+    assert {(5, 10), (6, 17), (8, 8), (9, 8), (4, 0), (7, 22)} <= known.possible
+    assert not {(0, 8), (5, 8), (9, 10)} & known.possible
+    for part in PARTS:
+        for source, target, *_ in date_pairs(part, 100, seed=1):
+            sure, possible = date_links(source, target)
+            assert all(source[j] == target[i] for i, j in sure)
+            assert {i for i, _ in sure} >= {0, 1, 2, 3, 9}
+            right = torch.zeros(len(target), len(source))
+            for i in range(len(target)):
+                right[i, min(j for each in (sure, possible) for k, j in each if k == i)] = 1
+            for i, j in sure:
+                right[i] = 0
+                right[i, j] = 1
+            assert alignment_error_rate(right, sure, possible) == 0
+            assert alignment_error_rate(right.flip(0), sure, possible) > 0.3
+    with pytest.raises(UserError, match="'2019, April' is 2019-04-22 in no form"):
+        date_links("2019, April", "2019-04-22")
 
 
 # Agreement

@@ -9,6 +9,8 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
+from string import Formatter
+from typing import NamedTuple
 
 from ..errors import UserError
 from .pairs import Pair, Pairs
@@ -185,3 +187,61 @@ def date_pairs(part: str, number: int, seed: int) -> Pairs:
         kind = write_date(datetime.date(2019, 4, 22), form, language)
         drawn.setdefault(written, Pair(written, date.isoformat(), kind))
     return Pairs(DATES, list(drawn.values()))
+
+
+class DateLinks(NamedTuple):
+    """Which characters of a written date each character of its ISO form comes from: (target, source) places.
+
+    Args:
+        sure: a digit that both have.
+        possible: others that are right: what stands in one field, as "N" of "Nov" for a digit of "11"; and, for the
+            characters that come from nowhere, the hyphens, all there are.
+    """
+
+    sure: frozenset[tuple[int, int]]
+    possible: frozenset[tuple[int, int]]
+
+
+def date_links(written: str, iso: str) -> DateLinks:
+    """The right alignment of a pair of ``date_pairs``, character by character, as an error rate asks for it
+    (``hfattn.explain.alignment_error_rate``).
+
+    Args:
+        written: the date in a form of ``LANGUAGES``, in any case of its letters.
+        iso: its ISO form, such as "2019-04-22".
+
+    Raises:
+        UserError: it is written in none of these forms.
+    """
+    date = datetime.date.fromisoformat(iso)
+    for language, names in LANGUAGES.items():
+        for form in (*names.training_forms, *names.unseen_forms):
+            if write_date(date, form, language).lower() == written.lower():
+                return _links(date, form, language)
+    raise UserError(f"{written!r} is {iso} in no form that is known here; pass a pair of date_pairs.")
+
+
+# The field of the ISO form that each field of a template says again, and where its characters are.
+_ISO_FIELDS = {
+    "year": range(4),
+    **dict.fromkeys(("mm", "month", "mon"), range(5, 7)),
+    **dict.fromkeys(("day", "dd", "ordinal"), range(8, 10)),
+}
+
+
+def _links(date: datetime.date, form: str, language: str) -> DateLinks:
+    sure, possible = set(), set()
+    iso, place = date.isoformat(), 0
+    for words, field, *_ in Formatter().parse(form):
+        place += len(words)
+        if field is None:
+            continue
+        value = write_date(date, f"{{{field}}}", language)
+        targets = _ISO_FIELDS.get(field, range(0))
+        possible |= {(i, j) for i in targets for j in range(place, place + len(value))}
+        digits = sum(character.isdigit() for character in value)
+        # Digits stand at the end of an ISO field, after the zero of a day or month below 10, and begin the written one.
+        sure |= {(targets[-digits + k], place + k) for k in range(digits if targets else 0)}
+        place += len(value)
+    possible |= {(i, j) for i, character in enumerate(iso) if character == "-" for j in range(place)}
+    return DateLinks(frozenset(sure), frozenset(possible))
