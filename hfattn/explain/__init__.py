@@ -1,22 +1,72 @@
 """What a model attended to: records of its attention, and pictures of them.
 
-``alignment`` makes a record of what a model returned; ``render_html`` and ``plot_alignment`` draw any record.
+``alignment`` makes a record of what a model returned; ``render_html`` and ``plot_alignment`` draw any record,
+``rollout`` follows it through the layers, ``summary`` measures it. ``saliency`` asks the gradients instead; it gives a
+``ScoredText``, as ``score_attention`` and ``score_unit`` do, which ``render_scores_html`` and ``plot_scores`` colour.
 """
 
 from ..models.alignment import AttentionRecord, alignment
+from ..models.alignment_page import render_html, save_html
 from .listing import render_text
-from .page import render_html, save_html
+from .numbers import (
+    Agreement,
+    agreement,
+    alignment_error_rate,
+    coverage,
+    coverage_deviation,
+    diagonality,
+    effective_tokens,
+    entropy,
+    links,
+    mean_distance,
+    summary,
+)
 from .plot import plot_alignment
-from .units import HiddenUnits, hidden_units, unit_states
+from .rollout import rollout
+from .saliency import attribute, log_odds, saliency
+from .scored import (
+    ScoredText,
+    plot_scores,
+    render_scores_html,
+    render_scores_text,
+    score_attention,
+    score_text,
+    scores_snippet,
+)
+from .units import HiddenUnits, hidden_units, score_unit, strongest_unit, unit_states
 
 __all__ = [
+    "Agreement",
     "AttentionRecord",
     "HiddenUnits",
+    "ScoredText",
+    "agreement",
     "alignment",
+    "alignment_error_rate",
+    "attribute",
+    "coverage",
+    "coverage_deviation",
+    "diagonality",
+    "effective_tokens",
+    "entropy",
     "hidden_units",
+    "links",
+    "log_odds",
+    "mean_distance",
     "plot_alignment",
+    "plot_scores",
     "render_html",
+    "render_scores_html",
+    "render_scores_text",
     "render_text",
+    "rollout",
+    "saliency",
     "save_html",
+    "score_attention",
+    "score_text",
+    "score_unit",
+    "scores_snippet",
+    "strongest_unit",
+    "summary",
     "unit_states",
 ]

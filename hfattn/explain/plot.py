@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..models.alignment import AttentionRecord
+from ..models.alignment_page import check_drawable
 from .labels import label
 
 if TYPE_CHECKING:
@@ -64,10 +65,7 @@ def plot_alignment(
         message = "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'"
         raise UserError(message) from error
 
-    if not record.tokens or not record.target_tokens:
-        raise ValueError("This record has no tokens on one side, so there is nothing to show; choose a longer text.")
-    if not record.weights.isfinite().all():
-        raise ValueError("This record holds weights that are no finite numbers; look for their cause in the model.")
+    check_drawable(record)
     matrix = record.matrix(layer, head).float()
     rows, columns = ([label(token, _LONGEST_LABEL) for token in side] for side in (record.target_tokens, record.tokens))
     cell = min(_CELL, max(_SMALLEST_CELL, _LONGEST_SIDE / max(matrix.shape)))
