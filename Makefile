@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DEMOS  := .venv-spaces
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test check format clean
+.PHONY: help install quickstart test spaces docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +34,21 @@ test: $(INSTALLED)  ## Lint, type-check and run the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile -m "not demos"
+
+# What a Space of the Hub installs, and nothing else: its requirements, and the version of Gradio that its card names.
+$(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
+	$(PYTHON) -m venv $(DEMOS)
+	$(DEMOS)/bin/pip install --quiet --disable-pip-version-check $(addprefix -r ,$(wildcard spaces/*/requirements.txt)) \
+	  "gradio==$$(sed -n 's/^gradio==//p' constraints.txt)"
+	@touch $@
+
+spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start them with their requirements alone, drive them in a browser
+	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
+
+docs: $(INSTALLED)  ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation: site/index.html"
 
 check: $(INSTALLED)  ## Lint and type-check only
 	$(BIN)/ruff check .
@@ -45,4 +60,4 @@ format: $(INSTALLED)  ## Format the code and sort its imports
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and the caches (runs stay)
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(DEMOS) .cache .mypy_cache .pytest_cache .ruff_cache build dist site

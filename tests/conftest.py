@@ -5,7 +5,15 @@ import os
 # Without a network, asking the Hub for what it has not takes a minute of trying again; tests bring their own Hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import pytest
 import torch
 
 # Two test processes share two cores; more threads than cores would wait for each other.
 torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the demos, and of what a browser shows, run apart: they take their time."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()) or item.path.name.startswith("test_space"):
+            item.add_marker("demos")
