@@ -46,9 +46,9 @@ $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
 spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start them with their requirements alone, drive them in a browser
 	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
 
-docs: $(INSTALLED)  ## Build the documentation into site/
+docs: $(INSTALLED)  ## Build the documentation into build/site/
 	$(BIN)/mkdocs build --strict --quiet
-	@echo "The documentation: site/index.html"
+	@echo "The documentation: build/site/index.html"
 
 check: $(INSTALLED)  ## Lint and type-check only
 	$(BIN)/ruff check .
@@ -60,4 +60,4 @@ format: $(INSTALLED)  ## Format the code and sort its imports
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and the caches (runs stay)
-	rm -rf $(VENV) $(DEMOS) .cache .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf $(VENV) $(DEMOS) .cache .mypy_cache .pytest_cache .ruff_cache build dist
