@@ -13,6 +13,7 @@ from .names import NAMES, NAMES_PARTS, name_sentences
 from .next_sentence import SentencePairs, split_sentences
 from .packing import DOCUMENTS, PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
+from .phrases import PHRASES, PHRASES_PARTS, phrase_pairs
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
 from .reading import check_model, check_tokenizer
 from .reber import REBER, REBER_PARTS, is_embedded_reber, reber_texts
@@ -31,6 +32,8 @@ __all__ = [
     "NAMES",
     "NAMES_PARTS",
     "PARTS",
+    "PHRASES",
+    "PHRASES_PARTS",
     "REBER",
     "REBER_PARTS",
     "REVIEWS_ES",
@@ -84,6 +87,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "phrase_pairs",
     "read_corpus",
     "read_documents",
     "read_labelled",

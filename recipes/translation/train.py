@@ -27,11 +27,14 @@ from hfattn import BahdanauConfig, VaswaniConfig
 from hfattn.data import (
     DATES,
     PARTS,
+    PHRASES,
+    PHRASES_PARTS,
     EncodedPairs,
     Pair,
     Pairs,
     check_split,
     date_pairs,
+    phrase_pairs,
     read_pairs,
     source_of_part,
     split_pairs,
@@ -60,6 +63,7 @@ from hfattn.training import (
 )
 
 RECIPE = "translation"
+GENERATED = {DATES: (PARTS, date_pairs), PHRASES: (PHRASES_PARTS, phrase_pairs)}
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (BahdanauConfig, VaswaniConfig)}
 
 
@@ -69,8 +73,8 @@ FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family 
 @strict
 @dataclass
 class DataConfig:
-    # "dates" (written dates and their ISO form), a tab-separated file, a .jsonl file, two parallel files written as
-    # "train.{en,de}", or the id of a data set on the Hub.
+    # "dates" (written dates and their ISO form), "phrases" (simple English sentences in Spanish), a tab-separated file,
+    # a .jsonl file, two parallel files written as "train.{en,de}", or the id of a data set on the Hub.
     source: str = DATES
     # Another file of that kind, or the split of the Hub data set; null: a part of source.
     validation: str | None = None
@@ -82,8 +86,8 @@ class DataConfig:
     config: str | None = None  # of a Hub data set
     hub_split: str = "train"
     revision: str | None = None
-    pairs: int = 30_000  # of dates, to train on
-    evaluation_pairs: int = 1000  # of dates, in each of the other parts
+    pairs: int = 30_000  # of dates or phrases, to train on
+    evaluation_pairs: int = 1000  # of these, in each of the other parts
     max_source_length: int = 64  # tokens, the end included
     max_target_length: int = 64
     overlong: str = "error"  # a longer text: "error", or "drop" its pair, or "truncate" it; only in training
@@ -181,9 +185,10 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqTrainingArgumen
 
 def read_parts(data: DataConfig, seed: int) -> dict[str, Pairs]:
     """The pairs of each part: train, validation, and what else is to be evaluated at the end."""
-    if data.source == DATES:
-        numbers = {part: data.pairs if part == "train" else data.evaluation_pairs for part in PARTS}
-        return {part: date_pairs(part, number, seed) for part, number in numbers.items()}
+    if data.source in GENERATED:
+        names, draw_pairs = GENERATED[data.source]
+        numbers = {part: data.pairs if part == "train" else data.evaluation_pairs for part in names}
+        return {part: draw_pairs(part, number, seed) for part, number in numbers.items()}
 
     def read(source: str, split: str) -> Pairs:
         return read_pairs(
