@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from commands import ROOT, run_anew
+from matplotlib.text import Text
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     BartConfig,
@@ -37,7 +39,17 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.explain import AttentionRecord, alignment, plot_alignment, render_html, render_text, save_html
+from hfattn.explain import (
+    AttentionRecord,
+    alignment,
+    plot_alignment,
+    plot_flow,
+    plot_heads,
+    render_html,
+    render_text,
+    save_animation,
+    save_html,
+)
 from hfattn.tokenizers import build_character_tokenizer
 
 V, PAD, BOS, EOS = 12, 0, 1, 2
@@ -508,13 +520,118 @@ def test_a_list_of_what_was_looked_at() -> None:
 def test_a_record_that_cannot_be_drawn() -> None:
     empty = AttentionRecord((), ("a",), torch.ones(1, 1, 1, 0))
     odd = AttentionRecord(("a",), ("a",), torch.full((1, 1, 1, 1), torch.nan))
-    for draw in (render_html, plot_alignment):
+    for draw in (render_html, plot_alignment, plot_heads, plot_flow):
         with pytest.raises(ValueError, match="no tokens on one side"):
             draw(empty)
         with pytest.raises(ValueError, match="no finite numbers"):
             draw(odd)
     with pytest.raises(ValueError, match="layer is 2; the record has 2"):
         plot_alignment(hard_record(), layer=2)
+    with pytest.raises(ValueError, match="head is 3; the record has 3"):
+        plot_flow(hard_record(), head=3)
+
+
+def within(figure: Any) -> None:
+    """Every text of the figure is inside of it."""
+    figure.draw_without_rendering()
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+    assert shown
+    for text in shown:
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= figure.bbox.width, text
+        assert box.y1 <= figure.bbox.height, text
+
+
+@pytest.mark.parametrize(("targets", "sources"), [(1, 1), (7, 9), (2, 60), (60, 60)])
+def test_a_map_of_each_head(targets: int, sources: int) -> None:
+    weights = torch.rand(3, 4, targets, sources, generator=torch.Generator().manual_seed(1)) ** 2
+    rows = tuple(f"internationalisation{i}" for i in range(targets))
+    columns = tuple(f"responsibility{i}" for i in range(sources))
+    record = AttentionRecord(columns, rows, weights)
+    figure = plot_heads(record, title="A title")
+    within(figure)
+    sheet = figure.axes[0]
+    named = {text.get_text(): text.get_position() for text in sheet.texts}
+    for index, image in enumerate(sheet.images):
+        layer, head = divmod(index, 4)
+        expected = weights[layer, head] / weights[layer, head].max()
+        torch.testing.assert_close(torch.tensor(np.asarray(image.get_array())), expected)
+        left, _, _, top = image.get_extent()
+        assert named[f"L{layer + 1} H{head + 1}"] == pytest.approx((left, top - 0.05))
+    assert len(sheet.images) == 12
+    assert ("responsibility0" in named) == (sources < 60)  # where there is room for them
+    assert "A title" in [text.get_text() for text in figure.texts]
+
+
+def test_a_head_that_a_map_has_no_room_for_keeps_its_greatest_weights() -> None:
+    weights = torch.full((1, 1, 500, 500), 0.1)
+    weights[0, 0, 333, 21] = -0.3
+    weights[0, 0, 77, 401] = 0.9
+    tokens = tuple(map(str, range(500)))
+    (image,) = plot_heads(AttentionRecord(tokens, tokens, weights)).axes[0].images
+    shown = np.asarray(image.get_array())
+    assert shown.max() == 1
+    assert np.unravel_index(shown.argmax(), shown.shape) == (77 * 160 // 500, 401 * 160 // 500)
+    assert shown.min() == pytest.approx(0.1 / 0.9)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_threads_lead_from_token_to_token(long: bool) -> None:
+    tokens = tuple(f"word{i}" for i in range(60 if long else 4))
+    targets = ("uno", "dos", "tres")
+    weights = torch.zeros(1, 1, len(targets), len(tokens))
+    weights[0, 0, 0, 3], weights[0, 0, 1, 0], weights[0, 0, 2, 1], weights[0, 0, 2, 2] = 0.8, 0.4, 0.2, 0.03
+    figure = plot_flow(AttentionRecord(tokens, targets, weights), title="$x^{")
+    within(figure)
+    places = {text.get_text(): text.get_position() for text in figure.axes[0].texts}
+    threads: Any
+    (threads,) = figure.axes[0].collections
+    along = 1 if long else 0  # the axis that runs along a text
+
+    def nearest(point: Any, names: tuple[str, ...]) -> str:
+        return min(names, key=lambda name: abs(places[name][along] - point[along]))
+
+    curves = [path.vertices for path in threads.get_paths()]
+    ends = [(nearest(curve[0], tokens), nearest(curve[-1], targets)) for curve in curves]
+    assert ends == [("word1", "tres"), ("word0", "dos"), ("word3", "uno")]  # the strongest on top
+    assert len(places) == len(tokens) + len(targets)
+    opacity = np.asarray(threads.get_edgecolors())[:, 3]
+    for amount in (threads.get_linewidths(), opacity):
+        assert all(low < high for low, high in pairwise(amount))
+
+
+def test_a_flow_runs_as_its_texts_do() -> None:
+    record = AttentionRecord(("سأل", "توم", "ماري", "[EOS]"), ("tom", "asked", "mary"), torch.ones(1, 1, 3, 4))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        places = {text.get_text(): text.get_position()[0] for text in plot_flow(record).axes[0].texts}
+    assert places["سأل"] > places["توم"] > places["ماري"] > places["[EOS]"]
+    assert places["tom"] < places["asked"] < places["mary"]
+
+
+def test_a_film_shows_row_after_row(tmp_path: Path) -> None:
+    record = AttentionRecord(("a", "b", "c"), ("x", "y", "z", "[EOS]"), torch.eye(4)[None, None, :, :3])
+    save_animation(record, tmp_path / "film.gif", title="A film")
+    film: Any = Image.open(tmp_path / "film.gif")
+    assert film.n_frames == 4
+    whole, box = [], []
+    for frame in range(4):
+        film.seek(frame)
+        pixels = np.asarray(film.convert("L"))
+        left = pixels[:, : pixels.shape[1] // 2]  # without the scale
+        whole.append(film.info["duration"])
+        box.append(int(np.nonzero((left < 250).any(1))[0].max()))
+    row = (box[3] - box[0]) / 3
+    assert row > 20
+    assert [(b - box[0]) / row for b in box] == pytest.approx([0, 1, 2, 3], abs=0.1)
+    assert whole[:3] == [500] * 3
+    assert whole[3] > 2000
+    for name in ("film.svg", "film.png", "film"):
+        with pytest.raises(ValueError, match=r"is written as GIF, not as .*; end the name in \.gif"):
+            save_animation(record, tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 def test_explain_works_without_matplotlib() -> None:

@@ -1,12 +1,14 @@
 """What a model attended to: records of its attention, and pictures of them.
 
-``alignment`` makes a record of what a model returned; ``render_html`` and ``plot_alignment`` draw any record,
-``rollout`` follows it through the layers, ``summary`` measures it. ``saliency`` asks the gradients instead; it gives a
-``ScoredText``, as ``score_attention`` and ``score_unit`` do, which ``render_scores_html`` and ``plot_scores`` colour.
+``alignment`` makes a record of what a model returned; ``render_html``, ``plot_alignment``, ``plot_heads`` and
+``plot_flow`` draw any record, ``save_animation`` films it, ``rollout`` follows it through the layers, ``summary``
+measures it. ``saliency`` asks the gradients instead; it gives a ``ScoredText``, as ``score_attention`` and
+``score_unit`` do, which ``render_scores_html`` and ``plot_scores`` colour.
 """
 
 from ..models.alignment import AttentionRecord, alignment
 from ..models.alignment_page import render_html, save_html
+from .animation import save_animation
 from .listing import render_text
 from .numbers import (
     Agreement,
@@ -21,7 +23,7 @@ from .numbers import (
     mean_distance,
     summary,
 )
-from .plot import plot_alignment
+from .plot import plot_alignment, plot_flow, plot_heads
 from .rollout import rollout
 from .saliency import attribute, log_odds, saliency
 from .scored import (
@@ -54,6 +56,8 @@ __all__ = [
     "log_odds",
     "mean_distance",
     "plot_alignment",
+    "plot_flow",
+    "plot_heads",
     "plot_scores",
     "render_html",
     "render_scores_html",
@@ -61,6 +65,7 @@ __all__ = [
     "render_text",
     "rollout",
     "saliency",
+    "save_animation",
     "save_html",
     "score_attention",
     "score_text",
