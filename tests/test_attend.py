@@ -1,0 +1,203 @@
+"""``hfattn attend``: each thing that it shows, through the command line, and what it says where there is nothing."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import TEXTS, byte_tokenizer, wordpiece_tokenizer
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
+from typer.testing import CliRunner, Result
+
+from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+)
+from hfattn.cli import app
+from hfattn.explain import agreement, hidden_units, saliency, score_text, strongest_unit
+from hfattn.generation import load_any_model, load_language_model
+from hfattn.tokenizers import build_character_tokenizer
+
+TEXT = "A dull film, told in Paris."
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of small random models of all kinds."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    pieces, levels = wordpiece_tokenizer(TEXTS, types=True), byte_tokenizer(TEXTS)
+    characters, ended = build_character_tokenizer(TEXTS), build_character_tokenizer(TEXTS, ends=True)
+    seq2seq = {
+        "vocab_size": len(ended), "hidden_size": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+    }  # fmt: skip
+    labels: dict[str, Any] = {"id2label": {0: "bad", 1: "good"}}
+    made: dict[str, tuple[Any, Any]] = {
+        "bert": (
+            BertForSequenceClassification(
+                BertConfig(
+                    vocab_size=len(pieces), hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+                    intermediate_size=8, **labels,
+                )
+            ),
+            pieces,
+        ),
+        "rnn": (
+            RNNEncoderForSequenceClassification(
+                RNNEncoderConfig(
+                    vocab_size=len(pieces), embedding_size=8, hidden_size=8, pooling="attention", pad_token_id=0,
+                    **labels,
+                )
+            ),
+            pieces,
+        ),
+        "gpt2": (GPT2LMHeadModel(GPT2Config(vocab_size=len(levels), n_embd=8, n_layer=1, n_head=1)).half(), levels),
+        "writer": (CharRNNForCausalLM(CharRNNConfig(vocab_size=len(characters), hidden_size=8)), characters),
+        "translator": (
+            BahdanauForConditionalGeneration(BahdanauConfig(**seq2seq, encoder_hidden_size=4, embedding_size=8)),
+            ended,
+        ),
+        "transformer": (
+            VaswaniForConditionalGeneration(
+                VaswaniConfig.preset("small", **seq2seq, intermediate_size=8, num_attention_heads=2)
+            ),
+            ended,
+        ),
+    }  # fmt: skip
+    for name, (model, tokenizer) in made.items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.normal_(std=0.3)
+        if model.can_generate() and model.config.is_encoder_decoder:
+            model.generation_config.max_new_tokens, model.generation_config.max_length = 5, None
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+def attend(folder: Path, name: str, *words: object) -> Result:
+    return CliRunner().invoke(app, ["attend", str(folder / name), TEXT, *map(str, words)])
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "title"),
+    [
+        ("bert", ("--show", "rollout"), TEXT),
+        ("transformer", ("--show", "rollout"), TEXT),
+        ("transformer", ("--layer", 1, "--head", 0), f"{TEXT} → "),
+        ("bert", ("--show", "gradient"), "gradient × input → "),
+        ("rnn", ("--show", "integrated-gradients", "--target", "bad"), "integrated gradients → bad"),
+        ("gpt2", ("--show", "gradient", "--target", "d"), "gradient × input → d"),
+        ("translator", ("--show", "gradient", "--target", 1), "gradient × input → "),
+        ("writer", ("--show", "unit", "--unit", 3), "unit 3"),
+        ("writer", ("--show", "integrated-gradients"), "integrated gradients → "),
+    ],
+)
+def test_lists_pages_and_pictures(models: Path, tmp_path: Path, name: str, words: Any, title: str) -> None:
+    listed = attend(models, name, *words)
+    assert listed.exit_code == 0, listed.output
+    assert listed.stdout.startswith(title)
+    assert len(listed.stdout.splitlines()) > 3
+    for file, start in (("a.html", b"<!doctype html>"), ("a.svg", b"<?xml")):
+        done = attend(models, name, *words, "-o", tmp_path / file)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.splitlines()[0] == listed.stdout.splitlines()[0]
+        assert done.stdout.endswith(f": {tmp_path / file}\n")
+        assert (tmp_path / file).read_bytes()[:20].lower().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "file", "start"),
+    [
+        ("bert", ("--show", "heads"), "a.png", b"\x89PNG"),
+        ("transformer", ("--show", "heads", "--layer", 1), "a.svg", b"<?xml"),
+        ("bert", ("--show", "flow", "--layer", 1, "--head", 0), "a.png", b"\x89PNG"),
+        ("translator", ("--show", "flow"), "a.pdf", b"%PDF"),
+        ("translator", (), "a.gif", b"GIF8"),
+    ],
+)
+def test_pictures(models: Path, tmp_path: Path, name: str, words: Any, file: str, start: bytes) -> None:
+    done = attend(models, name, *words, "-o", tmp_path / file)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / file).read_bytes().startswith(start)
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+def test_numbers_of_each_head(models: Path) -> None:
+    lines = attend(models, "bert", "--numbers").stdout.splitlines()
+    assert lines[1].split("  ") == [
+        "layer", "head", "entropy", "normalized entropy", "effective tokens", "diagonality", "mean distance",
+    ]  # fmt: skip
+    assert [line.split()[:2] for line in lines[2:]] == [[a, b] for a in "01" for b in "01"]
+    lines = attend(models, "translator", "--numbers").stdout.splitlines()
+    assert lines[1].endswith("coverage deviation")
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("name", ["bert", "rnn", "translator"])
+def test_agreement_of_gradients_and_attention(models: Path, name: str) -> None:
+    """For a classifier, as the functions of the package say it; and for a translation, of the row of the target."""
+    words = ("--target", 1) if name == "translator" else ()
+    line = attend(models, name, "--show", "gradient", "--numbers", *words).stdout.splitlines()[1]
+    found = re.fullmatch(
+        r"agreement with the attention: Kendall (\S+), Spearman (\S+), (\d+)% of the top 3 shared", line
+    )
+    assert found, line
+    model, tokenizer, _ = load_any_model(str(models / name))
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    inputs = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        if name == "translator":
+            sequence = model.generate(**inputs)
+            outputs = model(**inputs, decoder_input_ids=sequence[:, :-1], output_attentions=True)
+            weights = outputs.cross_attentions[0][0, 0, 1]
+        else:
+            model.set_attn_implementation("eager")
+            weights = torch.stack(model(**inputs, output_attentions=True).attentions).mean((0, 1, 2, 3))
+    attention = score_text(TEXT, tokenizer, weights, "attention").by_word()
+    scored = saliency(model, tokenizer, TEXT, by_word=True, target=1 if name == "translator" else None)
+    known = agreement(attention.scores, scored.scores)
+    assert float(found[1]) == pytest.approx(known.kendall, abs=2e-3)
+    assert float(found[2]) == pytest.approx(known.spearman, abs=2e-3)
+    assert int(found[3]) == round(100 * known.top_k)
+
+
+def test_the_unit_that_moves_most(models: Path) -> None:
+    units = hidden_units(*load_language_model(str(models / "writer")), TEXT)
+    assert attend(models, "writer", "--show", "unit").stdout.startswith(f"unit {strongest_unit(units)}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("bert", ("--show", "everything"), "'everything' is not one of 'alignment', 'heads'"),
+        ("bert", ("--unit", "1"), "--unit says nothing to --show alignment; leave it out."),
+        ("bert", ("--show", "gradient", "--layer", "1"), "--layer says nothing to --show gradient"),
+        ("bert", ("--show", "heads"), "--show heads is a picture; write where it goes, as --output heads.png"),
+        ("bert", ("--show", "flow", "-o", "a.html"), "a.html is no picture that can be drawn; end its name with .png"),
+        ("bert", ("--layer", "7"), "layer is 7; the record has 2: write 0 to 1"),
+        ("bert", ("--show", "gradient", "--target", "fine"), "no class; write one of bad, good, or its number"),
+        ("bert", ("--show", "unit"), "A bert has no hidden units"),
+        ("writer", ("--show", "unit", "--unit", "99"), "unit is 99; the model has"),
+        ("writer", ("--show", "rollout"), "reads without attention"),
+        ("writer", ("--show", "gradient", "--numbers"), "reads without attention"),
+        ("translator", ("--show", "rollout"), "reads without attention"),
+        ("translator", ("--show", "gradient", "--target", "9"), "target is 9; write the place of a token"),
+        ("rnn", ("--show", "rollout"), "Rollout needs a row for each token"),
+    ],
+)
+def test_what_cannot_be_shown(models: Path, name: str, words: Any, message: str) -> None:
+    done = attend(models, name, *words)
+    assert done.exit_code == 2, done.output
+    said = re.sub(r"[\s│]+", " ", done.stderr)
+    assert message in said
+    assert done.stdout == ""
