@@ -442,7 +442,7 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
         (["attend", translator, "", "-o", map_], "A text is empty"),
         (["attend", translator, "xyz", "-o", map_], "The text holds 'x'"),
         (["attend", "runs/no-such-run", "abc", "-o", map_], "There is no model folder"),
-        (["attend", translator, "abc", "-o", str(tmp_path / "map.jpg")], "end its name with .html, .png, .svg, .pdf or .gif"),
+        (["attend", translator, "abc", "-o", str(tmp_path / "map.jpg")], ".html, .png, .svg, .pdf or .gif"),
         (["attend", translator, "abc", "-o", str(tmp_path / "no" / "map.html")], "There is no folder"),
         (["attend", translator, "abc", "-o", str(tmp_path / "folder.png")], "is a folder; give the name of a file"),
         (["attend", str(readers / "no-attention"), "abc", "-o", map_], "translates without attention"),
