@@ -1,0 +1,483 @@
+"""The mathematics of attention by hand: place keys, values and a query, choose the score and the distribution.
+
+hfattn space run attention_lab
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gradio as gr
+import numpy as np
+import torch
+from lab_plots import COLOURS, CSS, draw_line, draw_plane, draw_weights, number
+
+from hfattn.attention import DISTRIBUTIONS, SCORES, Distribution, Hard, attend
+from hfattn.spaces import Texts, launch, refuse
+
+TEXTS = Texts(Path(__file__).parent / "texts.yaml")
+LIMIT = 5.0  # keys, values and queries lie between minus this and this
+MOST = len(COLOURS)  # keys
+STEP = 0.05  # of a query
+QUERIES, SIDE = 201, 48  # of the curve; of a side of the field
+WITH_HIDDEN, HIDDEN = ("additive", "deep", "feature"), 3  # scores with a hidden layer, and its width here
+FEATURE_MAPS = ("elu", "relu", "softplus", "exp")
+DISSIMILARITIES = ("manhattan", "euclidean", "sq_euclidean", "chebyshev")
+LATEX = [{"left": "$$", "right": "$$", "display": True}, {"left": "$", "right": "$", "display": False}]
+
+FORMULAS = {
+    "dot": r"e_i = q \cdot k_i",
+    "scaled_dot": r"e_i = \dfrac{q \cdot k_i}{\sqrt{d}}",
+    "cosine": r"e_i = \beta\,\dfrac{q \cdot k_i}{\lVert q \rVert\,\lVert k_i \rVert}",
+    "general": r"e_i = q^\top W k_i",
+    "biased_general": r"e_i = k_i^\top (W q + b)",
+    "activated_general": r"e_i = \tanh(q^\top W k_i + b)",
+    "additive": r"e_i = v^\top \tanh(W_q q + W_k k_i)",
+    "deep": r"\begin{gathered} e_i = v^\top E_i^2 + b_3 \\ E_i^1 = \mathrm{ReLU}(W_0 k_i + W_1 q + b_1) \\ "
+    r"E_i^2 = \mathrm{ReLU}(W_2 E_i^1 + b_2) \end{gathered}",
+    "location": r"e_i = (W q)_i",
+    "feature": r"e_i = v^\top \tanh(W_0 k_i + W_1 \bar{k} + b)",
+    "generalized_kernel": r"e_i = \varphi(q) \cdot \varphi(k_i)",
+    "gaussian": r"e_i = -\dfrac{\lVert q - k_i \rVert^2}{2 s^2}",
+    "sq_euclidean": r"e_i = -\lVert q - k_i \rVert^2",
+    "boxcar": r"e_i = \tfrac{1}{2}\,[\lVert q - k_i \rVert \le 1]",
+    "euclidean": r"e_i = -\lVert q - k_i \rVert",
+    "manhattan": r"e_i = -\textstyle\sum_j |q_j - k_{ij}|",
+    "chebyshev": r"e_i = -\max_j |q_j - k_{ij}|",
+    "minkowski": r"e_i = -\bigl(\textstyle\sum_j |q_j - k_{ij}|^p\bigr)^{1/p}",
+    "standardized_euclidean": r"e_i = -\sqrt{\textstyle\sum_j (q_j - k_{ij})^2 / s_j^2}",
+    "mahalanobis": r"e_i = -\lVert W (q - k_i) \rVert, \quad W^\top W = \Sigma^{-1}",
+    "softmax": r"\alpha_i = \dfrac{\exp e_i}{\sum_j \exp e_j}",
+    "sigmoid": r"\alpha_i = \dfrac{1}{1 + \exp(-e_i)}",
+    "sparsemax": r"\begin{gathered} \alpha_i = \max(e_i - \tau, 0) \\ \textstyle\sum_i \alpha_i = 1 \end{gathered}",
+    "entmax": r"\begin{gathered} \alpha_i = \max((a - 1)\,e_i - \tau, 0)^{1/(a - 1)} \\ "
+    r"\textstyle\sum_i \alpha_i = 1 \end{gathered}",
+    "hard": r"\alpha_i = [\,i = \arg\max_j e_j\,]",
+    "compositional": r"\alpha_i = \tanh(e_i)\,\sigma(-\mathrm{dist}(q, k_i))",
+    "normalize": r"\alpha_i = \dfrac{e_i}{\sum_j e_j}",
+}
+# "concat" is another name of "additive".
+SCORE_NAMES = [name for name, kind in SCORES.items() if list(SCORES.values()).index(kind) == list(SCORES).index(name)]
+# Keys and values of one number each, and of two: where the latter have no values, these are the keys.
+LINES: dict[str, list[list[float]]] = {
+    "sine": [[x, round(2.5 * math.sin(1.4 * x) + d, 2)] for x, d in zip(
+        (-4.6, -3.8, -3.1, -2.2, -1.4, -0.5, 0.4, 1.2, 2.1, 2.9, 3.7, 4.5),
+        (0.3, -0.5, 0.4, -0.2, 0.6, -0.4, 0.5, 0.1, -0.6, 0.4, -0.3, 0.2), strict=True)],
+    "step": [[-4, -2], [-2.5, -2], [-1, -2], [1, 3], [2.5, 3], [4, 3]],
+    "three": [[-3, -2], [0, 3], [2.5, 1]],
+}  # fmt: skip
+PLANES: dict[str, list[list[float | None]]] = {
+    "circle": [
+        [round(3 * math.cos(0.4 + n * math.tau / 6), 2), round(3 * math.sin(0.4 + n * math.tau / 6), 2), None, None]
+        for n in range(6)
+    ],
+    "memory": [[-3, 2, 2, 4], [-3, -2, 4, 0], [-1, 0, 2, -4]],
+    "scattered": [
+        [-3.6, 2.7, None, None], [-0.9, 3.4, None, None], [1.9, 1.2, None, None], [3.7, 3.1, None, None],
+        [-2.2, -0.4, None, None], [0.4, -2.1, None, None], [3.1, -3.3, None, None], [-3.9, -3.5, None, None],
+    ],
+}  # fmt: skip
+# What can be dragged is found by its ``data-handle``; a click elsewhere places the query.
+DRAG = """
+let handle = null, sent = 0, dragged = false;
+const place = (event) => {
+  const svg = element.querySelector('svg'), [left, top, width, height, x0, x1, y0, y1] =
+    svg.dataset.frame.split(' ').map(Number);
+  const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+  const across = (at.x - left) / width, up = 1 - (at.y - top) / height;
+  return {x: x0 + across * (x1 - x0), y: y0 + up * (y1 - y0), inside: across >= 0 && across <= 1 && at.y >= top};
+};
+const send = (name, event) => { const {x, y} = place(event); trigger('moved', {handle: name, x, y}); };
+element.addEventListener('pointerdown', (event) => {
+  const mark = event.target.closest('[data-handle]');
+  dragged = false;
+  if (!mark || event.button) return;
+  handle = mark.dataset.handle;
+  element.setPointerCapture(event.pointerId);
+  event.preventDefault();
+});
+element.addEventListener('pointermove', (event) => {
+  if (!handle) return;
+  dragged = true;
+  if (event.timeStamp - sent < 60) return;
+  sent = event.timeStamp;
+  send(handle, event);
+});
+element.addEventListener('pointerup', (event) => { if (handle && dragged) send(handle, event); handle = null; });
+element.addEventListener('pointercancel', () => { handle = null; });
+element.addEventListener('click', (event) => {
+  const svg = element.querySelector('svg');
+  if (!dragged && svg && svg.contains(event.target) && place(event).inside) send('q', event);
+});
+"""
+
+
+class Choice(NamedTuple):
+    """A score, a distribution, and the options of either; each is read only where it is one of what was chosen."""
+
+    score: str
+    distribution: str
+    feature_map: str
+    dissimilarity: str
+    s: float
+    p: float
+    beta: float
+    seed: float
+    alpha: float
+
+    def score_options(self, num_keys: int) -> dict[str, Any]:
+        own: dict[str, dict[str, Any]] = {
+            "gaussian": {"s": self.s},
+            "minkowski": {"p": self.p},
+            "generalized_kernel": {"feature_map": self.feature_map},
+            "cosine": {"learn_beta": True},
+            "location": {"max_length": num_keys},
+        }
+        return own.get(self.score, {"hidden_size": HIDDEN} if self.score in WITH_HIDDEN else {})
+
+    def distribution_options(self) -> dict[str, Any]:
+        own: dict[str, dict[str, Any]] = {
+            "entmax": {"alpha": self.alpha},
+            "compositional": {"dissimilarity": self.dissimilarity},
+        }
+        return own.get(self.distribution, {})
+
+    def parameters(self, width: int, num_keys: int) -> dict[str, torch.Tensor]:
+        """What the score would have learned, drawn from the seed, and rounded, so that it is used as it is shown."""
+        with torch.device("meta"):  # only names and shapes are wanted
+            score = SCORES[self.score](width, width, **self.score_options(num_keys))
+        draw = torch.Generator().manual_seed(int(self.seed))
+        found = {}
+        for name, parameter in score.named_parameters():
+            drawn = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+            if name == "log_beta":
+                found[name] = torch.full((1,), math.log(self.beta), dtype=torch.float64)
+            else:
+                found[name] = ((0.5 * drawn).exp() if name == "s" else drawn).mul(100).round().div(100)
+        return found
+
+
+LEARNED = {
+    *("general", "biased_general", "activated_general", "location", "standardized_euclidean", "mahalanobis"),
+    *WITH_HIDDEN,
+}
+SHOWN_FOR: dict[str, Callable[[str, str], bool]] = {  # an option, and whether a score and a distribution have it
+    "s": lambda score, _: score == "gaussian",
+    "p": lambda score, _: score == "minkowski",
+    "beta": lambda score, _: score == "cosine",
+    "feature_map": lambda score, _: score == "generalized_kernel",
+    "seed": lambda score, _: score in LEARNED,
+    "alpha": lambda _, distribution: distribution == "entmax",
+    "dissimilarity": lambda _, distribution: distribution == "compositional",
+}
+
+
+class Energies(Distribution):
+    """Leaves the energies as they are, so that ``attend`` returns them in the place of weights."""
+
+    def forward(self, energies: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return energies
+
+
+class Result(NamedTuple):
+    """Energies and weights (T, S) and contexts (T, d_v) of T queries, and the parameters that made them."""
+
+    energies: np.ndarray
+    weights: np.ndarray
+    context: np.ndarray
+    parameters: Mapping[str, torch.Tensor]
+
+
+def attention_of(query: np.ndarray, key: np.ndarray, value: np.ndarray, choice: Choice) -> Result:
+    """Attention with queries (T, d) over keys (S, d) and values (S, d_v)."""
+    parameters = choice.parameters(key.shape[1], len(key))
+
+    def through(distribution: str | Distribution, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        context, weights = attend(
+            torch.from_numpy(query), torch.from_numpy(key), torch.from_numpy(value), choice.score, distribution,
+            score_options=choice.score_options(len(key)), parameters=parameters, **options,
+        )  # fmt: skip
+        assert weights is not None
+        return context.numpy(), weights.numpy()
+
+    hard = choice.distribution == "hard"  # by name it would draw; here it takes the largest
+    context, weights = through(
+        Hard().eval() if hard else choice.distribution, distribution_options=choice.distribution_options()
+    )
+    return Result(through(Energies())[1], weights, context, parameters)
+
+
+def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request: gr.Request) -> np.ndarray:
+    """The numbers of a table (S, columns); cells after the first ``needed`` may be empty, and are NaN then.
+
+    Rows without anything are left out. What is wrong is answered in the page.
+    """
+    found = []
+    for place, row in enumerate(rows, start=1):
+        numbers = []
+        for cell in list(row)[:columns]:
+            text = "" if cell is None else str(cell).strip().replace("−", "-").replace(",", ".")
+            try:
+                numbers.append(float(text or "nan"))
+            except ValueError:
+                refuse(TEXTS.say(request, "no_number", row=place, cell=str(cell)[:20]))
+        if all(map(math.isnan, numbers)):
+            continue
+        empty = [math.isnan(each) for each in numbers]
+        if any(empty[:needed]) or (any(empty[needed:]) and not all(empty[needed:])):
+            refuse(TEXTS.say(request, "missing_number", row=place))
+        if any(abs(each) > LIMIT for each in numbers):
+            worst = max(numbers, key=lambda each: 0 if math.isnan(each) else abs(each))
+            refuse(TEXTS.say(request, "out_of_range", row=place, value=f"{worst:g}", limit=f"{LIMIT:g}"))
+        found.append(numbers)
+    if not found:
+        refuse(TEXTS.say(request, "no_keys"))
+    if len(found) > MOST:
+        refuse(TEXTS.say(request, "too_many_keys", most=MOST, given=len(found)))
+    return np.array(found)
+
+
+def vector(numbers: Sequence[float]) -> str:
+    """A number, or a row of them, in LaTeX."""
+    written = [number(each).replace("−", "-") for each in numbers]
+    between = r",\;"
+    return written[0] if len(written) == 1 else f"({between.join(written)})"
+
+
+def factor(numbers: Sequence[float]) -> str:
+    """The same, as it stands after a dot."""
+    written = vector(numbers)
+    return f"({written})" if written.startswith("-") else written
+
+
+def matrix(name: str, tensor: torch.Tensor) -> str:
+    base, _, index = name.partition("_")
+    rows = tensor if tensor.ndim > 1 else tensor[:, None]
+    body = r" \\ ".join(" & ".join(number(cell).replace("−", "-") for cell in row) for row in rows.tolist())
+    return rf"{base}{f'_{{{index}}}' if index else ''} = \begin{{pmatrix}} {body} \end{{pmatrix}}"
+
+
+def by_hand(query: Sequence[float], values: np.ndarray, result: Result, choice: Choice, warning: str) -> str:
+    """What was computed for the first query, with its numbers: Markdown with formulas."""
+    weights, context = result.weights[0], result.context[0]
+    order = np.argsort(-np.abs(weights), kind="stable")
+    # Those that are seen with two digits, as many as a line holds.
+    shown = sorted(int(i) for i in order[: 4 - values.shape[1]] if abs(weights[i]) >= 0.005)
+    terms = [rf"{factor([weights[i]])} \cdot {factor(values[i].tolist())}" for i in shown]
+    dots = [r"\cdots"] if np.count_nonzero(weights) > len(terms) else []
+    first = int(order[0])
+    lines = [
+        rf"q = {vector(query)}",
+        rf"e_{{{first + 1}}} = {vector([result.energies[0, first]])}, \quad "
+        rf"\alpha_{{{first + 1}}} = {vector([weights[first]])}",
+        rf"\begin{{aligned}} c &= \textstyle\sum_i \alpha_i v_i \\ &= {' + '.join(terms + dots) or '0'} \\ "
+        rf"&= {vector(context.tolist())} \end{{aligned}}",
+    ]
+    learned = [matrix(name, tensor) for name, tensor in result.parameters.items() if name != "log_beta"]
+    options = {
+        "score_options": {} if choice.score in ("cosine", "location") else choice.score_options(len(values)),
+        "distribution_options": choice.distribution_options(),
+    }
+    given = "".join(f", {name}={value}" for name, value in options.items() if value)
+    if learned or choice.score == "cosine":
+        given += ", parameters={…}"
+    code = f'attend(query, key, value, "{choice.score}", "{choice.distribution}"{given})'
+    return "\n\n".join(
+        [
+            *([f"⚠️ {warning}"] if warning else []),
+            *(f"$${each}$$" for each in lines),
+            *(f"$${each}$$" for each in learned),
+            f"```python\n{code}\n```",
+        ]
+    )
+
+
+def legend(**numbers: Sequence[float]) -> str:
+    spans = []
+    for name, values in numbers.items():
+        text = ", ".join(map(number, values))
+        spans.append(f"<span>{name.replace('sum', 'Σα')} = <b>{f'({text})' if len(values) > 1 else text}</b></span>")
+    return f'<div class="legend">{"".join(spans)}</div>'
+
+
+def build() -> gr.Blocks:
+    """The page."""
+
+    def warning(choice: Choice, result: Result, request: gr.Request) -> str:
+        if choice.distribution == "normalize" and (result.energies < 0).any():
+            return TEXTS.say(request, "warning_normalize")
+        if not result.weights[0].any():
+            return TEXTS.say(request, "warning_nothing")
+        return ""
+
+    def shown(
+        picture: str, query: list[float], result: Result, values: np.ndarray, choice: Choice, request: gr.Request
+    ) -> tuple[str, str, str]:
+        weights = result.weights[0]
+        numbers = legend(q=query, c=result.context[0], sum=[weights.sum()]) + draw_weights(result.energies[0], weights)
+        hand = by_hand(query, values, result, choice, warning(choice, result, request))
+        return f'<div class="lab">{picture}</div>', f'<div class="lab">{numbers}</div>', hand
+
+    def line(
+        keys: list[list[Any]], query: float, score: str, distribution: str, s: float, p: float,
+        beta: float, feature_map: str, seed: float, alpha: float, dissimilarity: str,
+        request: gr.Request,
+    ) -> tuple[str, str, str]:  # fmt: skip
+        table, at = read_table(keys, 2, 2, request), [query]
+        choice = Choice(score, distribution, feature_map, dissimilarity, s, p, beta, seed, alpha)
+        key, value = table[:, :1], table[:, 1:]
+        grid = np.linspace(-LIMIT, LIMIT, QUERIES)
+        result = attention_of(np.array([at, *grid[:, None]]), key, value, choice)
+        context, weights = result.context[:, 0], result.weights
+        said = TEXTS.say(request, "picture_line", keys=len(key), query=number(at[0]), context=number(context[0]))
+        picture = draw_line(
+            key[:, 0], value[:, 0], at[0], weights[0], context[0], grid, context[1:], weights[1:], LIMIT, said
+        )
+        return shown(picture, at, result, value, choice, request)
+
+    def plane(
+        keys: list[list[Any]], query_x: float, query_y: float, score: str, distribution: str,
+        s: float, p: float, beta: float, feature_map: str, seed: float,
+        alpha: float, dissimilarity: str, request: gr.Request,
+    ) -> tuple[str, str, str]:  # fmt: skip
+        table, at = read_table(keys, 4, 2, request), [query_x, query_y]
+        choice = Choice(score, distribution, feature_map, dissimilarity, s, p, beta, seed, alpha)
+        key = table[:, :2]
+        value = np.where(np.isnan(table[:, 2:]), key, table[:, 2:])
+        centres = np.linspace(-LIMIT, LIMIT, 2 * SIDE + 1)[1::2]
+        x, y = np.meshgrid(centres, centres[::-1])
+        result = attention_of(np.array([at, *np.stack([x.ravel(), y.ravel()], axis=1)]), key, value, choice)
+        weights, context = result.weights[0], result.context[0]
+        said = TEXTS.say(
+            request, "picture_plane", keys=len(key), query=", ".join(map(number, at)),
+            context=", ".join(map(number, context)),
+        )  # fmt: skip
+        field = result.weights[1:].reshape(SIDE, SIDE, len(key))
+        picture = draw_plane(key, value, np.array(at), weights, context, field, LIMIT, said)
+        return shown(picture, at, result, value, choice, request)
+
+    def describe(score: str, distribution: str) -> tuple[Any, ...]:
+        return (
+            f"$${FORMULAS[score]}$$", TEXTS(f"score_{score}"),
+            f"$${FORMULAS[distribution]}$$", TEXTS(f"distribution_{distribution}"),
+            *(gr.update(visible=has(score, distribution)) for has in SHOWN_FOR.values()),
+        )  # fmt: skip
+
+    def moved(event: gr.EventData) -> tuple[str, float, float]:
+        """What was dragged, and where to, within the plane and in steps of a slider."""
+        x, y = (round(min(LIMIT, max(-LIMIT, float(event._data[each]))) / STEP) * STEP for each in "xy")
+        return str(event._data["handle"]), round(x, 2), round(y, 2)
+
+    def move_on_line(keys: list[list[Any]], event: gr.EventData) -> tuple[Any, Any]:
+        handle, x, y = moved(event)
+        if handle == "q":
+            return gr.skip(), x
+        keys[int(handle[1:])][:2] = [x, y]
+        return keys, gr.skip()
+
+    def move_in_plane(keys: list[list[Any]], event: gr.EventData) -> tuple[Any, Any, Any]:
+        handle, x, y = moved(event)
+        if handle == "q":
+            return gr.skip(), x, y
+        columns = slice(0, 2) if handle[0] == "k" else slice(2, 4)
+        keys[int(handle[1:])][columns] = [x, y]
+        return keys, gr.skip(), gr.skip()
+
+    def slider(low: float, high: float, value: float, step: float, key: str, **options: Any) -> gr.Slider:
+        return gr.Slider(low, high, value, step=step, label=TEXTS(key), **options)
+
+    def table(rows: list[list[Any]], headers: list[str], key: str) -> gr.Dataframe:
+        return gr.Dataframe(
+            rows, headers=headers, datatype="number", type="array", interactive=True,
+            column_widths=[f"{100 // len(headers)}%"] * len(headers), label=TEXTS(key), max_height=330, buttons=[],
+        )  # fmt: skip
+
+    def preset(names: Mapping[str, Any]) -> gr.Dropdown:
+        return gr.Dropdown(
+            [(TEXTS(f"preset_{name}"), name) for name in names], value=next(iter(names)), label=TEXTS("preset")
+        )
+
+    def markdown(text: Any = "", **options: Any) -> gr.Markdown:
+        return gr.Markdown(text, latex_delimiters=LATEX, **options)
+
+    with gr.Blocks(title="Attention laboratory", analytics_enabled=False) as page:
+        gr.Markdown(TEXTS("title"))
+        gr.Markdown(TEXTS("intro"))
+        visible = {name: has("gaussian", "softmax") for name, has in SHOWN_FOR.items()}
+        with gr.Row(equal_height=False):
+            with gr.Column(min_width=300):
+                score = gr.Dropdown(SCORE_NAMES, value="gaussian", label=TEXTS("score"))
+                score_formula = markdown(f"$${FORMULAS['gaussian']}$$", elem_classes="formula")
+                score_text = markdown(TEXTS("score_gaussian"), elem_classes="explained")
+                s = slider(0.1, 4, 0.7, 0.05, "s", visible=visible["s"])
+                p = slider(1, 10, 3, 0.5, "p", visible=visible["p"])
+                beta = slider(0.1, 20, 3, 0.1, "beta", visible=visible["beta"])
+                feature_map = gr.Dropdown(
+                    FEATURE_MAPS, value="elu", label=TEXTS("feature_map"), visible=visible["feature_map"]
+                )
+                seed = slider(0, 50, 1, 1, "seed", info=TEXTS("seed_info"), visible=visible["seed"])
+            with gr.Column(min_width=300):
+                distribution = gr.Dropdown(list(DISTRIBUTIONS), value="softmax", label=TEXTS("distribution"))
+                distribution_formula = markdown(f"$${FORMULAS['softmax']}$$", elem_classes="formula")
+                distribution_text = markdown(TEXTS("distribution_softmax"), elem_classes="explained")
+                alpha = slider(1, 4, 1.5, 0.1, "alpha", visible=visible["alpha"])
+                dissimilarity = gr.Dropdown(
+                    DISSIMILARITIES, value="manhattan", label=TEXTS("dissimilarity"), visible=visible["dissimilarity"]
+                )
+        settings = [s, p, beta, feature_map, seed, alpha, dissimilarity]
+        chosen = [score, distribution, *settings]
+        with gr.Tabs():
+            with gr.Tab(TEXTS("line"), id="line"), gr.Row():
+                with gr.Column(scale=3, min_width=300):
+                    line_figure = gr.HTML(js_on_load=DRAG, elem_id="line")
+                    line_query = slider(-LIMIT, LIMIT, 0.8, STEP, "query")
+                    line_preset = preset(LINES)
+                    gr.Markdown(TEXTS("line_info"), elem_classes="quiet")
+                with gr.Column(scale=2, min_width=300):
+                    line_weights = gr.HTML()
+                    with gr.Accordion(TEXTS("by_hand")):
+                        line_numbers = markdown(elem_classes="hand")
+                    line_keys = table(LINES["sine"], ["k", "v"], "keys")
+            with gr.Tab(TEXTS("plane"), id="plane"), gr.Row():
+                with gr.Column(scale=3, min_width=300):
+                    plane_figure = gr.HTML(js_on_load=DRAG, elem_id="plane")
+                    with gr.Row():
+                        query_x = slider(-LIMIT, LIMIT, 1.5, STEP, "query_x", min_width=140)
+                        query_y = slider(-LIMIT, LIMIT, 1.0, STEP, "query_y", min_width=140)
+                    plane_preset = preset(PLANES)
+                    gr.Markdown(TEXTS("plane_info"), elem_classes="quiet")
+                with gr.Column(scale=2, min_width=300):
+                    plane_weights = gr.HTML()
+                    with gr.Accordion(TEXTS("by_hand")):
+                        plane_numbers = markdown(elem_classes="hand")
+                    plane_keys = table(PLANES["circle"], ["k₁", "k₂", "v₁", "v₂"], "keys_plane")
+        gr.Markdown(TEXTS("limits"), elem_classes="quiet")
+
+        on_line, in_plane = [line_keys, line_query, *chosen], [plane_keys, query_x, query_y, *chosen]
+        quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last"}
+        triggers = [page.load, *(each.change for each in chosen)]
+        gr.on(
+            [*triggers, line_keys.change, line_query.change],
+            line, on_line, [line_figure, line_weights, line_numbers], api_name="line", **quick,
+        )  # fmt: skip
+        gr.on(
+            [*triggers, plane_keys.change, query_x.change, query_y.change],
+            plane, in_plane, [plane_figure, plane_weights, plane_numbers], api_name="plane", **quick,
+        )  # fmt: skip
+        gr.on(
+            [score.change, distribution.change],
+            describe, [score, distribution],
+            [score_formula, score_text, distribution_formula, distribution_text, *settings],
+            api_name="describe", **quick,
+        )  # fmt: skip
+        line_preset.input(lambda name: LINES[name], line_preset, line_keys, api_name="line_preset", **quick)
+        plane_preset.input(lambda name: PLANES[name], plane_preset, plane_keys, api_name="plane_preset", **quick)
+        # Only a hand can drag.
+        line_figure.moved(move_on_line, line_keys, [line_keys, line_query], api_visibility="private", **quick)
+        plane_figure.moved(move_in_plane, plane_keys, [plane_keys, query_x, query_y], api_visibility="private", **quick)
+    return page
+
+
+if __name__ == "__main__":
+    launch(build(), TEXTS, CSS)

@@ -1,0 +1,324 @@
+"""The pictures of the laboratory, as SVG that takes its colours from the page: light, dark, large and small.
+
+Marks that a reader can drag have ``data-handle``: ``q`` (the query), ``k3`` (the key of row 3) or ``v3`` (its value).
+``data-frame`` of the picture says where the coordinates of the plane lie in it.
+
+Shapes: S keys, N points of a curve, G rows and columns of a field.
+"""
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+# Okabe and Ito's colours for readers who see some colours alike, then others of the same kind; every mark has a number.
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
+    "#882255", "#999933", "#332288", "#aa4499", "#117733", "#ddcc77",
+)  # fmt: skip
+WIDTH, LEFT, TOP, RIGHT, BOTTOM = 440, 34, 12, 10, 30  # of a picture and its margins, in its own units
+CSS = """
+.lab { --ink: var(--body-text-color); --faint: var(--border-color-primary); color: var(--ink); }
+.lab svg { display: block; width: 100%; max-width: 40rem; margin: 0 auto; touch-action: pan-y; overflow: visible;
+  font-family: system-ui, sans-serif; user-select: none; -webkit-user-select: none; }
+.lab svg text { fill: var(--ink); font-size: 12px; }
+.lab svg .grid { stroke: var(--faint); stroke-width: 1; }
+.lab svg .axis { stroke: var(--body-text-color-subdued); stroke-width: 1; }
+.lab svg .curve { fill: none; stroke: var(--ink); stroke-width: 2; }
+.lab svg .weight { fill: none; stroke-width: 2; }
+.lab svg .query { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 5 4; }
+.lab svg .hull { fill: none; stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 2 3; opacity: .8; }
+.lab svg .mark { stroke: var(--background-fill-primary); stroke-width: 1.5; }
+.lab svg .ink { fill: var(--ink); }
+.lab svg .number { font-size: 10px; font-weight: 700; text-anchor: middle; pointer-events: none; }
+.lab svg [data-handle] { cursor: grab; touch-action: none; }
+.lab svg [data-handle] .reach { fill: transparent; stroke: none; }
+.lab .legend { display: flex; flex-wrap: wrap; gap: .15rem 1.1rem; justify-content: center; font-size: .88rem;
+  margin: .3rem 0 .7rem; color: var(--body-text-color-subdued); }
+.lab .legend b { color: var(--ink); font-weight: 600; font-variant-numeric: tabular-nums; }
+.lab .scroll { overflow-x: auto; }
+.lab table { width: 100%; max-width: 40rem; margin: 0 auto; border-collapse: collapse; font-size: .88rem;
+  font-variant-numeric: tabular-nums; }
+.lab th, .lab td { padding: .1rem .4rem; text-align: right; border: 0; font-weight: 400; white-space: nowrap; }
+.lab th { color: var(--body-text-color-subdued); }
+.lab table tr, .lab table { border: 0 !important; background: none !important; }
+.lab td:first-child i { display: inline-block; width: 1.25rem; height: 1.25rem; border-radius: 50%;
+  font: 700 .72rem/1.25rem system-ui, sans-serif; text-align: center; }
+.lab td.bar { width: 55%; }
+.lab td.bar div { position: relative; height: .95rem; border-radius: .2rem;
+  background: var(--background-fill-secondary); }
+.lab td.bar i { position: absolute; top: 0; height: 100%; min-width: 1px; border-radius: .2rem; }
+.formula .katex-display, .hand .katex-display { margin: .35rem 0 !important; overflow-x: auto; overflow-y: hidden;
+  contain: inline-size; }
+.hand pre, .hand code { white-space: pre-wrap !important; contain: inline-size; }
+.explained { min-height: 3.2em; }
+"""
+
+
+class Frame:
+    """A rectangle of the picture in which numbers have places.
+
+    Args:
+        left, top, width, height: in the picture.
+        x, y: the least and the greatest number of either axis.
+    """
+
+    def __init__(
+        self, left: float, top: float, width: float, height: float, x: tuple[float, float], y: tuple[float, float]
+    ) -> None:
+        self.left, self.top, self.width, self.height, self.x, self.y = left, top, width, height, x, y
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0])
+        up = (y - self.y[0]) / (self.y[1] - self.y[0])
+        return self.left + across * self.width, self.top + (1 - up) * self.height
+
+    @property
+    def data(self) -> str:
+        """As ``data-frame`` holds it."""
+        numbers = (self.left, self.top, self.width, self.height, *self.x, *self.y)
+        return " ".join(f"{number:g}" for number in numbers)
+
+    def grid(self, x_ticks: Sequence[float], y_ticks: Sequence[float], x_name: str = "", y_name: str = "") -> str:
+        """Lines at the ticks and the numbers beside them; names of the axes at their ends."""
+        parts = []
+        bottom, right = self.top + self.height, self.left + self.width
+        for tick in x_ticks:
+            x, _ = self.at(tick, self.y[0])
+            parts.append(f'<path class="{"axis" if tick == 0 else "grid"}" d="M{x:.1f} {self.top}V{bottom:.1f}"/>')
+            if x_name:
+                parts.append(f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle">{_tick(tick)}</text>')
+        for tick in y_ticks:
+            _, y = self.at(self.x[0], tick)
+            parts.append(f'<path class="{"axis" if tick == 0 else "grid"}" d="M{self.left} {y:.1f}H{right:.1f}"/>')
+            parts.append(f'<text x="{self.left - 6}" y="{y + 4:.1f}" text-anchor="end">{_tick(tick)}</text>')
+        if x_name:
+            parts.append(_text(right, bottom + 28, x_name, "end"))
+        if y_name:
+            parts.append(_text(self.left + 5, self.top + 13, y_name, "start"))
+        return "".join(parts)
+
+    def line(self, x: np.ndarray, y: np.ndarray, css: str, colour: str = "") -> str:
+        places = " ".join("{:.1f},{:.1f}".format(*self.at(*point)) for point in zip(x, y, strict=True))
+        stroke = f' style="stroke:{colour}"' if colour else ""
+        return f'<polyline class="{css}" points="{places}"{stroke}/>'
+
+
+def _tick(number: float) -> str:
+    return f"{number:g}".replace("-", "−")
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-style="italic" '
+        f'style="paint-order:stroke;stroke:var(--background-fill-primary);stroke-width:4px">{html.escape(text)}</text>'
+    )
+
+
+def _handle(name: str, x: float, y: float, shape: str) -> str:
+    """A mark that can be dragged; its reach is that of a finger."""
+    reach = f'<circle class="reach" cx="{x:.1f}" cy="{y:.1f}" r="15"/>'
+    return f'<g data-handle="{name}">{reach}{shape}</g>'
+
+
+def _key(row: int, x: float, y: float, weight: float) -> str:
+    radius = 7 + 9 * min(1.0, abs(weight)) ** 0.5
+    return (
+        f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{COLOURS[row]}"/>{_number(row, x, y)}'
+    )
+
+
+def _number(row: int, x: float, y: float) -> str:
+    return f'<text class="number" x="{x:.1f}" y="{y + 3.6:.1f}" style="fill:{_on(row)}">{row + 1}</text>'
+
+
+def _on(row: int) -> str:
+    """Black or white, whichever is read more easily on a colour."""
+    red, green, blue = (int(COLOURS[row][i : i + 2], 16) for i in (1, 3, 5))
+    return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 145 else "#fff"
+
+
+def _diamond(x: float, y: float, size: float = 8) -> str:
+    return f'<path class="mark ink" d="M{x:.1f} {y - size:.1f}l{size} {size}l{-size} {size}l{-size} {-size}z"/>'
+
+
+def _svg(height: float, frame: Frame, description: str, *parts: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{html.escape(description)}" '
+        f'data-frame="{frame.data}">{"".join(parts)}</svg>'
+    )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    step = next(
+        step for step in (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, high) if high - low <= 6 * step
+    )
+    return [round(step * n, 6) for n in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
+
+
+def draw_line(
+    keys: np.ndarray,
+    values: np.ndarray,
+    query: float,
+    weights: np.ndarray,
+    context: float,
+    grid: np.ndarray,
+    curve: np.ndarray,
+    curve_weights: np.ndarray,
+    limit: float,
+    description: str,
+) -> str:
+    """Keys and values as points, the context for every query as a curve, and below it the weights for every query.
+
+    Args:
+        keys, values, weights: (S,), and the weights of ``query``.
+        context: of ``query``.
+        grid, curve: (N,), queries and their contexts.
+        curve_weights: (N, S).
+        limit: keys and the query lie between minus this and this.
+        description: for those who hear the picture.
+    """
+    low, high = min(-limit, curve.min(), context), max(limit, curve.max(), context)
+    width, across = WIDTH - LEFT - RIGHT, (-limit, limit)
+    upper = Frame(LEFT, TOP, width, 270, across, (low, high))
+    # Weights of most distributions lie between 0 and 1; "compositional" has others.
+    least, most = min(0.0, curve_weights.min()), max(1.0, curve_weights.max())
+    lower = Frame(LEFT, TOP + 270 + 18, width, 84, across, (least, most))
+    ticks = _ticks(-limit, limit)
+    parts = [upper.grid(ticks, _ticks(low, high), y_name="v"), upper.line(grid, curve, "curve")]
+    parts.append(lower.grid(ticks, [-1.0, 0.0, 1.0] if least < 0 else [0.0, 1.0], x_name="q, k", y_name="α"))
+    parts += [lower.line(grid, curve_weights[:, i], "weight", COLOURS[i]) for i in range(len(keys))]
+    x, y = upper.at(query, context)
+    bottom = lower.top + lower.height
+    stem = f'<path class="query" d="M{x:.1f} {TOP}V{bottom:.1f}"/>'
+    wide = f'<path d="M{x:.1f} {TOP}V{bottom:.1f}" stroke="transparent" stroke-width="26"/>'
+    parts.append(f'<g data-handle="q">{wide}{stem}</g>')
+    for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+        place = upper.at(key, value)
+        parts.append(_handle(f"k{i}", *place, _key(i, *place, weights[i])))
+    parts.append(f'<g data-handle="q">{_diamond(x, y)}</g>')
+    return _svg(bottom + BOTTOM, upper, description, *parts)
+
+
+def draw_plane(
+    keys: np.ndarray,
+    values: np.ndarray,
+    query: np.ndarray,
+    weights: np.ndarray,
+    context: np.ndarray,
+    field: np.ndarray,
+    limit: float,
+    description: str,
+) -> str:
+    """Keys as numbered circles that grow with their weights, values, their convex hull, the query and the context.
+
+    The plane behind them has in each place the colours of the keys that a query there would read, mixed by their
+    weights, and the paler, the more evenly these are spread.
+
+    Args:
+        keys, values: (S, 2).
+        query, context: (2,).
+        weights: (S,).
+        field: (G, G, S), weights of queries on a grid, the topmost row first.
+        limit: keys and queries lie between minus this and this on either axis.
+        description: for those who hear the picture.
+    """
+    shown = max(limit, 1.05 * np.abs(context).max())
+    side = WIDTH - LEFT - RIGHT
+    frame = Frame(LEFT, TOP, side, side, (-shown, shown), (-shown, shown))
+    ticks = _ticks(-shown, shown)
+    (left, top), (right, bottom) = frame.at(-limit, limit), frame.at(limit, -limit)
+    parts = [
+        f'<image x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" '
+        f'preserveAspectRatio="none" href="{_picture(field)}"/>',
+        frame.grid(ticks, ticks, x_name="q₁, k₁, v₁", y_name="q₂, k₂, v₂"),
+    ]
+    hull = " ".join("{:.1f},{:.1f}".format(*frame.at(*corner)) for corner in convex_hull(values))
+    parts.append(f'<polygon class="hull" points="{hull}"/>')
+    cx, cy = frame.at(*context)
+    for value, weight, colour in zip(values, weights, COLOURS, strict=False):
+        x, y = frame.at(*value)
+        parts.append(
+            f'<path d="M{cx:.1f} {cy:.1f}L{x:.1f} {y:.1f}" stroke="{colour}" stroke-width="3" '
+            f'opacity="{min(1.0, abs(weight)):.2f}"/>'
+        )
+    for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+        if not np.array_equal(key, value):
+            x, y = frame.at(*value)
+            square = (
+                f'<rect class="mark" x="{x - 8:.1f}" y="{y - 8:.1f}" width="16" height="16" rx="3" '
+                f'fill="{COLOURS[i]}"/>{_number(i, x, y)}'
+            )
+            parts.append(_handle(f"v{i}", x, y, square))
+        place = frame.at(*key)
+        parts.append(_handle(f"k{i}", *place, _key(i, *place, weights[i])))
+    parts.append(_diamond(cx, cy))
+    x, y = frame.at(*query)
+    cross = f"M{x - 9:.1f} {y:.1f}h18M{x:.1f} {y - 9:.1f}v18"
+    shape = (
+        f'<path d="{cross}" stroke="var(--background-fill-primary)" stroke-width="7"/>'
+        f'<path d="{cross}" stroke="var(--ink)" stroke-width="3.5"/>'
+    )
+    parts.append(_handle("q", x, y, shape))
+    return _svg(TOP + side + BOTTOM, frame, description, *parts)
+
+
+def _picture(field: np.ndarray) -> str:
+    """Weights (G, G, S) as an image in a data URI."""
+    size = np.abs(field)
+    total = size.sum(-1, keepdims=True)
+    colours = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOURS[: field.shape[-1]]])
+    mixed = (size @ colours) / np.where(total > 0, total, 1)
+    # Even weights are pale, and so are small ones.
+    opacity = 20 + 130 * np.clip(size.max(-1, keepdims=True), 0, 1)
+    pixels = np.concatenate([mixed, np.where(total > 0, opacity, 0)], axis=-1).round().astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels, "RGBA").save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def convex_hull(points: np.ndarray) -> list[tuple[float, float]]:
+    """Corners of the convex hull of points (S, 2), counterclockwise (Andrew 1979, the monotone chain)."""
+    ordered = sorted({(float(x), float(y)) for x, y in points})
+    if len(ordered) < 3:
+        return ordered
+
+    def chain(each: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        corners: list[tuple[float, float]] = []
+        for x, y in each:
+            while len(corners) > 1:
+                (ax, ay), (bx, by) = corners[-2:]
+                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                    break
+                corners.pop()
+            corners.append((x, y))
+        return corners[:-1]
+
+    return chain(ordered) + chain(ordered[::-1])
+
+
+def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
+    """Energies and weights (S,) as a table with bars; negative ones grow to the left of zero."""
+    low, high = min(0.0, weights.min()), max(1.0, weights.max())
+    rows = []
+    for i, (energy, weight) in enumerate(zip(energies.tolist(), weights.tolist(), strict=True)):
+        start, end = sorted((-low, weight - low))
+        bar = (
+            f'<i style="left:{100 * start / (high - low):.2f}%;width:{100 * (end - start) / (high - low):.2f}%;'
+            f'background:{COLOURS[i]}"></i>'
+        )
+        rows.append(
+            f'<tr><td><i style="background:{COLOURS[i]};color:{_on(i)}">{i + 1}</i></td><td>{number(energy)}</td>'
+            f'<td class="bar"><div>{bar}</div></td><td>{number(weight, 3)}</td></tr>'
+        )
+    head = '<tr><th scope="col">i</th><th scope="col">e</th><th></th><th scope="col">α</th></tr>'
+    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number with a minus sign as it is printed, and no "-0.00"."""
+    text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.1e}"
+    return (text if float(text) else text.lstrip("-")).replace("-", "−")

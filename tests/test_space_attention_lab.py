@@ -1,0 +1,266 @@
+"""The laboratory of attention: what it shows is what the formulas give, and a hand can move it."""
+
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from browser import browser as browser
+from commands import ROOT
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from playwright.sync_api import Browser, Locator
+
+from hfattn.attention import DISTRIBUTIONS, SCORES, attend
+from hfattn.spaces.building import build_space
+from hfattn.spaces.serving import running
+
+PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
+LINE: list[list[Any]] = [[-3, -2], [0.5, 3], [2.5, 1]]
+PLANE: list[list[Any]] = [[-3, 2, 2, 4], [-3, -2, 4, 0], [-1, 0, None, None]]
+OPTIONS = {
+    "score": "gaussian", "distribution": "softmax", "s": 0.7, "p": 3, "beta": 3, "feature_map": "elu", "seed": 1,
+    "alpha": 1.5, "dissimilarity": "manhattan",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("spaces") / "lab"
+    build_space("attention_lab", folder)
+    with running(folder, PYTHON) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def user(url: str) -> Client:
+    return Client(url, verbose=False)
+
+
+def numbers(text: str) -> list[float]:
+    return [float(each.replace("−", "-")) for each in re.findall(r"[−-]?\d+(?:\.\d+)?(?:e[+−-]\d+)?", text)]
+
+
+def rows(page: str) -> tuple[list[float], list[float]]:
+    """Energies and weights of the table."""
+    found = re.findall(r"<td>([^<]*)</td><td class=\"bar\">.*?</td><td>([^<]*)</td>", page)
+    return [numbers(energy)[0] for energy, _ in found], [numbers(weight)[0] for _, weight in found]
+
+
+def context(page: str) -> list[float]:
+    return numbers(re.findall(r"<span>c = <b>(.*?)</b>", page)[0])
+
+
+def table(keys: list[list[Any]]) -> dict[str, Any]:
+    return {"headers": [str(i) for i in range(len(keys[0]))], "data": keys}
+
+
+def line(user: Client, keys: list[list[Any]] = LINE, query: float = 0.8, **options: Any) -> tuple[str, str, str]:
+    return user.predict(keys=table(keys), query=query, **{**OPTIONS, **options}, api_name="/line")
+
+
+def plane(user: Client, keys: list[list[Any]] = PLANE, x: float = 1.5, y: float = 1.0, **options: Any) -> list[str]:
+    return user.predict(keys=table(keys), query_x=x, query_y=y, **{**OPTIONS, **options}, api_name="/plane")
+
+
+def test_on_a_line_it_is_the_estimate_of_nadaraya_and_watson(user: Client) -> None:
+    picture, shown, _ = line(user)
+
+    def estimate(query: float) -> tuple[list[float], float]:
+        kernels = [math.exp(-((query - key) ** 2) / (2 * 0.7**2)) for key, _ in LINE]
+        weights = [kernel / sum(kernels) for kernel in kernels]
+        return weights, sum(weight * value for weight, (_, value) in zip(weights, LINE, strict=True))
+
+    weights, mean = estimate(0.8)
+    assert rows(shown)[1] == pytest.approx(weights, abs=6e-4)
+    assert context(shown) == pytest.approx([mean], abs=6e-3)
+    # The curve, read back from the picture.
+    left, top, width, height, x0, x1, y0, y1 = map(float, re.findall(r'data-frame="(.*?)"', picture)[0].split())
+    curve = re.findall(r'class="curve" points="(.*?)"', picture)[0].split()
+    assert len(curve) > 100
+    for point in curve[::20]:
+        x, y = map(float, point.split(","))
+        query, value = x0 + (x - left) / width * (x1 - x0), y0 + (1 - (y - top) / height) * (y1 - y0)
+        assert value == pytest.approx(estimate(query)[1], abs=0.15)
+
+
+def test_every_score_and_every_distribution_is_that_of_the_package(user: Client) -> None:
+    key = torch.tensor([*PLANE[:2], [-1, 0, -1, 0]], dtype=torch.float64)
+    key, value, query = key[:, :2], key[:, 2:], torch.tensor([[1.5, 1.0]], dtype=torch.float64)
+    learned = {"general", "biased_general", "activated_general", "additive", "deep", "location", "feature"}
+    learned |= {"standardized_euclidean", "mahalanobis", "cosine"}
+    given: dict[str, dict[str, Any]] = {"gaussian": {"s": 0.7}, "minkowski": {"p": 3}}
+    for score in [name for name in SCORES if name != "concat"]:
+        _, shown, hand = plane(user, score=score)
+        energies, weights = rows(shown)
+        expected = np.exp(energies) / np.exp(energies).sum()
+        assert weights == pytest.approx(expected.tolist(), abs=0.01)
+        assert sum(weights) == pytest.approx(1, abs=2e-3)
+        assert (r"\begin{pmatrix}" in hand) == (score in learned - {"cosine"})
+        if score not in learned:
+            mean, exact = attend(query, key, value, score, score_options=given.get(score))
+            assert exact is not None
+            assert weights == pytest.approx(exact[0].tolist(), abs=6e-4)
+            assert context(shown) == pytest.approx(mean[0].tolist(), abs=6e-3)
+    for distribution in DISTRIBUTIONS:
+        _, shown, _ = plane(user, distribution=distribution, score="boxcar", x=-2.5, y=1.5)
+        options = {"alpha": 1.5} if distribution == "entmax" else {}
+        exact = attend(
+            torch.tensor([[-2.5, 1.5]]).double(), key, value, "boxcar", distribution, distribution_options=options
+        )[1]
+        assert exact is not None
+        if distribution == "hard":  # the largest energy, never a draw
+            exact = torch.tensor([[1.0, 0.0, 0.0]])
+        assert rows(shown)[1] == pytest.approx(exact[0].tolist(), abs=6e-4), distribution
+
+
+def test_learned_matrices_are_used_as_they_are_shown(user: Client) -> None:
+    keys = np.array([[-3, 2], [-3, -2], [-1, 0]], dtype=float)
+    _, shown, hand = plane(user, score="general", seed=7)
+    w = np.array(numbers(re.findall(r"W = \\begin{pmatrix}(.*?)\\end", hand)[0])).reshape(2, 2)
+    assert rows(shown)[0] == pytest.approx((np.array([1.5, 1.0]) @ w @ keys.T).tolist(), abs=6e-3)
+    assert hand != plane(user, score="general", seed=8)[2]
+    _, shown, hand = line(user, score="additive", seed=7)
+    found = {
+        name.replace("{", "").replace("}", ""): np.array(numbers(body))
+        for name, body in re.findall(r"(v|W_\{[qk]\}) = \\begin{pmatrix}(.*?)\\end", hand)
+    }
+    assert {name: len(numbers) for name, numbers in found.items()} == {"v": 3, "W_q": 3, "W_k": 3}
+    energies = [found["v"] @ np.tanh(found["W_q"] * 0.8 + found["W_k"] * key) for key, _ in LINE]
+    assert rows(shown)[0] == pytest.approx(energies, abs=6e-3)
+
+
+def test_what_is_said_beside_the_numbers(user: Client) -> None:
+    assert "⚠️" not in line(user)[2]
+    assert "⚠️ Some of these energies are negative" in line(user, distribution="normalize")[2]
+    nothing = line(user, score="boxcar", distribution="normalize", query=-5)
+    assert "No key has any weight" in nothing[2]
+    assert context(nothing[1]) == [0.0]
+    assert 'attend(query, key, value, "gaussian", "softmax", score_options={&#x27;s' not in nothing[2]
+    assert "score_options={'s': 0.7}" in line(user)[2]
+    spanish = Client(user.src, verbose=False, headers={"Accept-Language": "es"})
+    assert "Algunas de estas energías son negativas" in line(spanish, distribution="normalize")[2]
+
+
+def test_sums_of_sigmoid_leave_the_hull_and_are_still_in_the_picture(user: Client) -> None:
+    keys = [[4, 4, None, None], [4, 3, None, None], [3, 4, None, None]]
+    picture, shown, _ = plane(user, keys, score="dot", distribution="sigmoid")
+    assert max(context(shown)) == pytest.approx(11, abs=0.1)
+    frame = list(map(float, re.findall(r'data-frame="(.*?)"', picture)[0].split()))
+    assert frame[5] > 11
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence", "en_espanol"),
+    [
+        ([[1, 2], [1, "x"]], "Row 2 holds “x”, which is no number; write one such as 1.5.", "La fila 2 contiene"),
+        ([[1, 2], [1, ""]], "Row 2 lacks a number; write all of them, or empty the row.", "A la fila 2 le falta"),
+        ([[1, 2], [1, "nan"]], "Row 2 lacks a number; write all of them, or empty the row.", "le falta"),
+        ([[1, 60]], "Row 1 holds 60; write numbers from −5 to 5.", "escribe números de −5 a 5"),
+        ([[1, "inf"]], "Row 1 holds inf; write numbers from −5 to 5.", "La fila 1 contiene inf"),
+        ([["", None]], "There is no key; write at least one row of numbers.", "No hay ninguna clave"),
+        ([[1, 1]] * 13, "There are 13 keys; at most 12 can be told apart here.", "Hay 13 claves"),
+    ],
+)
+def test_bad_input_is_answered_with_a_sentence(
+    url: str, user: Client, keys: list[list[Any]], sentence: str, en_espanol: str
+) -> None:
+    with pytest.raises(AppError) as caught:
+        line(user, keys)
+    assert str(caught.value) == sentence
+    spanish = Client(url, verbose=False, headers={"Accept-Language": "es-ES"})
+    with pytest.raises(AppError, match=en_espanol):
+        line(spanish, keys)
+
+
+def test_a_comma_and_an_empty_row_are_read(user: Client) -> None:
+    assert line(user, [["−3", "-2"], ["", None], ["0,5", 3], [2.5, 1]])[1] == line(user)[1]
+
+
+def test_the_convex_hull(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "spaces" / "attention_lab"))
+    from lab_plots import convex_hull
+
+    points = np.random.default_rng(0).normal(size=(40, 2))
+    corners = np.array(convex_hull(points))
+    edges = np.roll(corners, -1, axis=0) - corners
+    for point in points:  # on the left of every edge
+        across = edges[:, 0] * (point[1] - corners[:, 1]) - edges[:, 1] * (point[0] - corners[:, 0])
+        assert (across >= -1e-12).all()
+    assert {tuple(corner) for corner in corners} <= {tuple(point) for point in points}
+    assert convex_hull(np.array([[0, 0], [1, 1], [2, 2], [1, 1]])) == [(0, 0), (2, 2)]
+    assert convex_hull(np.array([[1, 1], [1, 1]])) == [(1, 1)]
+
+
+def place(svg: Locator, x: float, y: float) -> tuple[float, float]:
+    """Where a point of the plane lies on the screen."""
+    left, top, width, height, x0, x1, y0, y1 = map(float, str(svg.get_attribute("data-frame")).split())
+    box, view = svg.bounding_box(), str(svg.get_attribute("viewBox")).split()
+    assert box is not None
+    scale = box["width"] / float(view[2])
+    across, down = left + (x - x0) / (x1 - x0) * width, top + (1 - (y - y0) / (y1 - y0)) * height
+    return box["x"] + scale * across, box["y"] + scale * down
+
+
+@pytest.mark.parametrize(("width", "language", "names"), [
+    (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key for itself", "Distribution g(e)")),
+    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "Cada clave por su", "Distribución g(e)")),
+])  # fmt: skip
+def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
+    score, plane_tab, query, of_sigmoid, distribution = names
+    opened = browser.new_context(locale=language, viewport={"width": width, "height": 900})
+    page = opened.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    elsewhere: list[str] = []
+    own = (url, "data:", "blob:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
+    page.goto(url)
+    picture, shown = page.locator("#line svg"), page.locator(".legend b:visible")
+    picture.wait_for()
+    picture.scroll_into_view_if_needed()
+
+    def until(number: int, text: str) -> None:
+        page.wait_for_function(
+            "([number, text]) => [...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)"
+            "[number]?.innerText === text",
+            arg=[number, text],
+        )
+
+    page.mouse.click(*place(picture, -2, 4))  # a click places the query
+    until(0, "−2.00")
+    before = shown.nth(1).inner_text()
+    key = page.locator("#line g[data-handle=k3] circle").last
+    key.hover()
+    page.mouse.down()
+    page.mouse.move(*place(picture, -2, 2), steps=3)
+    page.mouse.move(*place(picture, -2, 4), steps=3)
+    page.mouse.up()
+    page.wait_for_function("(old) => document.querySelectorAll('.legend b')[1].innerText !== old", arg=before)
+    page.get_by_role("gridcell", name="4").or_(page.locator("td", has_text=re.compile("^4$"))).first.wait_for()
+
+    page.get_by_role("tab", name=plane_tab).click()
+    page.locator("#plane svg").wait_for()
+    slider = page.get_by_label(query).locator("visible=true").last
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    until(0, "(1.55, 1.00)")
+    page.get_by_label(distribution).click()
+    page.get_by_role("option", name="sigmoid").click()
+    page.get_by_text(of_sigmoid).wait_for()
+    page.wait_for_function(
+        "[...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)[2].innerText !== '1.00'"
+    )
+    page.get_by_label(score).click()
+    page.get_by_role("option", name="mahalanobis").click()
+    page.locator(".hand .katex:visible mtable").last.wait_for(state="attached")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not complaints
+    assert not elsewhere
+    opened.close()
