@@ -1,0 +1,321 @@
+"""The figures of the documentation, drawn with the package itself while the site is built.
+
+Each is drawn twice, for light and for dark pages, without a background.
+``python docs/figures.py FOLDER`` writes them all.
+"""
+
+import io
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import torch
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredictive, attend
+from hfattn.explain import AttentionRecord, plot_alignment, render_html
+from hfattn.models.modeling_vaswani import sinusoidal_positions
+from hfattn.training.schedules import exponential_warmup, linear_warmup, noam, tfixup
+
+RECORDS = Path(__file__).parent / "records"
+# Okabe & Ito's colours without the yellow and the black, which one of the two grounds would hide.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C8C8C")
+THEMES = {"light": "#333333", "dark": "#c9ccd6"}  # of lines and letters
+
+
+def _style(theme: str) -> Any:
+    ink = THEMES[theme]
+    return {
+        "axes.edgecolor": ink,
+        "axes.facecolor": "none",
+        "axes.labelcolor": ink,
+        "axes.prop_cycle": cycler(color=COLOURS),
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 9,
+        "figure.facecolor": "none",
+        "font.size": 8,
+        "legend.frameon": False,
+        "savefig.facecolor": "none",
+        "svg.hashsalt": "hfattn",  # the same file from each build
+        "text.color": ink,
+        "xtick.color": ink,
+        "ytick.color": ink,
+    }
+
+
+def landscapes() -> Figure:
+    """Scores of one query with every key of the plane."""
+    names = [
+        "dot", "cosine", "general", "additive", "activated_general", "generalized_kernel",
+        "gaussian", "boxcar", "euclidean", "manhattan", "chebyshev", "mahalanobis",
+    ]  # fmt: skip
+    query = torch.tensor([[1.0, 0.5]])
+    side = torch.linspace(-2, 2, 61)
+    plane = torch.cartesian_prod(side, side)
+    generator = torch.Generator().manual_seed(2)
+    parameters = {
+        "general": {"W": torch.tensor([[0.6, -0.8], [0.8, 0.6]])},
+        "activated_general": {"W": torch.eye(2)},
+        "additive": {name: torch.randn(shape, generator=generator) for name, shape in _ADDITIVE.items()},
+        "mahalanobis": {"Sigma": torch.tensor([[1.0, 0.7], [0.7, 1.0]])},
+    }
+    figure = Figure(figsize=(8, 5.9), layout="constrained")
+    axes = figure.subplots(3, 4)
+    for one, name in zip(axes.flat, names, strict=True):
+        energies = _energies(name, query, plane, parameters.get(name, {})).reshape(61, 61).T
+        one.imshow(energies, cmap="cividis", origin="lower", extent=(-2, 2, -2, 2), interpolation="bilinear")
+        if name != "boxcar":
+            one.contour(side, side, energies, levels=8, colors="white", linewidths=0.4, linestyles="solid")
+        one.plot(*query[0], marker="o", color="white", markeredgecolor="black", markersize=5)
+        one.set(title=name, aspect="equal", xticks=[], yticks=[])
+        one.spines[:].set_visible(False)
+    return figure
+
+
+_ADDITIVE = {"W_q": (8, 2), "W_k": (8, 2), "v": (8,)}
+
+
+def _energies(name: str, query: torch.Tensor, key: torch.Tensor, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+    """f(q, k) of one query with all keys, (S,)."""
+    score = SCORES[name](query.shape[-1], key.shape[-1], **SCORES[name].options_from(parameters))
+    score.neutral_(given=parameters)
+    score.substitute(parameters)
+    with torch.no_grad():
+        return score(query, key)[0]
+
+
+def scaling() -> Figure:
+    """How far apart the weights of 20 random keys are, with the width of the vectors."""
+    torch.manual_seed(0)
+    widths = [2**i for i in range(1, 11)]
+    figure = Figure(figsize=(5, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for score in ("dot", "scaled_dot", "cosine"):
+        largest = []
+        for width in widths:
+            query, key = torch.randn(200, 4, width), torch.randn(200, 20, width)
+            _, weights = attend(query, key, key, score)
+            assert weights is not None  # they were asked for
+            largest.append(weights.amax(-1).mean().item())
+        axes.plot(widths, largest, marker="o", markersize=3, label=score)
+    axes.set(xscale="log", xlabel="width of query and keys", ylabel="largest of 20 weights", ylim=(0, 1))
+    axes.legend()
+    return figure
+
+
+def regression() -> Figure:
+    """Attention over the points of a curve is the estimator of Nadaraya and Watson."""
+    generator = torch.Generator().manual_seed(3)
+    x = (torch.rand(40, 1, generator=generator) * 5).sort(0).values
+    y = 2 * x.sin() + x.pow(0.8) + 0.4 * torch.randn(40, 1, generator=generator)
+    at = torch.linspace(0, 5, 400)[:, None]
+    settings = {
+        "gaussian, s = 0.1": ("gaussian", "softmax", {"s": 0.1}),
+        "gaussian, s = 0.4": ("gaussian", "softmax", {"s": 0.4}),
+        "gaussian, s = 2": ("gaussian", "softmax", {"s": 2.0}),
+        "boxcar, normalize": ("boxcar", "normalize", {}),
+    }
+    figure = Figure(figsize=(8, 2.5), layout="constrained")
+    for i, (one, (title, (score, distribution, options))) in enumerate(
+        zip(figure.subplots(1, 4, sharey=True), settings.items(), strict=True)
+    ):
+        estimate, _ = attend(at, x, y, score, distribution, score_options=options)
+        one.plot(x, y, linestyle="none", marker="o", markersize=2.5, color=COLOURS[-1])
+        one.plot(at, estimate, color=COLOURS[i])
+        one.set(title=title, xlabel="x")
+    return figure
+
+
+ENERGIES = torch.tensor([2.0, 1.4, 1.1, 0.3, -0.4, -1.5])
+
+
+def distributions() -> Figure:
+    """The same energies through each distribution."""
+    names = ["softmax", "entmax", "sparsemax", "hard", "sigmoid", "compositional", "normalize"]
+    assert set(names) == set(DISTRIBUTIONS)
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots(2, 4).flat
+    _bars(next(axes), ENERGIES, "energies e", COLOURS[-1])
+    for one, name in zip(axes, names, strict=True):
+        distribution: Any = DISTRIBUTIONS[name](query_size=1, key_size=1) if name == "compositional" else name
+        energies = ENERGIES.clamp(min=0) if name == "normalize" else ENERGIES
+        with torch.no_grad():
+            weights = _weights(energies, distribution)
+        _bars(one, weights, f"{name}: sum {weights.sum():.2f}", COLOURS[0])
+    return figure
+
+
+def _weights(energies: torch.Tensor, distribution: Any) -> torch.Tensor:
+    """g(e), with keys whose inner product with the query 1 is the energy."""
+    if distribution == "hard":
+        distribution = DISTRIBUTIONS["hard"]().eval()
+    _, weights = attend(torch.ones(1, 1), energies[:, None], torch.zeros(len(energies), 1), "dot", distribution)
+    assert weights is not None  # they were asked for
+    return weights[0]
+
+
+def _bars(axes: Axes, values: torch.Tensor, title: str, colour: str) -> None:
+    axes.bar(range(len(values)), values, color=colour)
+    axes.axhline(0, linewidth=0.6, color=matplotlib.rcParams["axes.edgecolor"])
+    axes.set(title=title, xticks=[])
+    axes.spines.bottom.set_visible(False)
+    for i, value in enumerate(values.tolist()):
+        if value == 0:
+            axes.annotate("0", (i, 0), ha="center", va="bottom", fontsize=7)
+
+
+def two_keys() -> Figure:
+    """The weight of one key beside another, as its energy grows."""
+    gap = torch.linspace(-4, 4, 401)
+    energies = torch.stack([gap, torch.zeros_like(gap)], dim=-1)
+    figure = Figure(figsize=(5, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for label, name, options in (
+        ("softmax", "softmax", {}),
+        ("entmax, α = 1.25", "entmax", {"alpha": 1.25}),
+        ("entmax, α = 1.5", "entmax", {"alpha": 1.5}),
+        ("sparsemax", "sparsemax", {}),
+        ("hard", "hard", {}),
+    ):
+        axes.plot(gap, DISTRIBUTIONS[name](**options).eval()(energies)[:, 0], label=label)
+    axes.set(xlabel="energy of the first key above that of the second", ylabel="weight of the first")
+    axes.legend()
+    return figure
+
+
+def masks() -> Figure:
+    """Who may attend to whom."""
+    size, real = 12, torch.arange(12) < 10
+    torch.manual_seed(4)
+    query = torch.randn(1, size, 8)
+    local_p = LocalPredictive(query_size=8, half_width=2)
+    with torch.no_grad():
+        monotonic, _ = LocalMonotonic(half_width=2)(query, real[None])
+        predicted, gaussian = local_p(3 * query, real[None])
+    full = torch.ones(size, size)
+    panels = {
+        "padding": full * real,
+        "causal": full.tril(),
+        "both": full.tril() * real,
+        "local-m, D = 2": monotonic[0].float(),
+        "local-p, D = 2": predicted[0] * gaussian[0],
+    }
+    figure = Figure(figsize=(8, 2), layout="constrained")
+    for one, (title, mask) in zip(figure.subplots(1, 5), panels.items(), strict=True):
+        one.imshow(mask, cmap="cividis", vmin=0, vmax=1)
+        one.set(title=title, xticks=[], yticks=[], xlabel="keys")
+        one.set_xticks([i - 0.5 for i in range(1, size)], minor=True)
+        one.set_yticks([i - 0.5 for i in range(1, size)], minor=True)
+        one.grid(which="minor", color="white", linewidth=0.4, alpha=0.5)
+        one.tick_params(which="both", length=0)
+        one.spines[:].set_visible(False)
+    figure.axes[0].set_ylabel("queries")
+    return figure
+
+
+def positions() -> Figure:
+    """The sinusoids of the Transformer."""
+    states = sinusoidal_positions(torch.arange(100), width=128)
+    figure = Figure(figsize=(7, 2.6), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(states.T, cmap="cividis", aspect="auto", interpolation="nearest")
+    axes.set(xlabel="position", ylabel="feature")
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image).outline.set_visible(False)
+    return figure
+
+
+def schedules() -> Figure:
+    """The learning rate, update by update."""
+    steps = range(1, 20_001, 20)
+    figure = Figure(figsize=(8, 2.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for width, warmup in ((512, 4000), (512, 8000), (256, 4000)):
+        left.plot(steps, [noam(t, width, warmup) for t in steps], label=f"d = {width}, warmup = {warmup}")
+    left.set(title="noam", xlabel="update", ylabel="factor on lr")
+    left.legend()
+    early = range(1, 8001, 10)
+    right.plot(early, [linear_warmup(t, 2000) for t in early], label="linear_warmup, τ = 2000")
+    right.plot(early, [exponential_warmup(t, 1000) for t in early], label="exponential_warmup, τ = 1000")
+    right.plot(early, [tfixup(t, 4000) for t in early], label="tfixup, P = 4000")
+    right.set(title="other schedules", xlabel="update")
+    right.legend()
+    return figure
+
+
+def record(name: str) -> AttentionRecord:
+    """The attention of a trained model, as it was recorded."""
+    return AttentionRecord.from_dict(json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def alignment_dates() -> Figure:
+    return plot_alignment(record("dates"))
+
+
+def alignment_spanish() -> Figure:
+    return plot_alignment(record("spanish"))
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    figure.__name__: figure
+    for figure in (
+        landscapes,
+        scaling,
+        regression,
+        distributions,
+        two_keys,
+        masks,
+        positions,
+        schedules,
+        alignment_dates,
+        alignment_spanish,
+    )
+}
+
+
+@dataclass(frozen=True)
+class InteractivePage:
+    """A page of hfattn.explain: the name of a record, a title, and the height of its frame in pixels."""
+
+    record: str
+    title: str
+    height: int
+
+
+PAGES = {"explore_spanish": InteractivePage("spanish", "English to Spanish", 620)}
+
+
+@cache
+def draw(name: str, theme: str) -> bytes:
+    """A figure as SVG, for the pages of a theme."""
+    with matplotlib.rc_context(rc=_style(theme)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of tensors that become arrays
+        figure = FIGURES[name]()
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+@cache
+def page(name: str) -> str:
+    """An interactive page."""
+    return render_html(record(PAGES[name].record), PAGES[name].title)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for figure_name in FIGURES:
+        for theme_name in THEMES:
+            (folder / f"{figure_name}.{theme_name}.svg").write_bytes(draw(figure_name, theme_name))
+    for page_name in PAGES:
+        (folder / f"{page_name}.html").write_text(page(page_name), encoding="utf-8")

@@ -1,0 +1,152 @@
+"""What the site has beside docs/*.md (mkdocs.yml names this file).
+
+- Pages of the repository that stand elsewhere (the README, the recipes', the Spaces') are pages of the site under their
+  own paths, links lead where they lead in the repository, and a file that a page links to comes along.
+- Each public module has a page, with its names in the order of ``__all__``.
+- ``<!-- figure NAME: caption -->`` is a picture that figures.py draws while the site is built, one for light pages and
+  one for dark ones; ``<!-- page NAME: caption -->`` is an interactive page of hfattn.explain.
+- ``<!-- table NAME -->`` is a table of tables.py, made of what the repository has recorded.
+- Formulas between dollars are written as MathML, which a browser draws by itself.
+"""
+
+import html
+import importlib
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert as to_mathml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS))
+
+import figures  # noqa: E402
+import tables  # noqa: E402
+
+MODULES = (
+    "hfattn",
+    "hfattn.attention",
+    "hfattn.explain",
+    "hfattn.generation",
+    "hfattn.evaluation",
+    "hfattn.tokenizers",
+    "hfattn.data",
+    "hfattn.training",
+    "hfattn.metrics",
+    "hfattn.hub",
+    "hfattn.exchange",
+    "hfattn.spaces",
+)
+ELSEWHERE = ("*.md", "recipes/*.md", "recipes/*/README.md", "spaces/*/README.md")
+OPTIONAL = {"claims.md": ("Recipes", "Claims that were tested")}
+
+_FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_PLACE = re.compile(r"<!-- (figure|page|table) (\w+)(?:: (.*?))? -->", re.DOTALL)
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Fill in the parts of the navigation that the repository says."""
+    assert config.nav is not None
+    sections: dict[str, list[Any]] = {name: pages for entry in config.nav for name, pages in entry.items()}
+    for folder in ("recipes", "spaces"):
+        for readme in sorted(ROOT.glob(f"{folder}/*/README.md")):
+            sections[folder.capitalize()].append({readme.parent.name: readme.relative_to(ROOT).as_posix()})
+    for page, (section, title) in OPTIONAL.items():
+        if (DOCS / page).exists():
+            sections[section].insert(1, {title: page})
+    sections["API"] += [{module: f"api/{module}.md"} for module in MODULES]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add what does not lie in docs/, or is made here."""
+    for module in MODULES:
+        names = importlib.import_module(module).__all__
+        text = f"# `{module}`\n\n::: {module}\n    options:\n      members: [{', '.join(names)}]\n"
+        files.append(File.generated(config, f"api/{module}.md", content=text))
+    for name in figures.FIGURES:
+        for theme in figures.THEMES:
+            files.append(File.generated(config, f"figures/{name}.{theme}.svg", content=figures.draw(name, theme)))
+    for name in figures.PAGES:
+        files.append(File.generated(config, f"figures/{name}.html", content=figures.page(name)))
+
+    pages = [file for file in files.documentation_pages() if not file.src_uri.startswith("api/")]
+    texts = {DOCS / file.src_uri: file.content_string for file in pages}
+    for path in sorted(path for pattern in ELSEWHERE for path in ROOT.glob(pattern)):
+        texts[path] = path.read_text(encoding="utf-8")
+        files.append(_from_repository(path, config))
+    linked = {target for path, text in texts.items() for target, _ in _links(path, text)}
+    for target in sorted(linked):
+        if files.get_file_from_path(_site_path(target)) is None and target.is_file():
+            files.append(_from_repository(target, config))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put figures and tables in their places, and lead links to where the site has their targets."""
+    if page.file.src_uri.startswith("api/"):
+        return markdown
+    path = DOCS / page.file.src_uri
+    path = path if path.exists() else ROOT / page.file.src_uri
+    markdown = _PLACE.sub(lambda match: _placed(match, page, files), markdown)
+    here = posixpath.dirname(page.file.src_uri)
+    pieces = _FENCE.split(markdown)
+    for i in range(0, len(pieces), 2):
+        pieces[i] = _LINK.sub(
+            lambda match: f"]({posixpath.relpath(_site_path(_target(path, match[1])), here or '.')}{match[2] or ''})",
+            pieces[i],
+        )
+    return "".join(pieces)
+
+
+def on_page_content(content: str, page: Page, **_: Any) -> str:
+    """Formulas as MathML; a page in Spanish says so to browsers and screen readers."""
+    content = _FORMULA.sub(
+        lambda match: to_mathml(html.unescape(match[2]).strip(), display="inline" if match[1] == "span" else "block"),
+        content,
+    )
+    return f'<div lang="es">{content}</div>' if page.file.src_uri.endswith(".es.md") else content
+
+
+def _from_repository(path: Path, config: MkDocsConfig) -> File:
+    return File.generated(config, _site_path(path), abs_src_path=str(path))
+
+
+def _site_path(path: Path) -> str:
+    """The path in the site of a file of the repository."""
+    return path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT).as_posix()
+
+
+def _target(page: Path, link: str) -> Path:
+    target = Path(posixpath.normpath(page.parent / link))
+    return target / "README.md" if target.is_dir() else target
+
+
+def _links(page: Path, text: str) -> list[tuple[Path, str]]:
+    prose = "".join(_FENCE.split(text)[::2])
+    return [(_target(page, match[1]), match[2]) for match in _LINK.finditer(prose)]
+
+
+def _placed(match: re.Match[str], page: Page, files: Files) -> str:
+    kind, name, caption = match[1], match[2], " ".join((match[3] or "").split())
+    if kind == "table":
+        return tables.TABLES[name]()
+    text = f"<figcaption markdown='span'>{caption}</figcaption>"
+    if kind == "page":
+        address = get_relative_url(f"figures/{name}.html", page.url)
+        height = figures.PAGES[name].height
+        frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="{height}" loading="lazy"></iframe>'
+        return f'<figure class="page" markdown="1">{frame}\n{text}\n</figure>'
+    images = [
+        f'<img class="only-{theme}" src="{get_relative_url(f"figures/{name}.{theme}.svg", page.url)}" '
+        f'alt="{html.escape(caption)}" loading="lazy">'
+        for theme in figures.THEMES
+    ]
+    return f'<figure class="drawn" markdown="1">{"".join(images)}\n{text}\n</figure>'

@@ -1,0 +1,38 @@
+"""Tables of the documentation, made of what the repository has recorded, so that no number is typed."""
+
+import runpy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hfattn.training.expected import SUFFIX, expected_files, read_expected
+
+ROOT = Path(__file__).parent.parent
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def recorded() -> str:
+    """Each recipe with its configurations, by whether a full run of them has been recorded."""
+    known: dict[str, tuple[list[str], list[str]]] = {}
+    for path in expected_files(ROOT / "recipes"):
+        runs = read_expected(path).full.recorded
+        lists = known.setdefault(path.parent.name, ([], []))
+        lists[0 if runs else 1].append(f"`{path.name.removesuffix(SUFFIX)}`")
+    rows = [
+        [f"[{recipe}](../recipes/{recipe}/README.md)", *(", ".join(configs) or "–" for configs in lists)]
+        for recipe, lists in known.items()
+    ]
+    return _table(["recipe", "measured", "not measured yet"], rows)
+
+
+def claims() -> str:
+    """The claims that benchmarks/claims.py can test."""
+    tables = runpy.run_path(str(ROOT / "benchmarks" / "claims.py"))["TABLES"]
+    rows = [[f"`{name}`", table.claim, ", ".join(table.variants)] for name, table in tables.items()]
+    return _table(["table", "claim", "compared"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "claims": claims}
