@@ -200,12 +200,12 @@ _TEMPLATE = r"""<!doctype html>
 :root {
   color-scheme: light dark;
   --page: #f6f4ef; --panel: #fffefb; --text: #1d2430; --quiet: #5d6778; --line: #dcd8ce;
-  --mark: #1b6ca8; --mark-text: #ffffff; --accent: #c2410c;
+  --mark: #1b6ca8; --mark-text: #fff; --word: #000; --accent: #c2410c;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #101319; --panel: #181c24; --text: #e8eaef; --quiet: #99a2b3; --line: #2d3440;
-    --mark: #58b6d8; --mark-text: #07131a; --accent: #ffa35c;
+    --mark: #58b6d8; --mark-text: #000; --word: #fff; --accent: #ffa35c;
   }
 }
 * { box-sizing: border-box; }
@@ -252,7 +252,7 @@ h2 {
 .text li { min-width: 0; max-width: 100%; display: flex; }
 .text button {
   --weight: 0; position: relative; z-index: 1; cursor: pointer; font: inherit; font-size: 1.08rem; line-height: 1.3;
-  white-space: pre; min-width: 1.7rem; min-height: 2.1rem; padding: .18rem .34rem; color: var(--text);
+  white-space: pre; min-width: 1.7rem; min-height: 2.1rem; padding: .18rem .34rem; color: var(--word);
   border: 1px solid var(--line); border-radius: .4rem; max-width: 100%; overflow: hidden; text-overflow: ellipsis;
   background: color-mix(in oklab, var(--mark) calc(var(--weight) * 100%), var(--panel));
 }
@@ -420,8 +420,9 @@ function bounds(weight) {  // between which a rounded weight lies
   if (!record.parts || weight === 0) return "";
   const { edges } = record.parts[place(layer, head)[0]];
   const above = Math.max(1, edges.findIndex(edge => weight <= edge * (1 + 1e-6)));
-  const text = edge => (100 * edge).toFixed(edge < 0.01 ? 2 : 1);
-  return ` (${text(edges[above - 1])} to ${text(edges[above])}\u202f%)`;
+  const digits = edges[above] < 0.01 ? 2 : 1, unit = 10 ** digits;
+  const text = (round, edge) => (round(100 * edge * unit) / unit).toFixed(digits);
+  return ` (${text(Math.floor, edges[above - 1])} to ${text(Math.ceil, edges[above])}\u202f%)`;
 }
 function range(values) {
   let least = 0, most = 1e-12;
@@ -435,6 +436,10 @@ function range(values) {
 // Tokens: white space has to be seen, and a special token to look like one.
 const BLANKS = { " ": "␣", "\u2581": "␣", "\u00a0": "␣", "\n": "↵", "\r": "↵", "\t": "⇥" };
 const shown = token => [...token].map(c => BLANKS[c] ?? c).join("") || "∅";
+const cut = (token, longest) => {
+  const text = [...shown(token)];
+  return text.length > longest ? text.slice(0, longest - 1).join("") + "…" : text.join("");
+};
 const special = token => /^(\[[^\]\s]+\]|<[^>\s]+>)$/u.test(token);
 function rightToLeft(tokens) {
   const text = tokens.filter(token => !special(token)).join("");
@@ -558,11 +563,12 @@ function reveal(side, index) {
 function show(side, index, fromMap = false) {
   active = { side, index };
   const seen = seenFrom(side, index), far = other(side), greatest = range(seen)[1];
+  const turn = darkness.matches ? 0.66 : 0.9;  // from where on the other colour of text is the more legible one
   for (const name of ["source", "target"]) {
     sides[name].buttons.forEach((button, k) => {
       const weight = name === far ? Math.max(0, seen[k]) / Math.max(greatest, most / 4) : 0, text = weight.toFixed(3);
       if (button.style.getPropertyValue("--weight") !== text) button.style.setProperty("--weight", text);
-      button.classList.toggle("strong", weight > 0.55);
+      button.classList.toggle("strong", weight > turn);
       button.classList.toggle("active", name === side && k === index);
       button.tabIndex = name === side && k === index ? 0 : -1;
     });
@@ -571,10 +577,10 @@ function show(side, index, fromMap = false) {
   const top = order.slice(0, 5).filter(pair => pair[0] >= Math.min(0.01, 0.3 * most));
   const readout = at("readout");
   const verbs = cross ? [" was read from ", " was read for "] : [" looks at ", " is looked at by "];
-  readout.replaceChildren(element("b", shown(sides[side].tokens[index])), verbs[side === "target" ? 0 : 1]);
+  readout.replaceChildren(element("b", cut(sides[side].tokens[index], 24)), verbs[side === "target" ? 0 : 1]);
   top.forEach(([weight, k], n) => {
     const entry = element("span", "");
-    entry.append(element("strong", shown(sides[far].tokens[k])), ` ${percent(weight)}`);
+    entry.append(element("strong", cut(sides[far].tokens[k], 24)), ` ${percent(weight)}`);
     readout.append(n ? " · " : "", entry);
   });
   if (!top.length) readout.append("nothing");
@@ -657,12 +663,8 @@ const canvas = at("canvas"), map = at("map");
 const FAMILY = "system-ui, 'Noto Sans', 'Noto Sans CJK JP', sans-serif";
 let grid = {};
 function measure() {
-  const cut = token => {
-    const text = [...shown(token)];
-    return text.length > 16 ? text.slice(0, 15).join("") + "…" : text.join("");
-  };
-  const pen = canvas.getContext("2d"), rows = record.target_tokens.map(cut), columns = record.tokens.map(cut);
-  const room = map.clientWidth;
+  const pen = canvas.getContext("2d"), room = map.clientWidth;
+  const [rows, columns] = [record.target_tokens, record.tokens].map(tokens => tokens.map(token => cut(token, 16)));
   let font, left, cell, widths;
   for (const size of [12, 10]) {  // where 12 pixels do not fit, 10 may
     pen.font = font = `${size}px ${FAMILY}`;
@@ -753,7 +755,7 @@ function over(event) {
   if (i >= T || j >= S || (i < 0 && j < 0)) return null;
   if (i >= 0 && j >= 0) {
     const weight = weights[i * S + j];
-    const pair = `${shown(record.target_tokens[i])} ← ${shown(record.tokens[j])}`;
+    const pair = `${cut(record.target_tokens[i], 80)} ← ${cut(record.tokens[j], 80)}`;
     canvas.title = `${pair}  ${percent(weight)}${bounds(weight)}`;
   }
   return i >= 0 ? ["target", i] : ["source", j];
@@ -880,7 +882,7 @@ at("lines").addEventListener("click", () => look(false));
 at("flow").addEventListener("click", () => look(true));
 at("threshold").addEventListener("input", () => { threshold = at("threshold").value; chooseThreads(); repaint(); });
 function redraw() { measure(); show(active.side, active.index); }
-function recolour() { mix(); paintThumbs(); repaint(); }
+function recolour() { mix(); paintThumbs(); show(active.side, active.index); }
 
 async function start() {
   if (record.parts) await Promise.all(Object.values(record.parts).map(inflate));

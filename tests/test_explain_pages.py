@@ -1,0 +1,514 @@
+"""Pages of attention as a reader meets them: driven in a browser, with a mouse, keys, and a phone's width."""
+
+import base64
+import html
+import json
+import re
+import shutil
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from browser import browser  # noqa: F401
+from commands import ROOT, run_anew
+from transformers.dynamic_module_utils import get_relative_import_files
+
+from hfattn.explain import AttentionRecord, render_html, save_html
+
+MODELS = ROOT / "hfattn" / "models"
+
+
+def random_record(
+    sources: tuple[str, ...], targets: tuple[str, ...], layers: int = 1, heads: int = 1, kind: str = "cross"
+) -> AttentionRecord:
+    scores = torch.randn(layers, heads, len(targets), len(sources), generator=torch.Generator().manual_seed(0))
+    return AttentionRecord(sources, targets, (2 * scores).softmax(-1), kind)
+
+
+def words(count: int) -> tuple[str, ...]:
+    return tuple(f"word{i}" if i % 3 else "of" for i in range(count))
+
+
+ENGLISH = ("why", "is", "the", "sky", "blue", "?", "[EOS]")
+SPANISH = ("por", "qué", "es", "azul", "el", "cielo", "[EOS]")
+DESKTOP, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
+
+
+@contextmanager
+def opened(
+    chromium: Any, folder: Path, record: AttentionRecord | None, size: dict[str, int] = DESKTOP, scheme: str = "light"
+) -> Iterator[Any]:
+    """The record's page, or the one that is there; nothing may be wrong on its console, nor wider than the screen."""
+    if record is not None:
+        save_html(record, folder / "page.html")
+    context = chromium.new_context(viewport=size, color_scheme=scheme)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto((folder / "page.html").as_uri())
+    page.wait_for_selector("html[data-ready]", timeout=20_000)
+    yield page
+    assert said == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    context.close()
+
+
+def lit(page: Any, side: str) -> list[float]:
+    """How strongly each word of a text is coloured."""
+    style = "buttons => buttons.map(button => Number(button.style.getPropertyValue('--weight')))"
+    return page.locator(f"#{side} button").evaluate_all(style)
+
+
+def active(page: Any) -> tuple[str, int]:
+    found = page.evaluate("[active.side, active.index]")
+    return found[0], found[1]
+
+
+def ink(page: Any, canvas: str) -> int:
+    """How many pixels of a canvas are painted."""
+    while page.evaluate("asked"):  # what was asked to be drawn
+        page.wait_for_timeout(10)
+    return page.evaluate(
+        """name => {
+          const canvas = document.getElementById(name), copy = new OffscreenCanvas(canvas.width, canvas.height);
+          const pen = copy.getContext("2d", { willReadFrequently: true });
+          pen.drawImage(canvas, 0, 0);
+          const data = pen.getImageData(0, 0, canvas.width, canvas.height).data;
+          let count = 0;
+          for (let k = 3; k < data.length; k += 4) count += data[k] > 0;
+          return count;
+        }""",
+        canvas,
+    )
+
+
+def assert_lit(page: Any, record: AttentionRecord, layer: int | None = None, head: int | None = None) -> None:
+    """The colours and the sentence below are what the record says of the active word."""
+    matrix = record.matrix(layer, head).double()
+    side, index = active(page)
+    weights = matrix[index] if side == "target" else matrix[:, index]
+    greatest = max(weights.max(), matrix.max() / 4)
+    shown = torch.tensor(lit(page, "source" if side == "target" else "target"), dtype=torch.float64)
+    torch.testing.assert_close(shown, weights / greatest, atol=2e-3, rtol=0)
+    assert set(lit(page, side)) == {0.0}
+    names = record.tokens if side == "target" else record.target_tokens
+    said = page.inner_text("#readout")
+    order = [k for k in weights.argsort(descending=True).tolist() if weights[k] >= 0.01][:5]
+    told = re.findall(r"(\S+)\s([\d.]+)\s%", said)
+    assert [name for name, _ in told] == [names[k] for k in order]
+    for k, (_, percent) in zip(order, told, strict=True):
+        assert float(percent) == pytest.approx(100 * weights[k].item(), abs=0.51 if weights[k] > 0.0994 else 0.051)
+
+
+# What is in a page
+
+
+def test_rounded_weights_lie_within_their_bounds_and_zero_is_zero() -> None:
+    weights = torch.randn(3, 4, 90, 90, generator=torch.Generator().manual_seed(0)).exp()
+    weights = weights.masked_fill(torch.ones(90, 90).triu(1).bool(), 0)
+    weights = weights / weights.sum(-1, keepdim=True)
+    record = AttentionRecord(words(90), words(90), weights, "self")
+    held = json.loads(re.findall(r'id="record">(.*?)</script>', render_html(record), re.DOTALL)[0])
+    assert "weights" not in held
+    expected = {
+        "all": weights.mean((0, 1))[None], "heads": weights.mean(1), "layers": weights.mean(0),
+        "weights": weights.flatten(0, 1),
+    }  # fmt: skip
+    assert held["parts"].keys() == expected.keys()
+    for name, part in held["parts"].items():
+        steps, per_byte, values, edges = (part[key] for key in ("steps", "per_byte", "values", "edges"))
+        assert steps**per_byte <= 256 < steps ** (per_byte + 1)
+        packed = zlib.decompress(base64.b64decode(part["data"]))
+        length = -(-90 * 90 // per_byte)
+        assert len(packed) == length * len(expected[name])
+        for index, matrix in enumerate(expected[name].double()):
+            digits = []
+            for byte in packed[index * length : (index + 1) * length]:
+                for _ in range(per_byte):
+                    digits.append(byte % steps)
+                    byte //= steps
+            for digit, weight in list(zip(digits, matrix.flatten().tolist(), strict=False))[::7]:
+                if digit == 0:
+                    assert weight == values[0] == 0
+                else:
+                    assert edges[digit - 1] * 0.999 <= weight <= edges[digit] * 1.001
+                    assert edges[digit - 1] * 0.999 <= values[digit] <= edges[digit] * 1.001
+
+
+@pytest.mark.parametrize("case", ["negative", "equal", "zero"])
+def test_unusual_weights_are_packed_too(case: str) -> None:
+    weights = {
+        "negative": torch.randn(1, 1, 250, 250, generator=torch.Generator().manual_seed(0)),
+        "equal": torch.full((1, 1, 250, 250), 0.004),
+        "zero": torch.zeros(1, 1, 250, 250),
+    }[case]
+    page = render_html(AttentionRecord(words(250), words(250), weights))
+    part = json.loads(re.findall(r'id="record">(.*?)</script>', page, re.DOTALL)[0])["parts"]["weights"]
+    packed = zlib.decompress(base64.b64decode(part["data"]))
+    shown = torch.tensor(part["values"])[torch.tensor(list(packed))]
+    torch.testing.assert_close(shown, weights.flatten(), atol=0.04, rtol=0)  # of weights from -5 to 5
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionRecord, Path, float]:
+    """512 tokens, 12 layers, 12 heads, without any pattern but for one weight: nothing is harder to make small.
+
+    And the folder of its page, and how many seconds that took.
+    """
+    torch.manual_seed(0)
+    scores = torch.randn(12, 12, 512, 512)
+    scores[3, 5, 100, 77] = 8
+    record = AttentionRecord(words(512), words(512), scores.softmax(-1), "self")
+    folder = tmp_path_factory.mktemp("large")
+    start = time.process_time()
+    save_html(record, folder / "page.html")
+    return record, folder, time.process_time() - start
+
+
+def test_a_page_of_512_tokens_and_144_heads_is_small_and_soon_made(large: tuple[AttentionRecord, Path, float]) -> None:
+    _, folder, seconds = large
+    assert seconds < 5
+    assert (folder / "page.html").stat().st_size < 5_000_000
+
+
+# In a browser
+
+
+def test_words_light_up_under_the_mouse_and_numbers_are_the_records(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    record = random_record(ENGLISH, SPANISH, 2, 3)
+    with opened(browser, tmp_path, record) as page:
+        for layer, head in ((None, None), (1, None), (None, 2), (0, 1)):
+            page.select_option("#layer", index=0 if layer is None else layer + 1)
+            page.select_option("#head", index=0 if head is None else head + 1)
+            held = page.evaluate("Array.from(weights)")
+            expected = record.matrix(layer, head).flatten()
+            torch.testing.assert_close(torch.tensor(held), expected, rtol=1e-3, atol=1e-6)
+            page.hover("#target button >> nth=3")
+            assert active(page) == ("target", 3)
+            assert_lit(page, record, layer, head)
+            page.hover("#source button >> nth=5")
+            assert active(page) == ("source", 5)
+            assert_lit(page, record, layer, head)
+        assert ink(page, "threads") > 100
+
+        # A click holds a word, until the next or the same again.
+        page.click("#target button >> nth=1")
+        page.hover("#source button >> nth=0")
+        assert active(page) == ("target", 1)
+        page.click("#target button >> nth=1")
+        page.hover("#source button >> nth=0")
+        assert active(page) == ("source", 0)
+
+        # The map: a cell tells its weight, a label its token.
+        grid = page.evaluate("({left: grid.left, top: grid.top, cell: grid.cell})")
+        for i, j in ((2, 4), (6, 0)):
+            page.hover("#canvas", position={"x": grid["left"] + grid["cell"] * (j + 0.5),
+                                            "y": grid["top"] + grid["cell"] * (i + 0.5)})  # fmt: skip
+            assert active(page) == ("target", i)
+            names, percent = page.get_attribute("#canvas", "title").removesuffix("\u202f%").split("  ")
+            assert names == f"{SPANISH[i]} ← {ENGLISH[j]}"
+            assert float(percent) == pytest.approx(100 * record.matrix(0, 1)[i, j].item(), abs=0.51)
+        page.hover("#canvas", position={"x": grid["left"] + grid["cell"] * 2.5, "y": grid["top"] - 8})
+        assert active(page) == ("source", 2)
+
+
+def test_a_page_is_read_with_keys(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    record = random_record(ENGLISH, SPANISH[:3])
+    matrix = record.matrix()
+    with opened(browser, tmp_path, record) as page:
+        assert page.locator("#layer").is_hidden()
+        assert page.locator("#thumbs").is_hidden()
+        page.focus("#target button >> nth=0")
+        for key, expected in [
+            ("ArrowRight", ("target", 1)),
+            ("ArrowUp", ("source", matrix[1].argmax().item())),
+            ("Home", ("source", 0)),
+            ("ArrowLeft", ("source", 0)),
+            ("ArrowDown", ("target", matrix[:, 0].argmax().item())),
+            ("End", ("target", 2)),
+            ("ArrowRight", ("target", 2)),
+        ]:
+            page.keyboard.press(key)
+            assert active(page) == expected
+            assert page.evaluate("document.activeElement === sides[active.side].buttons[active.index]")
+            assert_lit(page, record)
+        # One place of each text is reached with the tabulator.
+        assert page.locator("ol button[tabindex='0']").count() == 1
+
+
+def test_a_time_lapse_shows_row_after_row(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    record = random_record(ENGLISH, SPANISH[:4])
+    with opened(browser, tmp_path, record) as page:
+        whole = ink(page, "canvas")
+        page.clock.install(time=0)
+        page.clock.pause_at(1000)
+        page.evaluate("at('play').click()")  # a mouse would wait for the clock
+        seen = []
+        for row in range(4):
+            assert active(page) == ("target", row)
+            assert page.inner_text("#play") == "■ Stop"
+            assert_lit(page, record)
+            page.clock.run_for(100)  # a picture is drawn
+            seen.append(ink(page, "canvas"))
+            page.clock.run_for(550)
+        page.clock.run_for(100)
+        assert page.inner_text("#play") == "▶ Play"
+        assert seen == sorted(set(seen))
+        assert seen[0] < 0.7 * whole
+        assert ink(page, "canvas") == seen[3]
+
+
+def test_a_map_of_each_head_to_choose_from(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    record = random_record(ENGLISH, ENGLISH, 2, 3, "self")
+    with opened(browser, tmp_path, record) as page:
+        maps = page.locator("#thumbs button")
+        assert maps.count() == 3 * 4  # with the means
+        assert page.get_attribute("#thumbs button[aria-pressed=true]", "aria-label") == (
+            "mean of the layers, mean of the heads"
+        )
+        page.click("[aria-label='layer 2, head 1']")
+        assert (page.input_value("#layer"), page.input_value("#head")) == ("1", "0")
+        assert_lit(page, record, 1, 0)
+        page.keyboard.press("ArrowRight")
+        assert_lit(page, record, 1, 1)
+        page.keyboard.press("ArrowUp")
+        assert_lit(page, record, 0, 1)
+        page.keyboard.press("ArrowUp")  # there is none above
+        assert_lit(page, record, 0, 1)
+        assert page.locator("#thumbs button[aria-pressed=true]").count() == 1
+        page.select_option("#head", index=0)
+        assert page.get_attribute("#thumbs button[aria-pressed=true]", "aria-label") == "layer 1, mean of the heads"
+        # The darkest dot of a head's map is its greatest weight.
+        for layer, head in ((0, 0), (1, 2)):
+            darkest = page.evaluate(
+                """name => {
+                  const canvas = document.querySelector(`[aria-label='${name}'] canvas`);
+                  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+                  const pen = copy.getContext("2d", { willReadFrequently: true });
+                  pen.drawImage(canvas, 0, 0);
+                  const data = pen.getImageData(0, 0, canvas.width, canvas.height).data;
+                  const light = Array.from({ length: data.length / 4 }, (_, k) => data[4 * k + 1]);
+                  return light.indexOf(Math.min(...light));
+                }""",
+                f"layer {layer + 1}, head {head + 1}",
+            )
+            assert darkest == record.matrix(layer, head).argmax().item()
+
+
+def test_all_threads_above_a_threshold(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    record = random_record(ENGLISH, SPANISH)
+    with opened(browser, tmp_path, record) as page:
+        few = ink(page, "threads")
+        page.click("#flow")
+        assert ink(page, "threads") > 2 * few
+        weights = record.matrix().flatten()
+        for share in (30.0, 60.0, 100.0):
+            page.locator("#threshold").fill(str(share))
+            limit = (share / 100) ** 2 * weights.max()
+            expected = (weights >= limit * 0.9999).nonzero().flatten().tolist()
+            assert sorted(page.evaluate("flow")) == expected
+            assert page.inner_text("#count").endswith(f": {len(expected)}")
+        # One text beside the other, and keys to match.
+        boxes = page.evaluate(
+            """["source", "target"].map(side => sides[side].buttons.map(button => {
+              const { left, right, top } = button.getBoundingClientRect(); return { left, right, top }; }))"""
+        )
+        assert max(box["right"] for box in boxes[0]) < min(box["left"] for box in boxes[1])
+        for side in boxes:
+            assert [box["top"] for box in side] == sorted(box["top"] for box in side)
+        page.focus("#target button >> nth=0")
+        page.keyboard.press("ArrowDown")
+        assert active(page) == ("target", 1)
+        page.keyboard.press("ArrowLeft")
+        assert active(page) == ("source", record.matrix()[1].argmax().item())
+        page.hover("#target button >> nth=4")
+        assert_lit(page, record)
+        page.click("#lines")
+        assert page.locator("#limit").is_hidden()
+
+
+@pytest.mark.parametrize("script", ["arabic", "hebrew", "chinese"])
+def test_texts_of_other_scripts(browser: Any, tmp_path: Path, script: str) -> None:  # noqa: F811
+    text, rtl = {
+        "arabic": (("لماذا", "السماء", "زرقاء", "؟", "</s>"), True),
+        "hebrew": (("[CLS]", "למה", "השמים", "כחולים", "?"), True),
+        "chinese": (("▁天空", "为什么", "是", "蓝色", "的", "？"), False),
+    }[script]
+    record = random_record(text, ENGLISH)
+    with opened(browser, tmp_path, record, PHONE) as page:
+        lefts = page.locator("#source button").evaluate_all("all => all.map(b => b.getBoundingClientRect().left)")
+        tops = page.locator("#source button").evaluate_all("all => all.map(b => b.getBoundingClientRect().top)")
+        first = [left for left, top in zip(lefts, tops, strict=True) if top == tops[0]]
+        assert len(first) > 2
+        assert first == sorted(first, reverse=rtl)
+        # The arrow that points to the next word leads to it.
+        page.focus("#source button >> nth=0")
+        page.keyboard.press("ArrowLeft" if rtl else "ArrowRight")
+        assert active(page) == ("source", 1)
+        assert_lit(page, record)
+        page.click("#flow")
+        assert ink(page, "threads") > 100
+
+
+HARD = (" like", "▁I", "\n", "</script><img src=x onerror=alert(1)>", "@record@", "", "\u2028", "👩‍🚀", "x" * 300)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets"),
+    [(("hello",), ("hola",)), (HARD, HARD[::-1]), (words(200), words(200)), (words(3), words(90))],
+    ids=["1", "hard", "200", "3-90"],
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_any_text_without_being_pushed_sideways(
+    browser: Any,  # noqa: F811
+    tmp_path: Path,
+    sources: tuple[str, ...],
+    targets: tuple[str, ...],
+    scheme: str,
+) -> None:
+    record = random_record(sources, targets, 1, 2)
+    with opened(browser, tmp_path, record, PHONE, scheme) as page:
+        assert page.evaluate("document.images.length") == 0
+        page.focus("#target button >> nth=0")
+        page.keyboard.press("End")
+        assert active(page) == ("target", len(targets) - 1)
+        assert ink(page, "canvas") > 100
+        # The row is in sight in the map, and the word in its box.
+        assert page.evaluate("grid.cell * active.index - map.scrollTop + grid.top < grid.height")
+        page.click("#flow")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        box = page.evaluate(
+            """(() => { const a = sides.target.buttons.at(-1).getBoundingClientRect();
+                const b = at("scroller").getBoundingClientRect(); return [a.top - b.top, b.bottom - a.bottom]; })()"""
+        )
+        assert min(box) > -1
+        assert ink(page, "threads") > 20
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stay_legible_on_any_colour(browser: Any, tmp_path: Path, scheme: str) -> None:  # noqa: F811
+    weights = torch.linspace(0, 1, 41)[None, None, None]
+    record = AttentionRecord(words(41), ("x",), weights)
+    with opened(browser, tmp_path, record, DESKTOP, scheme) as page:
+        contrasts = page.evaluate(
+            """() => {
+              const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+              const light = colour => {
+                pen.fillStyle = colour;
+                pen.fillRect(0, 0, 1, 1);
+                const parts = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map(c => c / 255);
+                const [r, g, b] = parts.map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+              };
+              return sides.source.buttons.map(button => {
+                const { color, backgroundColor } = getComputedStyle(button);
+                const [a, b] = [light(color), light(backgroundColor)].sort((x, y) => y - x);
+                return (a + 0.05) / (b + 0.05);
+              });
+            }"""
+        )
+        assert min(contrasts) >= 4.5  # WCAG 2.2, 1.4.3
+
+
+def test_a_page_of_512_tokens_and_144_heads_opens_and_says_how_exact_it_is(
+    browser: Any,  # noqa: F811
+    large: tuple[AttentionRecord, Path, float],
+) -> None:
+    record, folder, _ = large
+    row = "Array.from(weights.subarray(100 * 512, 101 * 512))"
+    start = time.monotonic()
+    with opened(browser, folder, None) as page:
+        assert time.monotonic() - start < 5
+        assert "rounded to 256 steps" in page.inner_text("#note")
+        torch.testing.assert_close(torch.tensor(page.evaluate(row)), record.matrix()[100], rtol=0.01, atol=0)
+
+        page.select_option("#layer", index=4)
+        page.select_option("#head", index=6)
+        steps = int(re.findall(r"rounded to (\d+) steps", page.inner_text("#note"))[0])
+        assert steps >= 4
+        rounded, true = torch.tensor(page.evaluate(row)), record.matrix(3, 5)[100]
+        assert rounded.argmax() == true.argmax() == 77
+        assert 2 <= rounded.unique().numel() <= steps
+        for k in (77, 78):
+            said = page.evaluate(f"bounds(weights[100 * 512 + {k}])")
+            low, high = map(float, re.findall(r"([\d.]+) to ([\d.]+)", said)[0])
+            assert low <= 100 * true[k] <= high
+            assert low < 100 * rounded[k] < high
+
+        # It walks, scrolls and draws all of it without a stop.
+        page.focus("#target button >> nth=0")
+        start = time.monotonic()
+        page.keyboard.press("End")
+        assert active(page) == ("target", 511)
+        assert ink(page, "canvas") > 1000
+        page.click("#flow")
+        assert 500 < page.evaluate("flow.length") <= 4000
+        page.locator("#threshold").fill("0")
+        assert "the strongest 4000 of 262144" in page.inner_text("#count")
+        assert ink(page, "threads") > 1000
+        assert time.monotonic() - start < 10
+
+
+# In a notebook
+
+
+def test_a_notebook_shows_a_record_in_a_frame_of_its_own(browser: Any) -> None:  # noqa: F811
+    record = random_record(ENGLISH, SPANISH)
+    page = browser.new_page(viewport=DESKTOP)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.set_content(f"<h1>Notebook</h1>{record._repr_html_()}")
+    frame = page.frame_locator("iframe")
+    frame.locator("#target button >> nth=2").hover()
+    assert frame.locator("#readout").inner_text().startswith("es was read from")
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).marginTop") != "0px"
+    assert said == []
+    page.close()
+
+
+def test_a_record_says_where_it_can_be_shown() -> None:
+    with pytest.raises(ValueError, match=r"show\(\) needs a notebook, and this is none; write a page with save_html"):
+        random_record(ENGLISH, SPANISH).show()
+
+
+SHOW = """
+import sys
+sys.modules['hfattn'] = None  # as if it were not installed
+import torch
+from repo.alignment import AttentionRecord
+record = AttentionRecord(('a',), ('b',), torch.ones(1, 1, 1, 1))
+record.save_html('map.html', title='Kept')
+try:
+    from IPython.core.interactiveshell import InteractiveShell
+except ModuleNotFoundError:
+    sys.exit()
+from IPython.utils.capture import capture_output
+shell = InteractiveShell.instance()
+with capture_output() as captured:
+    record.show('Shown')
+(output,) = captured.outputs
+assert '&lt;title&gt;Shown&lt;/title&gt;' in output.data['text/html']
+assert output.data['text/plain'].startswith('AttentionRecord(')
+print('shown')
+"""
+
+
+def test_what_ships_with_a_model_draws_pages_where_hfattn_is_not_installed(tmp_path: Path) -> None:
+    copied = get_relative_import_files(MODELS / "pipeline_attn_translation.py")
+    assert str(MODELS / "alignment_page.py") in copied
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "__init__.py").touch()
+    for name in copied:
+        shutil.copy(name, tmp_path / "repo")
+    done = run_anew([sys.executable, "-c", SHOW], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert page == render_html(AttentionRecord(("a",), ("b",), torch.ones(1, 1, 1, 1)), "Kept")
+    assert html.escape(page) in AttentionRecord(("a",), ("b",), torch.ones(1, 1, 1, 1))._frame("Kept")
