@@ -670,7 +670,9 @@ function measure() {
     pen.font = font = `${size}px ${FAMILY}`;
     left = Math.ceil(Math.max(...rows.map(label => pen.measureText(label).width))) + 14;
     widths = columns.map(label => pen.measureText(label).width);
-    cell = Math.min(34, Math.floor((room - left - 4) / S));
+    // Cells of a size to see well, or smaller ones where the whole map is then in sight.
+    const fitting = Math.floor((0.78 * innerHeight - Math.max(...widths) - 18) / T);
+    cell = Math.min(34, Math.floor((room - left - 4) / S), fitting < 18 ? 34 : fitting);
     if (cell >= size + 2) break;
   }
   cell = Math.max(11, cell);  // and beyond that, one scrolls
