@@ -248,7 +248,8 @@ _STYLE = """
 .hfattn-scores p{margin:0;white-space:pre-wrap}
 .hfattn-scores span{border-radius:.2em;padding:.15em 0}
 .hfattn-scores .scale{display:flex;align-items:center;gap:.5em;margin-top:.6em;font-size:.8em;line-height:1.2}
-.hfattn-scores .scale i{flex:0 1 9em;height:.8em;border-radius:.2em;outline:1px solid rgb(128 128 128/.5)}
+.hfattn-scores .scale span{white-space:nowrap}
+.hfattn-scores .scale i{flex:0 1 9em;min-width:3em;height:.8em;border-radius:.2em;outline:1px solid rgb(128 128 128/.5)}
 """.strip()
 
 _PAGE = """<!DOCTYPE html>
