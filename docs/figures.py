@@ -21,7 +21,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredictive, attend
-from hfattn.explain import AttentionRecord, plot_alignment, render_html
+from hfattn.explain import (
+    AttentionRecord,
+    ScoredText,
+    plot_alignment,
+    plot_flow,
+    plot_heads,
+    render_html,
+    rollout,
+    scores_snippet,
+)
 from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.training.schedules import exponential_warmup, linear_warmup, noam, tfixup
 
@@ -265,6 +274,24 @@ def alignment_spanish() -> Figure:
     return plot_alignment(record("spanish"))
 
 
+def flow_spanish() -> Figure:
+    return plot_flow(record("spanish"))
+
+
+def heads() -> Figure:
+    return plot_heads(record("heads"))
+
+
+def rolled_out() -> Figure:
+    return plot_alignment(rollout(record("heads")))
+
+
+def scores() -> list[ScoredText]:
+    """A text scored in three ways, as it was recorded."""
+    recorded = json.loads((RECORDS / "scores.json").read_text(encoding="utf-8"))
+    return [ScoredText(**{**each, "scores": torch.tensor(each["scores"])}) for each in recorded]
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     figure.__name__: figure
     for figure in (
@@ -278,6 +305,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
         schedules,
         alignment_dates,
         alignment_spanish,
+        flow_spanish,
+        heads,
+        rolled_out,
     )
 }
 
@@ -303,6 +333,11 @@ def draw(name: str, theme: str) -> bytes:
         file = io.BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
+
+
+def coloured() -> str:
+    """The scored texts as elements of a page."""
+    return "\n".join(f"<p><em>{scored.method}</em></p>\n{scores_snippet(scored)}" for scored in scores())
 
 
 @cache

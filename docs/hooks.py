@@ -5,7 +5,8 @@
 - Each public module has a page, with its names in the order of ``__all__``.
 - ``<!-- figure NAME: caption -->`` is a picture that figures.py draws while the site is built, one for light pages and
   one for dark ones; ``<!-- page NAME: caption -->`` is an interactive page of hfattn.explain.
-- ``<!-- table NAME -->`` is a table of tables.py, made of what the repository has recorded.
+- ``<!-- table NAME -->`` is a table of tables.py, made of what the repository has recorded, and
+  ``<!-- texts coloured -->`` a text that was scored in several ways.
 - Formulas between dollars are written as MathML, which a browser draws by itself.
 """
 
@@ -49,7 +50,7 @@ OPTIONAL = {"claims.md": ("Recipes", "Claims that were tested")}
 
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
-_PLACE = re.compile(r"<!-- (figure|page|table) (\w+)(?:: (.*?))? -->", re.DOTALL)
+_PLACE = re.compile(r"<!-- (figure|page|table|texts) (\w+)(?:: (.*?))? -->", re.DOTALL)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -138,6 +139,8 @@ def _placed(match: re.Match[str], page: Page, files: Files) -> str:
     kind, name, caption = match[1], match[2], " ".join((match[3] or "").split())
     if kind == "table":
         return tables.TABLES[name]()
+    if kind == "texts":
+        return f'<div class="coloured">\n{figures.coloured()}\n</div>'
     text = f"<figcaption markdown='span'>{caption}</figcaption>"
     if kind == "page":
         address = get_relative_url(f"figures/{name}.html", page.url)

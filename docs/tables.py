@@ -4,6 +4,10 @@ import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import yaml
+
+from hfattn.spaces.building import space_names
+from hfattn.spaces.settings import read_space
 from hfattn.training.expected import SUFFIX, expected_files, read_expected
 
 ROOT = Path(__file__).parent.parent
@@ -35,4 +39,16 @@ def claims() -> str:
     return _table(["table", "claim", "compared"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "claims": claims}
+def spaces() -> str:
+    """The demos, what they say of themselves, and their models with the variable that names another."""
+    rows = []
+    for name in space_names():
+        folder = ROOT / "spaces" / name
+        _, front_matter, _ = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+        about = yaml.safe_load(front_matter)["short_description"]
+        models = [f"{model} (`{settings.variable}`)" for model, settings in read_space(folder).items()]
+        rows.append([f"[{name}](../spaces/{name}/README.md)", about, ", ".join(models) or "none"])
+    return _table(["Space", "what it shows", "models"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "claims": claims, "spaces": spaces}

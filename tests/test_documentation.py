@@ -6,18 +6,33 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
+import torch
+from browser import browser  # noqa: F401
 from commands import ROOT, run
 from hub_server import Hub, HubServer
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 from typer.testing import CliRunner
 
 import hfattn.models
+from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+)
 from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.cli import app
+from hfattn.generation import save_translator
 from hfattn.spaces import interface
+from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 DOCS = ROOT / "docs"
 # Those that their own tests run, on what they need.
@@ -38,7 +53,7 @@ SHORT = (
 def shell(command: str, **variables: str) -> None:
     """A command as the pages have it; training is cut to a few steps."""
     words = shlex.split(command)
-    if words[:2] == ["hfattn", "train"]:
+    if words[:2] == ["hfattn", "train"] and "--dry-run" not in words:
         shown = CliRunner().invoke(app, ["train", "--dry-run", *words[2:]])
         assert shown.exit_code == 0, shown.output
         words = [*shlex.split(shown.stdout), *SHORT.split()]
@@ -48,6 +63,19 @@ def shell(command: str, **variables: str) -> None:
 
 def prepare_tour(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("pairs.tsv").write_text("".join(f"{i} and {i + 1}\t{2 * i + 1}\n" for i in range(300)))
+
+
+def prepare_explaining(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models as they are before training: a translator of dates, and a classifier with attention."""
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["22 nov 1794", "1794-11-22"], ends=True)
+    sizes = {"vocab_size": len(tokenizer), "embedding_size": 8, "hidden_size": 16}
+    translator = BahdanauForConditionalGeneration(BahdanauConfig(**sizes, encoder_hidden_size=8))
+    save_translator("runs/dates", translator, tokenizer)
+    words = build_tokenizer(TokenizerConfig(kind="word"), ["a good film", "a bad film"], ends=False)
+    config = RNNEncoderConfig(vocab_size=len(words), embedding_size=8, hidden_size=8, pooling="attention", num_labels=2)
+    RNNEncoderForSequenceClassification(config).save_pretrained("runs/reviews")
+    words.save_pretrained("runs/reviews")
 
 
 def prepare_extending(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +88,11 @@ def prepare_extending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interface, "LANGUAGES", interface.LANGUAGES)
 
 
-PREPARE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {"tour.md": prepare_tour, "extending.md": prepare_extending}
+PREPARE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "tour.md": prepare_tour,
+    "explaining.md": prepare_explaining,
+    "extending.md": prepare_extending,
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
@@ -101,3 +133,46 @@ def test_a_page_in_spanish_has_the_code_and_the_numbers_of_the_other(page: Path)
     assert code(page) == code(other)
     rows, others = (re.findall(r"^\|.*$", each.read_text(), re.MULTILINE) for each in (page, other))
     assert [re.findall(r"[\d.]*\d", row) for row in rows] == [re.findall(r"[\d.]*\d", row) for row in others]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, without the pages of the API, which take the longest; ``make docs`` builds all of it."""
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True, plugins=["search", "offline"]))
+    return folder
+
+
+def test_the_site_asks_nobody_for_anything(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        text = page.read_text()
+        assert not re.findall(
+            r'(?:src|data)="https?:[^"]*"|<link[^>]*stylesheet[^>]*https?:[^>]*>|url\(https?:', text
+        ), page
+        # A command of TeX that is not known is left as it is.
+        assert not re.search(r"<math[^>]*>(?:(?!</math>).)*\\", text, re.DOTALL), page
+        for image in re.findall(r'<img[^>]* src="([^"]+)"', text):
+            assert (page.parent / image).is_file(), (page, image)
+
+
+def test_a_reader_finds_something_without_a_server(site: Path, browser: "Browser") -> None:  # noqa: F811
+    """From a folder, on a phone, in the dark: the search answers, formulas have a height, nothing is asked or wrong."""
+    context = browser.new_context(viewport={"width": 360, "height": 780}, color_scheme="dark")
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+    page.goto((site / "scores.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    formula = page.locator("math[display=block]").first.bounding_box()
+    assert formula is not None
+    assert formula["height"] > 20
+    assert page.locator("img.only-dark").first.is_visible()
+    assert not page.locator("img.only-light").first.is_visible()
+    page.locator("label[for=__search]").first.click()
+    page.locator("input.md-search__input").fill("mahalanobis")
+    page.locator(".md-search-result__item").first.wait_for(timeout=10_000)
+    assert said == []
+    context.close()
