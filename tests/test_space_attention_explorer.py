@@ -1,0 +1,232 @@
+"""The explorer of attention: what it shows of each model is what the package computes, for many readers at a time."""
+
+import html
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from browser import browser as browser
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from playwright.sync_api import Browser
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig
+
+from hfattn import BahdanauConfig, VaswaniConfig
+from hfattn.data import date_pairs, phrase_pairs
+from hfattn.explain import coverage_deviation, entropy
+from hfattn.generation import load_translation_model, save_translator
+from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
+from hfattn.spaces.building import build_space
+from hfattn.spaces.serving import running
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+
+PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
+SENTENCE = "is the small house old?"
+DATE = "lunes, 22 de abril de 2019"
+SEARCH: dict[str, Any] = {"way": "beam", "beams": 3, "temperature": 1.0, "seed": 0}
+
+
+def save_model(folder: Path, family: str, task: str) -> Path:
+    """A small model with random weights, and words or characters as the fallback models have them."""
+    if task == "phrases":
+        texts = [text for pair in phrase_pairs("train", 2000, 1) for text in pair[:2]]
+        settings = TokenizerConfig(kind="wordpiece", vocab_size=3000, lowercase=True)
+    else:
+        texts = [text for pair in date_pairs("train", 2000, 1) for text in pair[:2]]
+        settings = TokenizerConfig(kind="char")
+    tokenizer = build_tokenizer(settings, texts, ends=True)
+    tokenizer.model_max_length = 30
+    ids: dict[str, Any] = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    ids |= {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.bos_token_id}
+    torch.manual_seed(len(family))
+    if family == "vaswani":
+        config: Any = VaswaniConfig.preset(
+            "small", vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_attention_heads=2, **ids
+        )
+    else:
+        preset = {"bahdanau": "bahdanau2015", "luong": "luong2015_general"}[family]
+        sizes = {"embedding_size": 8, "encoder_hidden_size": 12, "hidden_size": 12, "output_size": 12}
+        config = BahdanauConfig.preset(
+            preset, vocab_size=len(tokenizer), source_vocab_size=None, encoder_layers=1, decoder_layers=1,
+            initializer_range=2.0, dropout=0.0, **sizes, **ids,
+        )  # fmt: skip
+    model = AutoModelForSeq2SeqLM.from_config(config)
+    model.generation_config = GenerationConfig(max_new_tokens=9, **ids)
+    save_translator(folder, model, tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("models")
+    names = [f"{family}_{task}" for family in ("bahdanau", "luong", "vaswani") for task in ("phrases", "dates")]
+    return {name: str(save_model(folder / name, *name.split("_"))) for name in names}
+
+
+@pytest.fixture(scope="module")
+def url(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("spaces") / "explorer"
+    build_space("attention_explorer", folder, models)
+    with running(folder, PYTHON) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def user(url: str) -> Client:
+    return Client(url, verbose=False)
+
+
+def translate(user: Client, text: str = SENTENCE, task: str = "phrases", **search: Any) -> tuple[str, ...]:
+    """What is shown of each family."""
+    return user.predict(text=text, task=task, **{**SEARCH, **search}, api_name="/translate")
+
+
+def rows(shown: str) -> list[tuple[str, float, str]]:
+    """Hypotheses: text, log p, log p per token."""
+    found = re.findall(r"<tr(?: class=\"first\")?><td>\d+</td><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>", shown)
+    return [(html.unescape(text), float(score.replace("−", "-")), mean) for text, score, mean in found]
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "luong", "vaswani"])
+@pytest.mark.parametrize(("task", "text"), [("phrases", SENTENCE), ("dates", DATE)])
+def test_it_shows_what_the_pipeline_finds(
+    user: Client, models: dict[str, str], family: str, task: str, text: str
+) -> None:
+    shown = translate(user, text, task)[("bahdanau", "luong", "vaswani").index(family)]
+    model, tokenizer, _ = load_translation_model(models[f"{family}_{task}"])
+    found = AttnTranslationPipeline(model, tokenizer=tokenizer)(text, num_beams=3, num_return_sequences=3)
+    first = {each["translation_text"]: each for each in reversed(found)}  # what was found twice is shown once
+    texts = dict.fromkeys(each["translation_text"] for each in found)
+    assert len(texts) > 1
+    for (hypothesis, score, mean), text_found in zip(rows(shown), texts, strict=True):
+        each = first[text_found]
+        assert re.sub(r" ×\d$", "", hypothesis) == (text_found or "∅")
+        assert score == pytest.approx(each["score"], abs=6e-3)
+        length = len(each["alignment"].target_tokens)
+        assert float(mean.replace("−", "-")) == pytest.approx(each["score"] / length, abs=6e-3)
+    weights = found[0]["alignment"].matrix()
+    numbers = re.findall(r"<dd>(.*?)</dd>", shown)
+    assert float(numbers[0]) == pytest.approx(entropy(weights).mean().item(), abs=6e-3)
+    assert float(numbers[2]) == pytest.approx(coverage_deviation(weights).item(), abs=6e-3)
+    # The page in the frame is that of the best hypothesis.
+    page = html.unescape(re.findall(r'srcdoc="(.*?)"', shown, re.DOTALL)[0])
+    data = json.loads(re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[0])
+    assert tuple(data["target_tokens"]) == found[0]["alignment"].target_tokens
+
+
+def test_ways_to_search(user: Client) -> None:
+    greedy, *_ = translate(user, way="greedy")
+    assert len(rows(greedy)) == 1
+    assert 4 < len(rows(translate(user, beams=8)[0])) <= 8
+    drawn = translate(user, way="sample", seed=3)
+    assert drawn[0] == translate(user, way="sample", seed=3)[0] != translate(user, way="sample", seed=4)[0]
+    scores = [score for _, score, _ in rows(drawn[0])]
+    assert scores == sorted(scores, reverse=True)
+    cold, hot = (rows(translate(user, way="sample", temperature=each)[2]) for each in (0.1, 2.0))
+    assert sum(score for _, score, _ in cold) / len(cold) > sum(score for _, score, _ in hot) / len(hot)
+
+
+def test_twenty_readers_at_once_get_their_own(url: str, user: Client) -> None:
+    asked: list[dict[str, Any]] = [
+        {"text": SENTENCE}, {"text": DATE, "task": "dates"}, {"way": "sample", "seed": 5}, {"way": "greedy"}
+    ]  # fmt: skip
+    alone = [translate(user, **each) for each in asked]
+    got: list[Any] = [None] * 20
+
+    def ask(place: int) -> None:
+        got[place] = translate(Client(url, verbose=False), **asked[place % 4])
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [alone[place % 4] for place in range(20)]
+
+
+def test_what_a_model_cannot_read_is_said(url: str, user: Client) -> None:
+    for shown in translate(user, "22 ab® 2019 ñ", "dates"):  # characters that it has no symbol for
+        assert "This model cannot read: ®, ñ." in shown
+        assert "<table" not in shown
+    for shown in translate(user, "the elephant is old"):
+        assert re.search(r"reads them in pieces: e·?l\S+\.", shown)
+        assert rows(shown)
+    for shown in translate(user, "the Ω is old"):
+        assert "This model cannot read: Ω." in shown
+        assert rows(shown)
+    assert 'class="note"' not in translate(user, "The HOUSE is old.")[0]  # small letters are the same words
+    spanish = Client(url, verbose=False, headers={"Accept-Language": "es"})
+    assert "Este modelo no puede leer: Ω." in translate(spanish, "the Ω is old")[0]
+
+
+def test_text_is_shown_as_text(user: Client) -> None:
+    shown = translate(user, "<b>house</b> & old")[0]
+    assert "<b>" not in shown.replace('<div class="result">', "")
+    assert "house" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "search", "sentence", "spanish"),
+    [
+        ("", {}, "There is no text; type one to translate.", "No hay texto"),
+        ("  \n", {}, "There is no text; type one to translate.", "No hay texto"),
+        ("a" * 201, {}, "The text has 201 characters; at most 200 are allowed.", "El texto tiene 201 caracteres"),
+        (SENTENCE, {"seed": None}, "The seed is missing; type a whole number.", "Falta la semilla"),
+    ],
+)
+def test_bad_input_is_answered_with_a_sentence(
+    url: str, user: Client, text: str, search: dict[str, Any], sentence: str, spanish: str
+) -> None:
+    with pytest.raises(AppError) as caught:
+        translate(user, text, **search)
+    assert str(caught.value) == sentence
+    with pytest.raises(AppError, match=spanish):
+        translate(Client(url, verbose=False, headers={"Accept-Language": "es-ES"}), text, **search)
+    assert "at most 30; shorten it." in translate(user, "1 " * 20, "dates")[0]
+
+
+@pytest.mark.parametrize(("width", "language", "names"), [
+    (1280, "en-US", ("Text", "Translate", "Sampling", "Temperature", "Dates → ISO 8601", "cannot read: Ω")),
+    (360, "es-ES", ("Texto", "Traducir", "Muestreo", "Temperatura", "Fechas → ISO 8601", "puede leer: Ω")),
+])  # fmt: skip
+def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
+    text, button, sampling, temperature, dates, unknown = names
+    opened = browser.new_context(locale=language, viewport={"width": width, "height": 900})
+    page = opened.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    elsewhere: list[str] = []
+    own = (url, "data:", "blob:", "about:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
+    page.goto(url)
+    for family in ("bahdanau", "luong", "vaswani"):  # an example is translated before anybody asks
+        page.locator(f"#{family} iframe").wait_for()
+    word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="tired", exact=True)
+    word.first.wait_for()
+    heights = "[...document.querySelectorAll('iframe')].every((each) => each.contentDocument.body.scrollHeight <= {})"
+    page.wait_for_function(heights.format("each.clientHeight + 2"))
+    field = page.get_by_label(text, exact=True)
+    field.fill("the Ω is old")
+    field.press("Enter")
+    page.locator("#vaswani .note", has_text=unknown).wait_for()
+    page.get_by_label(sampling).check()
+    page.get_by_label(temperature).locator("visible=true").first.wait_for()
+    page.get_by_label(dates).check()
+    page.wait_for_function("document.querySelector('#vaswani .note') === null")
+    page.locator("#vaswani .best").wait_for()
+    page.locator("#vaswani iframe").wait_for()
+    field.fill(" ")
+    page.get_by_role("button", name=button, exact=True).click()
+    page.locator(".toast-body").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not complaints
+    assert not elsewhere
+    opened.close()
