@@ -28,7 +28,7 @@ def many() -> Any:
 
 def test_the_draw_is_the_same_everywhere_and_another_with_another_seed(parts: dict[str, Any]) -> None:
     first = phrase_pairs("train", 300, seed=1)
-    assert first.fingerprint == "0d125bc2a88a4e4e8aad612ee90063b848c275f599f5d552abde8059ae6fc572"
+    assert first.fingerprint == "04b9bd6528d84f492bbd95c1ce2cc89625ec450606f860577bcfd1ef2895ac2e"
     assert first.items == parts["train"].items[:300]
     assert phrase_pairs("train", 300, seed=2).fingerprint != first.fingerprint
 
@@ -87,6 +87,7 @@ def test_what_follows_a_noun_and_what_stands_before_it_agree_with_it(parts: dict
             plural_form = {"joven": "jóvenes", "azul": "azules"}.get(form, f"{form}s")
             for plural, written in enumerate((form, plural_form)):
                 adjectives.setdefault(written, set()).add((feminine, plural))
+    verbs = {form for verb in VERBS for tense in verb.spanish for form in tense}  # "limpia" is both
     checked = 0
     for pair in parts["train"]:
         words = re.findall(r"\w+", pair.target)
@@ -98,7 +99,7 @@ def test_what_follows_a_noun_and_what_stands_before_it_agree_with_it(parts: dict
                 assert gender in (None, genders[noun][0]), pair
                 assert plural == genders[noun][1], pair
                 checked += 1
-            if after in adjectives:
+            if after in adjectives and after not in verbs:
                 assert genders[noun] in adjectives[after], pair
                 checked += 1
     assert checked > 1500

@@ -210,7 +210,9 @@ _BE = {  # present, past, future: of English by number, of "ser" and "estar" too
     "ser": (("es", "son"), ("era", "eran"), ("será", "serán")),
     "estar": (("está", "están"), ("estaba", "estaban"), ("estará", "estarán")),
 }
-_TENSES = (0, 0, 1, 2)  # present twice as often as past and future
+# What is drawn from: the present comes twice as often as past and future, two adjectives seldom.
+_TENSES = (0, 0, 1, 2)
+_NUM_ADJECTIVES = (0, 0, 0, 1, 1, 1, 1, 2)
 
 
 # Phrases
@@ -278,7 +280,7 @@ class _Writer:
         """A determiner or a number, up to two adjectives and a noun; or what belongs to a person."""
         noun = self.draw([noun for noun in NOUNS if noun.kind in kinds])
         plural = self.uniform() < 0.4 if plural is None else plural
-        drawn = [self.adjective(noun.kind, noun.english[:1]) for _ in range(self.draw((0, 0, 1, 1, 2)))]
+        drawn = [self.adjective(noun.kind, noun.english[:1]) for _ in range(self.draw(_NUM_ADJECTIVES))]
         adjectives = list(dict.fromkeys(drawn))
         said = _words(*(each.english for each in adjectives), noun.english[plural])
         # The adjective next to the noun is so in both languages: behind it they stand in turned order.
