@@ -31,6 +31,7 @@ from hfattn.data import (
     reber_texts,
     unlabelled,
 )
+from hfattn.data.opinions import OPINIONS, OPINIONS_PARTS, opinion_texts
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import predict_classes
 from hfattn.metrics import (
@@ -68,6 +69,7 @@ from hfattn.training import (
 )
 
 RECIPE = "classification"
+_GENERATED = {REBER: (reber_texts, REBER_PARTS), OPINIONS: (opinion_texts, OPINIONS_PARTS)}
 
 
 # Configuration
@@ -76,10 +78,11 @@ RECIPE = "classification"
 @strict
 @dataclass
 class DataConfig(ClassifierDataConfig):
-    # Beside a file or the id of a data set on the Hub: "reber" (strings of a grammar, and broken ones).
+    # Beside a file or the id of a data set on the Hub: "reber" (strings of a grammar, and broken ones), or "opinions"
+    # (of films, from templates in two languages).
     source: str = REBER
-    texts: int = 10_000  # of the grammar, to train on
-    evaluation_texts: int = 2000  # of the grammar, in each of the other parts
+    texts: int = 10_000  # that are generated, to train on
+    evaluation_texts: int = 2000  # that are generated, in each of the other parts
 
     def validate_sizes(self) -> None:
         for name in ("texts", "evaluation_texts"):
@@ -87,14 +90,14 @@ class DataConfig(ClassifierDataConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
 
     def validate_source(self) -> None:
-        if self.source == REBER and (self.validation is not None or self.test is not None):
-            raise ValueError("reber has its own validation and test; leave validation and test out.")
+        if self.source in _GENERATED and (self.validation is not None or self.test is not None):
+            raise ValueError(f"{self.source} has its own validation and test; leave validation and test out.")
 
     def read_parts(self, seed: int) -> dict[str, LabelledTexts]:
-        if self.source != REBER:
+        if self.source not in _GENERATED:
             return super().read_parts(seed)
-        numbers = {part: self.texts if part == "train" else self.evaluation_texts for part in REBER_PARTS}
-        return {part: reber_texts(part, number, seed) for part, number in numbers.items()}
+        draw, parts = _GENERATED[self.source]
+        return {part: draw(part, self.texts if part == "train" else self.evaluation_texts, seed) for part in parts}
 
 
 @strict
