@@ -1,0 +1,343 @@
+"""Two classifiers read one opinion: what they say, where they look, what their answer depends on, and what moves it.
+
+hfattn space run sentiment_lens --model recurrent=runs/sst2_bilstm --model pretrained=runs/sst2_minilm
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import gradio as gr
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hfattn.errors import UserError, one_sentence
+from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
+from hfattn.generation import load_any_model
+from hfattn.metrics import class_probabilities, read_swaps, swap_words
+from hfattn.pretrained import positions_of
+from hfattn.spaces import Texts, launch, load_folder, refuse
+
+HERE = Path(__file__).parent
+TEXTS = Texts(HERE / "texts.yaml")
+LONGEST = 300  # characters
+MOST_TOKENS = 128
+STEPS = 64  # of an integral
+METHODS = ("attention", "gradient_x_input", "integrated_gradients")
+NAMES = ("recurrent", "pretrained")
+EXAMPLES = (
+    "Although the plot is dull, I loved the film.",
+    "The film is not boring at all.",
+    "Emily says that the French film was never moving.",
+    "His performance was superb, but I did not like the ending.",
+    "Aunque la historia es aburrida, la película me gustó.",
+    "María dice que el guion no es nada malo.",
+)
+# Common words that only one of the languages has: "he" is a word of both.
+_SPANISH = re.compile(r"[ñ¿¡]|\b(el|la|los|las|una?|es|era|que|de|muy|pero|dice|película|me)\b", re.IGNORECASE)
+_ENGLISH = re.compile(r"\b(the|an?|is|was|and|but|not|says|that|of|film|movie|i|it|his|her)\b", re.IGNORECASE)
+CSS = """
+.reader { border: 1px solid var(--border-color-primary); border-radius: .6rem; padding: .9rem 1rem !important; }
+.reader h3 { margin: 0; }
+.answer { display: grid; grid-template-columns: auto 1fr auto; gap: .25rem .6rem; align-items: center; }
+.answer .bar { height: .8rem; border-radius: .25rem; background: var(--background-fill-secondary); }
+.answer .bar i { display: block; height: 100%; border-radius: .25rem; background: #2563eb; min-width: 1px; }
+.answer b, .answer span { overflow-wrap: anywhere; }
+.answer .best { font-weight: 700; }
+.answer .share { font-variant-numeric: tabular-nums; text-align: right; }
+.words { font-size: 1.1rem; margin-top: .9rem; }
+.notes { margin: .6rem 0 0; padding-left: 1.1rem; font-size: .92rem; color: var(--body-text-color-subdued); }
+.notes li { margin: .15rem 0; }
+.swapped { overflow-x: auto; }
+.swapped table { border-collapse: collapse; width: 100%; font-size: .95rem; }
+.swapped table, .swapped thead, .swapped tr { border: 0 !important; background: none !important; }
+.swapped th, .swapped td { text-align: left; padding: .4rem .6rem; border: 0 !important; vertical-align: top;
+  border-bottom: 1px solid var(--border-color-primary) !important; background: none !important; }
+.swapped td.move { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.swapped td.flip { font-weight: 700; }
+.swapped mark { background: rgb(234 179 8/.35); color: inherit; border-radius: .2em; padding: 0 .1em; }
+@media (max-width: 40rem) {
+  .swapped thead { display: none; }
+  .swapped tr, .swapped td { display: block; }
+  .swapped td { border-bottom: 0 !important; padding: .15rem 0; }
+  .swapped td[data-name]::before { content: attr(data-name) ": "; color: var(--body-text-color-subdued); }
+  .swapped tr { border-bottom: 1px solid var(--border-color-primary) !important; padding: .5rem 0; }
+}
+"""
+
+
+class Reader(NamedTuple):
+    """A classifier of texts.
+
+    Args:
+        model: in evaluation mode, float32, with attention weights that can be returned.
+        tokenizer: its tokenizer.
+        toy: whether it was trained on the generated opinions alone.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    toy: bool
+
+    @classmethod
+    def load(cls, name: str) -> "Reader":
+        """From a folder or the Hub.
+
+        Raises:
+            UserError: it holds no classifier of texts.
+        """
+        model, tokenizer, _ = load_any_model(name)
+        if not type(model).__name__.endswith("ForSequenceClassification") or model.config.problem_type == "regression":
+            raise UserError(f"{name} holds a {type(model).__name__}, which classifies no texts; choose another model.")
+        model.set_attn_implementation("eager")
+        results = Path(name) / "results.json"
+        toy = results.is_file() and json.loads(results.read_text(encoding="utf-8"))["data"]["name"] == "opinions"
+        return cls(model.float().eval(), tokenizer, toy)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the classes; one sigmoid tells its class from all else."""
+        names = [str(self.model.config.id2label[i]) for i in sorted(self.model.config.id2label)]
+        return [f"not {names[0]}", names[0]] if len(names) == 1 else names
+
+    def inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        encoded = self.tokenizer(list(texts), padding=True, return_tensors="pt")
+        return {name: encoded[name] for name in ("input_ids", "attention_mask")}
+
+    @torch.inference_mode()
+    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """(n, C) of the classes."""
+        return class_probabilities(self.model(**self.inputs(texts)).logits.float()).numpy()
+
+    @torch.inference_mode()
+    def attention(self, text: str) -> ScoredText | None:
+        """What the classifying vector reads, word by word: the weights of attention pooling, or the last layer's mean
+        over heads, in the row of the first token where that is what is classified, else in the mean of all rows. None
+        where there are no weights for words."""
+        inputs = self.inputs([text])
+        outputs = self.model(**inputs, output_attentions=True)
+        if not outputs.get("attentions") or getattr(self.model.config, "pooling", None) == "hierarchical":
+            return None
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        record = alignment(outputs, input_ids=ids, attention_mask=mask, tokenizer=self.tokenizer)
+        mean = getattr(self.model.config, "classifier_pooling", "first") == "mean"
+        return score_attention(record, text, self.tokenizer, None if mean else 0, layer=-1).by_word()
+
+    def unknown(self, text: str) -> list[str]:
+        """Words for which the tokenizer has but one symbol for all of them."""
+        if self.tokenizer.unk_token_id is None or not self.tokenizer.is_fast:
+            return []
+        encoded = self.tokenizer(text, return_offsets_mapping=True)
+        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        words = dict.fromkeys(text[a:b] for i, (a, b) in pairs if i == self.tokenizer.unk_token_id)
+        return [word for word in words if word.isprintable()]
+
+
+def swaps_of(text: str) -> dict[str, Sequence[tuple[str, str]]]:
+    """The words to swap, by kind, in the language that the text is more likely in."""
+    spanish = len(_SPANISH.findall(text)) > len(_ENGLISH.findall(text))
+    return read_swaps(HERE / "swaps_es.yaml") if spanish else read_swaps()
+
+
+def named(label: str, request: gr.Request) -> str:
+    """A class in the reader's language, where the page has a word for it."""
+    key = f"label_{label.lower()}"
+    return TEXTS.say(request, key) if key in TEXTS.texts else label
+
+
+def moved(share: float, before: float) -> str:
+    """The change of a probability in points."""
+    points = 100 * (share - before)
+    return f"{points:+.1f}" if abs(points) >= 0.05 else "±0"
+
+
+def answer(labels: Sequence[str], probabilities: np.ndarray) -> str:
+    """The probabilities as bars, the largest in bold."""
+    rows = []
+    for label, share in zip(labels, probabilities.tolist(), strict=True):
+        kind = ' class="best"' if share == probabilities.max() else ""
+        rows.append(
+            f'<span{kind}>{html.escape(label)}</span><div class="bar"><i style="width:{100 * share:.1f}%"></i></div>'
+            f'<span class="share">{share:.1%}</span>'
+        )
+    return f'<div class="answer">{"".join(rows)}</div>'
+
+
+def marked(text: str, swapped: str) -> str:
+    """The swapped text as HTML, in which the words that changed are marked."""
+    words = iter(re.findall(r"\w+", text))
+    pieces = []
+    for piece in re.split(r"(\w+)", swapped):
+        changed = bool(re.fullmatch(r"\w+", piece)) and piece != next(words, piece)
+        pieces.append(f"<mark>{html.escape(piece)}</mark>" if changed else html.escape(piece))
+    return "".join(pieces)
+
+
+def build(readers: Mapping[str, Reader]) -> gr.Blocks:
+    """The page.
+
+    Args:
+        readers: a classifier for each of ``NAMES``.
+    """
+
+    def check(text: str, request: gr.Request) -> str:
+        text = (text or "").strip()
+        if not text:
+            refuse(TEXTS.say(request, "empty"))
+        if len(text) > LONGEST:
+            refuse(TEXTS.say(request, "long", length=len(text), limit=LONGEST))
+        for reader in readers.values():
+            tokens = len(reader.tokenizer(text).input_ids)
+            most = min(MOST_TOKENS, positions_of(reader.model.config) or MOST_TOKENS)
+            if tokens > most:
+                refuse(TEXTS.say(request, "many_tokens", tokens=tokens, limit=most))
+        return text
+
+    def explained(reader: Reader, text: str, method: str, request: gr.Request) -> str:
+        """The coloured words of one model, and what is to be said of them."""
+        looked = reader.attention(text)
+        chosen = looked
+        if method != "attention":
+            chosen = saliency(reader.model, reader.tokenizer, text, method=method, steps=STEPS, by_word=True)
+        notes = []
+        if chosen is None:
+            words = f"<p>{html.escape(TEXTS.say(request, 'no_attention'))}</p>"
+        else:
+            words = scores_snippet(replace(chosen, unit=""))
+            if method != "attention":
+                notes.append(TEXTS.say(request, "counts", target=named(chosen.target, request)))
+            if chosen.rest:
+                notes.append(
+                    TEXTS.say(request, "rest_attention" if method == "attention" else "rest", rest=chosen.rest)
+                )
+            if chosen.gap is not None and chosen.output is not None and chosen.baseline is not None:
+                change = chosen.output - chosen.baseline
+                notes.append(TEXTS.say(request, "complete", sum=change + chosen.gap, change=change))
+        if looked is not None and len(looked.tokens) > 1:
+            other = chosen
+            if method == "attention":
+                other = saliency(reader.model, reader.tokenizer, text, by_word=True)
+            assert other is not None
+            shared = agreement(looked.scores, other.scores)
+            if not np.isnan(shared.kendall):
+                name = TEXTS.say(request, "gradient_x_input" if method == "attention" else method)
+                notes.append(
+                    TEXTS.say(request, "agreement", method=name, kendall=shared.kendall, k=shared.k, share=shared.top_k)
+                )
+        if unknown := reader.unknown(text):
+            notes.append(TEXTS.say(request, "unknown", words=", ".join(unknown)))
+        listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+        return f'<div class="words">{words}</div><ul class="notes">{listed}</ul>'
+
+    def read(text: str, method: str, request: gr.Request) -> Iterator[list[str]]:
+        text = check(text, request)
+        yield [f'<p class="quiet">{html.escape(TEXTS.say(request, "waiting"))}</p>', ""] * len(readers)
+        shown = []
+        for reader in readers.values():
+            labels = [named(label, request) for label in reader.labels]
+            shown.append(answer(labels, reader.probabilities([text])[0]))
+            shown.append(explained(reader, text, method, request))
+        yield shown
+
+    def read_again(text: str, method: str, request: gr.Request) -> Iterator[list[str]]:
+        if (text or "").strip():
+            yield from read(text, method, request)
+
+    def swap(text: str, one: str, other: str, request: gr.Request) -> str:
+        text = check(text, request)
+        kinds = dict(swaps_of(text))
+        one, other = (one or "").strip(), (other or "").strip()
+        if one or other:
+            kinds = {"own": [(one, other)], **kinds}
+        found = []
+        for kind, pairs in kinds.items():
+            try:
+                swapped = swap_words(text, pairs)
+            except UserError:
+                refuse(TEXTS.say(request, "bad_pair"))
+            if swapped != text:
+                found.append((kind, swapped))
+            elif kind == "own":
+                refuse(TEXTS.say(request, "absent_pair", one=one, other=other))
+        if not found:
+            return f'<p class="quiet">{html.escape(TEXTS.say(request, "nothing_to_swap"))}</p>'
+        for _, swapped in found:
+            check(swapped, request)
+        head = "".join(f"<th>{html.escape(TEXTS.say(request, name))}</th>" for name in ("kind", "swapped", *NAMES))
+        rows: list[list[str]] = [
+            [f"<td>{html.escape(TEXTS.say(request, f'kind_{kind}'))}</td>", f"<td>{marked(text, swapped)}</td>"]
+            for kind, swapped in found
+        ]
+        for name, reader in readers.items():
+            before, *after = reader.probabilities([text, *(swapped for _, swapped in found)])
+            best = int(before.argmax())
+            title = html.escape(TEXTS.say(request, name), quote=True)
+            for row, shares in zip(rows, after, strict=True):
+                flip = " flip" if int(shares.argmax()) != best else ""
+                label = html.escape(named(reader.labels[best], request))
+                row.append(
+                    f'<td class="move{flip}" data-name="{title}">{label}<br>{before[best]:.1%} → {shares[best]:.1%} '
+                    f"({moved(shares[best], before[best])})</td>"
+                )
+        body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+        return f'<div class="swapped"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+    with gr.Blocks(title="Sentiment lens", analytics_enabled=False) as page:
+        gr.Markdown(TEXTS("title"))
+        gr.Markdown(TEXTS("intro"))
+        text = gr.Textbox(
+            EXAMPLES[0], label=TEXTS("text"), info=TEXTS("text_info"), lines=2, max_lines=5, max_length=LONGEST
+        )
+        gr.Examples([[each] for each in EXAMPLES], [text], label=TEXTS("examples"))
+        method = gr.Radio(
+            [(TEXTS(name), name) for name in METHODS], value="integrated_gradients", label=TEXTS("method"),
+            info=TEXTS("method_info"),
+        )  # fmt: skip
+        start = gr.Button(TEXTS("read"), variant="primary")
+        outputs = []
+        with gr.Row():
+            for name, reader in readers.items():
+                with gr.Column(min_width=320, elem_classes="reader"):
+                    gr.Markdown(TEXTS(f"heading_{name}"))
+                    gr.Markdown(
+                        f"`{reader.model.config.model_type}` · {reader.model.num_parameters():,}", elem_classes="quiet"
+                    )
+                    if reader.toy:
+                        gr.Markdown(TEXTS("toy"), elem_classes="quiet")
+                    outputs.append(gr.HTML(elem_id=f"answer_{name}", min_height=60))
+                    outputs.append(gr.HTML(elem_id=f"words_{name}", min_height=120))
+        gr.Markdown(TEXTS("swap_title"))
+        gr.Markdown(TEXTS("swap_intro"))
+        with gr.Row():
+            one = gr.Textbox(label=TEXTS("one"), max_length=40, min_width=140)
+            other = gr.Textbox(label=TEXTS("other"), max_length=40, min_width=140)
+        swapping = gr.Button(TEXTS("swap"))
+        table = gr.HTML(elem_id="swapped")
+        gr.Markdown(TEXTS("limits"), elem_classes="quiet")
+
+        gr.on([start.click, text.submit], read, [text, method], outputs, api_name="read", show_progress="minimal")
+        method.input(
+            read_again,
+            [text, method],
+            outputs,
+            api_name="read_again",
+            api_visibility="private",
+            show_progress="minimal",
+        )
+        gr.on([swapping.click, one.submit, other.submit], swap, [text, one, other], table, api_name="swap")
+    return page
+
+
+def main() -> None:
+    with one_sentence():
+        readers = {name: Reader.load(load_folder(name)) for name in NAMES}
+    launch(build(readers), TEXTS, CSS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""The demo in which two classifiers read one opinion, as users meet it: over HTTP and in a browser."""
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from browser import browser as browser
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from playwright.sync_api import Browser
+from tiny_models import TEXTS, wordpiece_tokenizer
+from transformers import DistilBertConfig, DistilBertForSequenceClassification
+
+from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
+from hfattn.data.opinions import opinion_texts
+from hfattn.explain import agreement, alignment, saliency, score_attention
+from hfattn.generation import load_any_model
+from hfattn.metrics import class_probabilities, read_swaps, swap_words
+from hfattn.spaces.building import build_space
+from hfattn.spaces.serving import running
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+
+PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
+TEXT = "Emily says that she was moved by the French film, but not surprised."
+METHODS = ("attention", "gradient_x_input", "integrated_gradients")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two classifiers with random weights that tell texts apart: one of ours, and one of transformers."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    opinions = [item.text for item in opinion_texts("train", 400, 1)]
+    words = build_tokenizer(TokenizerConfig(kind="word", vocab_size=150, lowercase=True), opinions, ends=False)
+    pieces = wordpiece_tokenizer([*TEXTS, *opinions], types=False)
+    labels: dict[str, Any] = {"id2label": {0: "negative", 1: "positive"}}
+    made: dict[str, tuple[Any, Any]] = {
+        "recurrent": (
+            RNNEncoderForSequenceClassification(
+                RNNEncoderConfig(
+                    vocab_size=len(words), embedding_size=8, hidden_size=8, pooling="attention", pad_token_id=0,
+                    **labels,
+                )
+            ),
+            words,
+        ),
+        "pretrained": (
+            DistilBertForSequenceClassification(
+                DistilBertConfig(
+                    vocab_size=len(pieces), max_position_embeddings=96, dim=16, hidden_dim=16, n_layers=2, n_heads=2,
+                    **labels,
+                )
+            ),
+            pieces,
+        ),
+    }  # fmt: skip
+    for name, (model, tokenizer) in made.items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=0.4)
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return {name: folder / name for name in made}
+
+
+@pytest.fixture(scope="module")
+def url(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("spaces") / "lens"
+    build_space("sentiment_lens", folder, {name: str(path) for name, path in folders.items()})
+    with running(folder, PYTHON) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def user(url: str) -> Client:
+    return Client(url, verbose=False)
+
+
+def read(user: Client, text: str = TEXT, method: str = "integrated_gradients") -> tuple[str, ...]:
+    """For each model its answer and its words."""
+    return user.predict(text=text, method=method, api_name="/read")
+
+
+def tooltips(page: str) -> list[tuple[str, float]]:
+    return [(word, float(score)) for word, score in re.findall(r'title="(.*?): ([-+][^"]+)"', page)]
+
+
+def test_answers_are_those_of_the_models(user: Client, folders: dict[str, Path]) -> None:
+    shown = read(user)
+    for place, folder in enumerate(folders.values()):
+        model, tokenizer, _ = load_any_model(str(folder))
+        with torch.no_grad():
+            inputs = tokenizer(TEXT, return_tensors="pt")
+            shares = class_probabilities(model(inputs.input_ids, attention_mask=inputs.attention_mask).logits)[0]
+        assert re.findall(r">([\d.]+%)</span>", shown[2 * place]) == [f"{share:.1%}" for share in shares.tolist()]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_colours_are_those_of_the_method(user: Client, folders: dict[str, Path], method: str) -> None:
+    shown = read(user, method=method)
+    for place, folder in enumerate(folders.values()):
+        model, tokenizer, _ = load_any_model(str(folder))
+        model.set_attn_implementation("eager")
+        inputs = tokenizer(TEXT, return_tensors="pt")
+        ids, mask = inputs.input_ids, inputs.attention_mask
+        with torch.no_grad():
+            outputs = model(ids, attention_mask=mask, output_attentions=True)
+        record = alignment(outputs, input_ids=ids, attention_mask=mask, tokenizer=tokenizer)
+        looked = score_attention(record, TEXT, tokenizer, 0, layer=-1).by_word()
+        other = "gradient_x_input" if method == "attention" else method
+        depends = saliency(model, tokenizer, TEXT, method=other, by_word=True)
+        known = looked if method == "attention" else depends
+        found = tooltips(shown[2 * place + 1])
+        assert [word for word, _ in found] == [token.strip() for token in known.tokens]
+        np.testing.assert_allclose([score for _, score in found], known.scores, rtol=2e-3, atol=1e-5)
+        shared = agreement(looked.scores, depends.scores)
+        assert f"τ = {shared.kendall:+.2f}" in shown[2 * place + 1]
+        assert f"share {shared.top_k:.0%}" in shown[2 * place + 1]
+        if method != "attention":
+            assert f"Blue counts for “{depends.target}”" in shown[2 * place + 1]
+    assert "Words that it does not know: " in shown[1]
+    assert "surprised" in shown[1]
+
+
+def test_words_that_should_not_matter(user: Client, folders: dict[str, Path]) -> None:
+    page = user.predict(text=TEXT, one="surprised", other="bored", api_name="/swap")
+    rows = re.findall(r"<tr>(<td>.*?)</tr>", page)
+    assert [re.match(r"<td>(.*?)</td>", row)[1] for row in rows] == ["Your words", "Gender", "Country", "Names"]  # type: ignore[index]
+    swaps = {"own": [("surprised", "bored")], **read_swaps()}
+    for row, pairs in zip(rows, swaps.values(), strict=True):
+        sentence = re.findall(r"<td>(.*?)</td>", row)[1]
+        swapped = swap_words(TEXT, pairs)
+        assert re.sub("</?mark>", "", sentence) == swapped
+        marked = [new for old, new in zip(TEXT.split(), swapped.split(), strict=True) if old != new]
+        assert [word.strip(",.") for word in marked] == re.findall("<mark>(.*?)</mark>", sentence)
+        for name, folder in folders.items():
+            model, tokenizer, _ = load_any_model(str(folder))
+            with torch.no_grad():
+                shares = []
+                for text in (TEXT, swapped):
+                    inputs = tokenizer(text, return_tensors="pt")
+                    shares.append(
+                        class_probabilities(model(inputs.input_ids, attention_mask=inputs.attention_mask).logits)[0]
+                    )
+            best = int(shares[0].argmax())
+            assert f"{shares[0][best]:.1%} → {shares[1][best]:.1%}" in row, name
+    none = user.predict(text="It is good.", one="", other="", api_name="/swap")
+    assert "No word here is on the lists" in none
+    spanish = user.predict(text="María dice que la película francesa es buena.", one="", other="", api_name="/swap")
+    assert "<mark>Juan</mark>" in spanish
+    assert "<mark>japonesa</mark>" in spanish
+
+
+def test_twenty_users_at_once_get_their_own_answers(url: str, user: Client) -> None:
+    texts = [(TEXT, "It is good.", "the film was not good at all", "aunque es mala")[i % 4] for i in range(20)]
+    alone = {text: read(user, text, "gradient_x_input") for text in set(texts)}
+    found: list[Any] = [None] * len(texts)
+
+    def ask(place: int) -> None:
+        found[place] = read(Client(url, verbose=False), texts[place], "gradient_x_input")
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [alone[text] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "arguments", "sentence"),
+    [
+        ("/read", {"text": " ", "method": "attention"}, "The opinion is empty; type a sentence."),
+        (
+            "/read",
+            {"text": "x" * 301, "method": "attention"},
+            "has 301 characters; at most 300 are allowed.",
+        ),
+        (
+            "/read",
+            {"text": "a.b." * 60, "method": "attention"},
+            r"is \d+ tokens to one of the models; at most",
+        ),
+        ("/read", {"text": "good", "method": "lime"}, "is not in the list of choices"),
+        ("/swap", {"text": "", "one": "", "other": ""}, "The opinion is empty"),
+        (
+            "/swap",
+            {"text": "good film", "one": "good", "other": ""},
+            "write two different words, each without spaces",
+        ),
+        ("/swap", {"text": "good film", "one": "a", "other": "b"}, "Neither “a” nor “b” is a word of the opinion."),
+    ],
+)
+def test_bad_input_is_answered_with_a_sentence(
+    user: Client, endpoint: str, arguments: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(AppError, match=sentence):
+        user.predict(**arguments, api_name=endpoint)
+
+
+def test_a_sentence_is_in_the_reader_s_language(url: str) -> None:
+    spanish = Client(url, verbose=False, headers={"Accept-Language": "es-MX,es;q=0.9"})
+    with pytest.raises(AppError, match="La opinión está vacía; escriba una frase"):
+        read(spanish, "")
+    assert re.search("(positiva|negativa)", read(spanish)[0])
+
+
+@pytest.mark.parametrize(("width", "language", "names"), [
+    (1280, "en-US", ("Read it", "Attention", "Swap words", "Names")),
+    (360, "es-ES", ("Leerla", "Atención", "Cambiar palabras", "Nombres")),
+])  # fmt: skip
+def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
+    start, attention, swap, kind = names
+    context = browser.new_context(locale=language, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    elsewhere: list[str] = []
+    own = (url, "data:", "blob:")
+    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
+    page.goto(url)
+    text = page.locator("textarea").first
+    text.fill("Juan dice que es <b>good</b>" if language.startswith("es") else "John says: <b>good</b>")
+    page.get_by_role("button", name=start, exact=True).click()
+    page.locator("#words_pretrained .hfattn-scores").wait_for()
+    before = page.locator("#words_recurrent p").first.inner_html()
+    assert "<b>" in page.locator("#words_recurrent p").first.inner_text().replace(" ", "")
+    page.get_by_label(attention, exact=True).click()
+    page.wait_for_function("before => document.querySelector('#words_recurrent p').innerHTML != before", arg=before)
+    page.get_by_role("button", name=swap, exact=True).click()
+    page.locator("#swapped td", has_text=kind).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    text.fill("")
+    page.get_by_role("button", name=start, exact=True).click()
+    page.get_by_text("vacía" if language.startswith("es") else "is empty").wait_for()
+    assert not complaints
+    assert not elsewhere
+    context.close()
+
+
+def test_a_model_without_attention_is_explained_by_gradients(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one with a sigmoid has two classes; the page is called in this process."""
+    import importlib.util
+
+    from commands import ROOT
+
+    path = ROOT / "spaces" / "sentiment_lens" / "app.py"
+    spec = importlib.util.spec_from_file_location("sentiment_lens_app", path)
+    assert spec is not None
+    assert spec.loader is not None
+    app = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "sentiment_lens_app", app)
+    spec.loader.exec_module(app)
+    _, tokenizer, _ = load_any_model(str(folders["recurrent"]))
+    config = RNNEncoderConfig(
+        vocab_size=len(tokenizer), embedding_size=8, hidden_size=8, num_labels=1, id2label={0: "positive"},
+        problem_type="multi_label_classification",
+    )  # fmt: skip
+    RNNEncoderForSequenceClassification(config).save_pretrained(tmp_path / "last")
+    tokenizer.save_pretrained(tmp_path / "last")
+    reader = app.Reader.load(str(tmp_path / "last"))
+    assert reader.labels == ["not positive", "positive"]
+    assert reader.probabilities(["good", "bad film"]).sum(1) == pytest.approx([1, 1])
+    assert reader.attention("good") is None
+    page = app.build({"recurrent": reader, "pretrained": reader})
+    endpoint = next(each for each in page.fns.values() if each.api_name == "read")
+    request = type("Request", (), {"headers": {}})()
+    *_, shown = endpoint.fn("good film", "attention", request)
+    assert "This model weighs no words by attention; choose a gradient." in shown[1]
+    *_, shown = endpoint.fn("good film", "gradient_x_input", request)
+    assert "hfattn-scores" in shown[1]
+    model, _, _ = load_any_model(str(folders["pretrained"]))
+    model.base_model.save_pretrained(tmp_path / "body")
+    tokenizer.save_pretrained(tmp_path / "body")
+    with pytest.raises(ValueError, match="which classifies no texts; choose another model"):
+        app.Reader.load(str(tmp_path / "body"))
