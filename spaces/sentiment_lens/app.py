@@ -269,9 +269,10 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
         for _, swapped in found:
             check(swapped, request)
         head = "".join(f"<th>{html.escape(TEXTS.say(request, name))}</th>" for name in ("kind", "swapped", *NAMES))
+        kind_names = [TEXTS.say(request, f"kind_{kind}") for kind, _ in found]
         rows: list[list[str]] = [
-            [f"<td>{html.escape(TEXTS.say(request, f'kind_{kind}'))}</td>", f"<td>{marked(text, swapped)}</td>"]
-            for kind, swapped in found
+            [f"<td>{html.escape(name)}</td>", f"<td>{marked(text, swapped)}</td>"]
+            for name, (_, swapped) in zip(kind_names, found, strict=True)
         ]
         for name, reader in readers.items():
             before, *after = reader.probabilities([text, *(swapped for _, swapped in found)])
