@@ -2,7 +2,8 @@
 
 - Pages of the repository that stand elsewhere (the README, the recipes', the Spaces') are pages of the site under their
   own paths, links lead where they lead in the repository, and a file that a page links to comes along.
-- Each public module has a page, with its names in the order of ``__all__``.
+- Each public module has a page, with its names in the order of ``__all__``; where a page names the module or a model's
+  class in code, that is a link.
 - ``<!-- figure NAME: caption -->`` is a picture that figures.py draws while the site is built, one for light pages and
   one for dark ones; ``<!-- page NAME: caption -->`` is an interactive page of hfattn.explain.
 - ``<!-- table NAME -->`` is a table of tables.py, made of what the repository has recorded, and
@@ -31,6 +32,8 @@ sys.path.insert(0, str(DOCS))
 import figures  # noqa: E402
 import tables  # noqa: E402
 
+from hfattn import models  # noqa: E402
+
 MODULES = (
     "hfattn",
     "hfattn.attention",
@@ -51,6 +54,7 @@ OPTIONAL = {"claims.md": ("Recipes", "Claims that were tested")}
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _PLACE = re.compile(r"<!-- (figure|page|table|texts) (\w+)(?:: (.*?))? -->", re.DOTALL)
+_NAME = re.compile(r"(?<!\[)`([\w.]+)`")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -104,7 +108,20 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             lambda match: f"]({posixpath.relpath(_site_path(_target(path, match[1])), here or '.')}{match[2] or ''})",
             pieces[i],
         )
+        pieces[i] = _NAME.sub(lambda match: _named(match, here), pieces[i])
     return "".join(pieces)
+
+
+def _named(match: re.Match[str], here: str) -> str:
+    """A link to the page of a module, or to a class of a model on its page."""
+    name = match[1]
+    if name in models.__all__:
+        address = f"api/hfattn.md#hfattn.{name}"
+    elif name in MODULES[1:]:  # the first is a command too
+        address = f"api/{name}.md"
+    else:
+        return match[0]
+    return f"[{match[0]}]({posixpath.relpath(address, here or '.')})"
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
