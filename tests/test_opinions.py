@@ -7,10 +7,10 @@ import pytest
 from hfattn.data.opinions import LABELS, OPINIONS_PARTS, WORDINGS, opinion_texts, part_of_opinion
 from hfattn.errors import UserError
 
-_DENIALS = {"not", "never", "isn't", "nobody", "didn't", "no", "nunca", "nadie"}
+_DENIALS = {"not", "never", "isn't", "wasn't", "nobody", "didn't", "no", "nunca", "nadie"}
 _VERBS = {
-    False: {"hated", "hate", "disliked", "dislike", "bored", "odié", "detesté", "aburrió"},
-    True: {"loved", "love", "liked", "like", "moved", "adoré", "gustó", "emocionó"},
+    False: {"hated", "hate", "disliked", "dislike", "bored", "bore", "odié", "detesté", "aburrió"},
+    True: {"loved", "love", "liked", "like", "moved", "move", "adoré", "gustó", "emocionó"},
 }
 
 
@@ -54,7 +54,7 @@ def test_one_seed_one_draw_and_no_text_twice() -> None:
     assert one.items == again.items
     assert one.items[:200] == opinion_texts("train", 200, 1).items
     assert one.fingerprint != other.fingerprint
-    assert one.fingerprint == "daf08b4aee8bd65f04a37fac210948bc91de87a599d8e6e9974637bccb9d9b35"
+    assert one.fingerprint == "534d6745a4b97974df8e34cd9472d6868a9bc3ef4e370d2ee60e7c13e58b8917"
     parts = [{item.text for item in opinion_texts(part, 300, 1)} for part in OPINIONS_PARTS]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 900
 

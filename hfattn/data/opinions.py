@@ -66,16 +66,24 @@ WORDINGS = {
         very=("", "", "very ", "really ", "so ", "rather ", "quite ", "incredibly ", "a little "),
         said=("{thing} is {very}{good}", "{thing} was {very}{good}", "i found {thing} {very}{good}"),
         denied=(
-            "{thing} is not {good}", "{thing} was never {good}", "{thing} isn't {good} at all",
-            "nobody would call {thing} {good}", "i did not find {thing} {good}", "{thing} was not {very}{good}",
+            "{thing} is not {good}", "{thing} is not {good} at all", "{thing} was not {very}{good}",
+            "{thing} was not {good} at all", "{thing} was never {good}", "{thing} is never {good}",
+            "{thing} isn't {good}", "{thing} isn't {good} at all", "{thing} wasn't {very}{good}",
+            "nobody would call {thing} {good}", "i did not find {thing} {good}", "i didn't find {thing} {very}{good}",
         ),
         verbs=(
             ("i hated {thing}", "i disliked {thing}", "{thing} bored me"),
             ("i loved {thing}", "i liked {thing}", "{thing} moved me"),
         ),
         denied_verbs=(
-            ("i did not hate {thing}", "i didn't dislike {thing}", "{thing} never bored me"),
-            ("i did not love {thing}", "i didn't like {thing}", "{thing} never moved me"),
+            (
+                "i did not hate {thing}", "i did not dislike {thing}", "i didn't hate {thing}",
+                "i didn't dislike {thing}", "{thing} never bored me", "{thing} did not bore me",
+            ),
+            (
+                "i did not love {thing}", "i did not like {thing}", "i didn't love {thing}", "i didn't like {thing}",
+                "{thing} never moved me", "{thing} did not move me",
+            ),
         ),
         and_=("{one}, and {other}", "{one}; {other}", "{one}. {other}"),
         but=(
@@ -110,8 +118,9 @@ WORDINGS = {
         very=("", "", "muy ", "realmente ", "tan ", "bastante ", "un poco ", "increíblemente "),
         said=("{thing} es {very}{good}", "{thing} era {very}{good}", "{thing} me pareció {very}{good}"),
         denied=(
-            "{thing} no es {good}", "{thing} no era nada {good}", "{thing} nunca es {good}",
-            "nadie diría que {thing} es {good}", "{thing} no me pareció {very}{good}",
+            "{thing} no es {good}", "{thing} no es nada {good}", "{thing} no era {very}{good}",
+            "{thing} no era nada {good}", "{thing} nunca es {good}", "nadie diría que {thing} es {good}",
+            "{thing} no me pareció {very}{good}", "{thing} no me pareció nada {good}", "{thing} no es {very}{good}",
         ),
         verbs=(
             ("odié {thing}", "detesté {thing}", "{thing} me aburrió"),
