@@ -42,7 +42,12 @@ DESKTOP, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
 
 @contextmanager
 def opened(
-    chromium: Any, folder: Path, record: AttentionRecord | None, size: dict[str, int] = DESKTOP, scheme: str = "light"
+    chromium: Any,
+    folder: Path,
+    record: AttentionRecord | None,
+    size: dict[str, int] = DESKTOP,
+    scheme: str = "light",
+    language: str = "en-US",
 ) -> Iterator[Any]:
     """The record's page, or the one that is there.
 
@@ -50,7 +55,7 @@ def opened(
     """
     if record is not None:
         save_html(record, folder / "page.html")
-    context = chromium.new_context(viewport=size, color_scheme=scheme)
+    context = chromium.new_context(viewport=size, color_scheme=scheme, locale=language)
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
@@ -518,3 +523,31 @@ def test_what_ships_with_a_model_draws_pages_where_hfattn_is_not_installed(tmp_p
     page = (tmp_path / "map.html").read_text(encoding="utf-8")
     assert page == render_html(AttentionRecord(("a",), ("b",), torch.ones(1, 1, 1, 1)), "Kept")
     assert html.escape(page) in AttentionRecord(("a",), ("b",), torch.ones(1, 1, 1, 1))._frame("Kept")
+
+
+@pytest.mark.parametrize("kind", ["cross", "self"])
+def test_a_spanish_browser_reads_spanish(browser: Any, tmp_path: Path, kind: str) -> None:  # noqa: F811
+    """Every word of the page, those of screen readers too, is another one than in English; the numbers are not."""
+    words = "elements => elements.map(element => element.textContent || element.getAttribute('aria-label')).join('|')"
+    said = {}
+    for language in ("en-US", "es-MX"):
+        sources = SPANISH if kind == "self" else ENGLISH
+        with opened(browser, tmp_path, random_record(sources, SPANISH, 2, 2, kind), language=language) as page:
+            page.click("#flow")
+            page.evaluate("show('target', 1)")
+            said[language] = {
+                name: page.locator(name).evaluate_all(words)
+                for name in (
+                    "#hint",
+                    "#play",
+                    "[data-say]",
+                    "[data-label]",
+                    "#layer option",
+                    "#source-name",
+                    "#readout",
+                )
+            } | {name: page.locator("#canvas").get_attribute("aria-label") for name in ("canvas",)}
+            assert page.get_attribute("html", "lang") == language[:2]
+    for name, text in said["en-US"].items():
+        assert text != said["es-MX"][name], name
+    assert re.findall(r"[\d.]+", said["en-US"]["#readout"]) == re.findall(r"[\d.]+", said["es-MX"]["#readout"])

@@ -33,8 +33,8 @@ _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 def render_html(record: AttentionRecord, title: str | None = None) -> str:
     """One self-contained page: two lines of text that light each other up, their heat map, and a map of each head.
 
-    It loads nothing and runs from a file. A reader chooses layer and head where there are several, and sees their mean
-    at first; L1 and H1 are ``layer=0`` and ``head=0`` of the record.
+    It loads nothing, runs from a file, and speaks English or Spanish, as the browser does. A reader chooses layer and
+    head where there are several, and sees their mean at first; L1 and H1 are ``layer=0`` and ``head=0`` of the record.
 
     Up to 50,000 weights are written with four digits. More are rounded, each to the mean weight of its step. The steps
     are equal ones of the square root of the weight, so that small weights still differ, and zero has one of its own.
@@ -306,18 +306,18 @@ h2 {
   <h1 dir="auto">@title@</h1>
   <p class="hint" id="hint"></p>
   <div class="controls">
-    <button id="play" type="button">▶ Play</button>
-    <span class="views" role="group" aria-label="View of the texts">
-      <button id="lines" type="button" aria-pressed="true">Lines</button>
-      <button id="flow" type="button" aria-pressed="false">Flow</button>
+    <button id="play" type="button"></button>
+    <span class="views" role="group" data-label="views">
+      <button id="lines" type="button" aria-pressed="true" data-say="lines"></button>
+      <button id="flow" type="button" aria-pressed="false" data-say="flow"></button>
     </span>
-    <label id="layers" hidden>Layer <select id="layer"></select></label>
-    <label id="heads" hidden>Head <select id="head"></select></label>
-    <label id="limit" hidden>Threads from <input id="threshold" type="range" min="0" max="100" step="0.5">
-      <span id="count"></span></label>
+    <label id="layers" hidden><span data-say="layer"></span> <select id="layer"></select></label>
+    <label id="heads" hidden><span data-say="head"></span> <select id="head"></select></label>
+    <label id="limit" hidden><span data-say="limit"></span>
+      <input id="threshold" type="range" min="0" max="100" step="0.5"> <span id="count"></span></label>
   </div>
   <div class="panels">
-    <section aria-label="Texts">
+    <section data-label="texts">
       <div class="stage" id="stage">
         <canvas id="threads" aria-hidden="true"></canvas>
         <div class="scroller" id="scroller">
@@ -334,17 +334,16 @@ h2 {
       </div>
       <p class="readout" id="readout" aria-live="polite"></p>
     </section>
-    <section aria-label="Heat map">
+    <section data-label="map">
       <div class="map" id="map"><div id="sheet"><canvas id="canvas" role="img"></canvas></div></div>
       <div class="scale"><span id="least"></span><i id="ramp"></i><span id="most"></span></div>
       <p class="note" id="note" hidden></p>
     </section>
   </div>
-  <section id="all" aria-label="Layers and heads" hidden>
-    <h2>Layers and heads</h2>
-    <div class="heads" id="thumbs" role="group" aria-label="Layers and heads"></div>
-    <p class="note">Each map has the colours of its own range. Choose one with a click or the arrow keys; L1 and H1 are
-      layer 0 and head 0 of the record.</p>
+  <section id="all" data-label="all" hidden>
+    <h2 data-say="all"></h2>
+    <div class="heads" id="thumbs" role="group" data-label="all"></div>
+    <p class="note" data-say="ranges"></p>
   </section>
   <noscript>This page draws itself with JavaScript, which is switched off.</noscript>
 </main>
@@ -355,9 +354,61 @@ const record = JSON.parse(document.getElementById("record").textContent);
 const at = id => document.getElementById(id);
 const T = record.target_tokens.length, S = record.tokens.length, [L, H] = record.shape;
 const cross = record.kind === "cross";
+
+// The page speaks the language of the browser, if it is one of these.
+const WORDS = {
+  en: {
+    play: "▶ Play", stop: "■ Stop", views: "View of the texts", lines: "Lines", flow: "Flow",
+    layer: "Layer", head: "Head", limit: "Threads from", texts: "Texts", map: "Heat map", all: "Layers and heads",
+    ranges: "Each map has the colours of its own range. Choose one with a click or the arrow keys; L1 and H1 are "
+      + "layer 0 and head 0 of the record.",
+    source: cross ? "Source" : "Attended to", target: cross ? "Target" : "Attending",
+    hint: (cross
+      ? "Point at a word of the target to see what it was read from, or of the source to see what it was read for. "
+      : "Point at a word to see what it attends to, or what attends to it. ")
+      + "The arrow keys walk along and between the two.",
+    forward: cross ? " was read from " : " looks at ", backward: cross ? " was read for " : " is looked at by ",
+    nothing: "nothing", mean: "mean", meanOf: size => `mean of ${size}`,
+    oneLayer: l => l < 0 ? "mean of the layers" : `layer ${l + 1}`,
+    oneHead: h => h < 0 ? "mean of the heads" : `head ${h + 1}`,
+    rounded: steps => `So that this page stays small, the weights of this map are rounded to ${steps} steps; point at `
+      + "one to see between which bounds it lies.",
+    strongest: (some, all) => `the strongest ${some} of ${all}`,
+    sizes: `Weights of ${T} target tokens (rows) on ${S} source tokens (columns).`,
+    old: "This page needs a browser from 2023 or later.",
+  },
+  es: {
+    play: "▶ Ver", stop: "■ Parar", views: "Vista de los textos", lines: "Líneas", flow: "Flujo",
+    layer: "Capa", head: "Cabeza", limit: "Hilos desde", texts: "Textos", map: "Mapa de calor", all: "Capas y cabezas",
+    ranges: "Cada mapa tiene los colores de su propio intervalo. Elija uno con un clic o con las flechas; L1 y H1 son "
+      + "la capa 0 y la cabeza 0 del registro.",
+    source: cross ? "Origen" : "Palabras miradas", target: cross ? "Destino" : "Palabras que miran",
+    hint: (cross
+      ? "Señale una palabra del destino para ver de dónde se leyó, o una del origen para ver para qué se leyó. "
+      : "Señale una palabra para ver a cuáles atiende, o cuáles la atienden. ")
+      + "Las flechas recorren cada texto y pasan de uno a otro.",
+    forward: cross ? " se leyó de " : " mira a ", backward: cross ? " se leyó para " : " la miran ",
+    nothing: "nada", mean: "media", meanOf: size => `media de ${size}`,
+    oneLayer: l => l < 0 ? "media de las capas" : `capa ${l + 1}`,
+    oneHead: h => h < 0 ? "media de las cabezas" : `cabeza ${h + 1}`,
+    rounded: steps => `Para que esta página sea pequeña, los pesos de este mapa están redondeados a ${steps} niveles; `
+      + "señale uno para ver entre qué límites está.",
+    strongest: (some, all) => `los ${some} más fuertes de ${all}`,
+    sizes: `Pesos de ${T} símbolos del destino (filas) sobre ${S} del origen (columnas).`,
+    old: "Esta página necesita un navegador de 2023 o posterior.",
+  },
+};
+const language = navigator.language.startsWith("es") ? "es" : "en", say = WORDS[language];
+document.documentElement.lang = language;
+for (const element of document.querySelectorAll("[data-say]")) element.textContent = say[element.dataset.say];
+for (const element of document.querySelectorAll("[data-label]")) {
+  element.setAttribute("aria-label", say[element.dataset.label]);
+}
+at("play").textContent = say.play;
+
 const sides = {
-  source: { tokens: record.tokens, name: cross ? "Source" : "Attended to" },
-  target: { tokens: record.target_tokens, name: cross ? "Target" : "Attending" },
+  source: { tokens: record.tokens, name: say.source },
+  target: { tokens: record.target_tokens, name: say.target },
 };
 
 // Lightness changes evenly from nothing to much, so that the order of the colours survives any kind of sight.
@@ -469,8 +520,7 @@ function choose(l, h) {
   }
   const part = record.parts?.[place(layer, head)[0]];
   if (part) {
-    at("note").textContent = "So that this page stays small, the weights of this map are rounded to "
-      + `${part.steps} steps; point at one to see between which bounds it lies.`;
+    at("note").textContent = say.rounded(part.steps);
   }
   chooseThreads();
 }
@@ -491,8 +541,8 @@ function chooseThreads() {
     if (weight >= limit && weight > 0 && flow.length < MOST_THREADS) flow.push(k);
   });
   flow.sort((a, b) => weights[a] - weights[b]);
-  const cut = flow.length < count ? `the strongest ${flow.length} of ` : "";
-  at("count").textContent = `${percent(wanted)}: ${cut}${count}`;
+  const told = flow.length < count ? say.strongest(flow.length, count) : count;
+  at("count").textContent = `${percent(wanted)}: ${told}`;
 }
 
 function build(side) {
@@ -576,14 +626,14 @@ function show(side, index, fromMap = false) {
   const order = [...seen].map((weight, k) => [weight, k]).sort((a, b) => b[0] - a[0]);
   const top = order.slice(0, 5).filter(pair => pair[0] >= Math.min(0.01, 0.3 * most));
   const readout = at("readout");
-  const verbs = cross ? [" was read from ", " was read for "] : [" looks at ", " is looked at by "];
-  readout.replaceChildren(element("b", cut(sides[side].tokens[index], 24)), verbs[side === "target" ? 0 : 1]);
+  const verb = side === "target" ? say.forward : say.backward;
+  readout.replaceChildren(element("b", cut(sides[side].tokens[index], 24)), verb);
   top.forEach(([weight, k], n) => {
     const entry = element("span", "");
     entry.append(element("strong", cut(sides[far].tokens[k], 24)), ` ${percent(weight)}`);
     readout.append(n ? " · " : "", entry);
   });
-  if (!top.length) readout.append("nothing");
+  if (!top.length) readout.append(say.nothing);
   reveal(side, index);
   if (!flowing) reveal(far, order[0][1]);
   if (!fromMap) revealInMap(side, index);
@@ -685,7 +735,7 @@ function measure() {
   [grid.width, grid.height] = [width, height];
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  canvas.setAttribute("aria-label", `Weights of ${T} target tokens (rows) on ${S} source tokens (columns).`);
+  canvas.setAttribute("aria-label", say.sizes);
 }
 function revealInMap(side, index) {
   const { left, top, cell, width, height } = grid, from = cell * index;
@@ -776,8 +826,7 @@ at("scroller").addEventListener("scroll", repaint);
 
 // A map of each head, and of the means.
 const thumbs = [];
-const one = (name, index) => index < 0 ? `mean of the ${name}s` : `${name} ${index + 1}`;
-const called = (l, h) => `${one("layer", l)}, ${one("head", h)}`;
+const called = (l, h) => `${say.oneLayer(l)}, ${say.oneHead(h)}`;
 function buildThumbs() {
   at("all").hidden = L * H === 1;
   const indices = size => [...Array(size).keys(), ...(size > 1 ? [-1] : [])], ls = indices(L), hs = indices(H);
@@ -787,9 +836,9 @@ function buildThumbs() {
   const widest = Math.min(9, Math.max(4.5, 54 / hs.length));
   box.style.gridTemplateColumns = `auto repeat(${hs.length}, minmax(1.1rem, ${widest}rem))`;
   name("");
-  hs.forEach(h => name(h < 0 ? "mean" : `H${h + 1}`));
+  hs.forEach(h => name(h < 0 ? say.mean : `H${h + 1}`));
   for (const l of ls) {
-    name(l < 0 ? "mean" : `L${l + 1}`);
+    name(l < 0 ? say.mean : `L${l + 1}`);
     for (const h of hs) {
       const button = document.createElement("button"), map = document.createElement("canvas");
       button.type = "button";
@@ -849,13 +898,13 @@ function stop() {
   if (!timer) return;
   clearInterval(timer);
   timer = null;
-  at("play").textContent = "▶ Play";
+  at("play").textContent = say.play;
   repaint();
 }
 at("play").addEventListener("click", () => {
   if (timer) { stop(); return; }
   pinned = false;
-  at("play").textContent = "■ Stop";
+  at("play").textContent = say.stop;
   const { side, index } = active;
   timer = setInterval(() => { if (active.index === T - 1) stop(); else show("target", active.index + 1); }, 650);
   show("target", side === "target" && index < T - 1 ? index : 0);
@@ -863,7 +912,7 @@ at("play").addEventListener("click", () => {
 
 function chooser(id, size, change) {
   at(`${id}s`).hidden = size < 2;
-  at(id).append(new Option(`mean of ${size}`, -1), ...Array.from({ length: size }, (_, k) => new Option(k + 1, k)));
+  at(id).append(new Option(say.meanOf(size), -1), ...Array.from({ length: size }, (_, k) => new Option(k + 1, k)));
   at(id).addEventListener("change", () => {
     choose(...change(Number(at(id).value)));
     show(active.side, active.index);
@@ -888,10 +937,7 @@ function recolour() { mix(); paintThumbs(); show(active.side, active.index); }
 
 async function start() {
   if (record.parts) await Promise.all(Object.values(record.parts).map(inflate));
-  at("hint").textContent = (cross
-    ? "Point at a word of the target to see what it was read from, or of the source to see what it was read for. "
-    : "Point at a word to see what it attends to, or what attends to it. ")
-    + "The arrow keys walk along and between the two.";
+  at("hint").textContent = say.hint;
   at("note").hidden = !record.parts;
   at("stage").classList.toggle("long", S > 48 || T > 48);
   chooser("layer", L, value => [value, head]);
@@ -910,7 +956,7 @@ async function start() {
   document.documentElement.dataset.ready = "";
 }
 if (typeof DecompressionStream === "undefined") {
-  at("hint").textContent = "This page needs a browser from 2023 or later.";
+  at("hint").textContent = say.old;
 } else start();
 </script>
 </body>

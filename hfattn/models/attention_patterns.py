@@ -43,7 +43,7 @@ class LocalMonotonic(nn.Module):
             query: (B, T, d_q); only the number of steps counts here.
             source_mask: boolean (B, S), True at real keys; positions count those alone.
             start: position of the first query, one number or (B,); or, where padding stands between them, the
-            position of each query, (B, T).
+                position of each query, (B, T).
 
         Returns:
             Window, boolean (B, T, S), True where a query may attend; and None, because no weight changes.
