@@ -1,7 +1,7 @@
 """From texts, labelled texts and pairs of texts to batches."""
 
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
-from .dates import DATES, PARTS, date_pairs
+from .dates import DATES, PARTS, date_links, date_pairs
 from .documents import Document, Documents, read_documents
 from .extra_texts import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
 from .facts import FACTS, FACTS_PARTS, fact_questions
@@ -11,6 +11,7 @@ from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
 from .names import NAMES, NAMES_PARTS, name_sentences
 from .next_sentence import SentencePairs, split_sentences
+from .opinions import OPINIONS, OPINIONS_PARTS, opinion_texts
 from .packing import DOCUMENTS, PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
 from .phrases import PHRASES, PHRASES_PARTS, phrase_pairs
@@ -31,6 +32,8 @@ __all__ = [
     "MASKED",
     "NAMES",
     "NAMES_PARTS",
+    "OPINIONS",
+    "OPINIONS_PARTS",
     "PARTS",
     "PHRASES",
     "PHRASES_PARTS",
@@ -75,6 +78,7 @@ __all__ = [
     "check_model",
     "check_split",
     "check_tokenizer",
+    "date_links",
     "date_pairs",
     "encode_text",
     "fact_questions",
@@ -85,6 +89,7 @@ __all__ = [
     "name_sentences",
     "open_rows",
     "open_text",
+    "opinion_texts",
     "pack",
     "padding_share",
     "phrase_pairs",

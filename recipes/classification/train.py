@@ -22,16 +22,18 @@ from transformers import (
 from transformers.trainer_utils import PredictionOutput
 
 from hfattn.data import (
+    OPINIONS,
+    OPINIONS_PARTS,
     REBER,
     REBER_PARTS,
     Coverage,
     EncodedTexts,
     LabelledTexts,
     load_embeddings,
+    opinion_texts,
     reber_texts,
     unlabelled,
 )
-from hfattn.data.opinions import OPINIONS, OPINIONS_PARTS, opinion_texts
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import predict_classes
 from hfattn.metrics import (
