@@ -485,7 +485,7 @@ def test_a_notebook_shows_a_record_in_a_frame_of_its_own(browser: Any) -> None: 
 
 
 def test_a_record_says_where_it_can_be_shown() -> None:
-    with pytest.raises(ValueError, match=r"show\(\) needs a notebook, and this is none; write a page with save_html"):
+    with pytest.raises(ValueError, match=r"show\(\) needs a notebook, and this is none; write to_html"):
         random_record(ENGLISH, SPANISH).show()
 
 
@@ -495,7 +495,7 @@ sys.modules['hfattn'] = None  # as if it were not installed
 import torch
 from repo.alignment import AttentionRecord
 record = AttentionRecord(('a',), ('b',), torch.ones(1, 1, 1, 1))
-record.save_html('map.html', title='Kept')
+open('map.html', 'w').write(record.to_html('Kept'))
 try:
     from IPython.core.interactiveshell import InteractiveShell
 except ModuleNotFoundError:

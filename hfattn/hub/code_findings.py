@@ -58,7 +58,12 @@ _SUSPECTS: Mapping[str, tuple[str, ...]] = {
         "inspect.stack sys._getframe",
     }.items()
 }
-_HARMLESS = ("http.HTTPStatus", "huggingface_hub.dataclasses", "importlib.metadata", "urllib.parse")
+_HARMLESS = (
+    *("http.HTTPStatus", "huggingface_hub.dataclasses", "importlib.metadata", "urllib.parse"),
+    *("base64.b64encode", "zlib.DEFLATED", "zlib.MAX_WBITS", "zlib.Z_RLE", "zlib.compressobj"),  # hide nothing
+)
+# Of these it is said where they are used, for they encode as well.
+_CODERS = ("base64", "zlib")
 # Of an object whose type cannot be told from the text.
 _SUSPECT_ATTRIBUTES: Mapping[str, str] = {
     attribute: kind
@@ -290,7 +295,8 @@ class _Reader:
         """Kinds of findings and where they are, anywhere in the file."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
-                yield from ((kind, node) for alias in node.names for kind in _kinds(alias.name))
+                named = (alias.name for alias in node.names if alias.name not in _CODERS)
+                yield from ((kind, node) for name in named for kind in _kinds(name))
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 for alias in node.names:
                     yield from ((kind, node) for kind in _kinds(f"{node.module}.{alias.name}"))

@@ -7,11 +7,8 @@ Shapes: B batch, T target (query) steps, S source (key) steps.
 """
 
 import html
-import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -42,7 +39,7 @@ class AttentionRecord:
         kind: "cross" (target to source), "encoder" or "decoder" (the self-attention of either side of an
             encoder-decoder model), or "self" (that of a model with one side).
 
-    In a notebook, a record that ends a cell is shown as the page of ``save_html``.
+    In a notebook, a record that ends a cell is shown as the page of ``to_html``.
 
     Raises:
         ValueError: the weights have not the shape that the tokens say.
@@ -99,39 +96,41 @@ class AttentionRecord:
             kind=record["kind"],
         )
 
-    def save_html(self, path: str | Path, title: str | None = None) -> None:
-        """Write one self-contained page to read with a mouse, a finger or the arrow keys.
+    def to_html(self, title: str | None = None) -> str:
+        """One self-contained page to read with a mouse, a finger or the arrow keys: write it to a file and open that.
 
         Raises:
             ValueError: the record has no token on one side, or a weight that is not a number.
         """
-        from .alignment_page import save_html
+        from .alignment_page import render_html
 
-        save_html(self, path, title)
+        return render_html(self, title)
 
     def show(self, title: str | None = None) -> None:
         """Display that page below a notebook's cell.
 
         Raises:
-            ValueError: as ``save_html``; or this is no notebook.
+            ValueError: as ``to_html``; or this is no notebook.
         """
-        # A notebook has imported IPython, and elsewhere nothing has to.
-        shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+        try:
+            from IPython import get_ipython
+            from IPython.display import display
+        except ImportError:
+            shell = None
+        else:
+            shell = get_ipython()
         if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
             raise ValueError(
-                "show() needs a notebook, and this is none; write a page with save_html(path) and open it in a browser."
+                "show() needs a notebook, and this is none; write to_html() to a file and open it in a browser."
             )
-        content = {"text/html": self._frame(title), "text/plain": repr(self)}
-        importlib.import_module("IPython.display").display(content, raw=True)
+        display({"text/html": self._frame(title), "text/plain": repr(self)}, raw=True)
 
     def _repr_html_(self) -> str:
         return self._frame(None)
 
     def _frame(self, title: str | None) -> str:
         """The page in a frame, so that neither its styles nor its names meet those of the notebook."""
-        from .alignment_page import render_html
-
-        page = html.escape(render_html(self, title))
+        page = html.escape(self.to_html(title))
         style = "width: 100%; height: 46rem; border: 0"
         return f'<iframe srcdoc="{page}" style="{style}" sandbox="allow-scripts" title="Attention"></iframe>'
 

@@ -12,7 +12,6 @@ import html
 import json
 import re
 import zlib
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ _STEPS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 64, 128, 256)
 _SAMPLE = 1_000_000  # weights to judge by how many steps will fit
 
 # What would end the script element that holds the data, or a line of it in an old browser, written as JSON allows.
-_ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+_ESCAPES = {60: "\\u003c", 62: "\\u003e", 38: "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def render_html(record: AttentionRecord, title: str | None = None) -> str:
@@ -67,12 +66,6 @@ def render_html(record: AttentionRecord, title: str | None = None) -> str:
     pieces = {"title": html.escape(title), "record": text}
     # One pass over the template: what a token spells is never taken for a place to fill.
     return re.sub("@(title|record)@", lambda match: pieces[match[1]], _TEMPLATE)
-
-
-def save_html(record: AttentionRecord, path: str | Path, title: str | None = None) -> None:
-    """Write the page of ``render_html`` to a file."""
-    page = render_html(record, title)
-    Path(path).write_text(page, encoding="utf-8")
 
 
 def check_drawable(record: AttentionRecord) -> None:
@@ -963,4 +956,4 @@ if (typeof DecompressionStream === "undefined") {
 </html>
 """
 
-__all__ = ["check_drawable", "render_html", "save_html"]
+__all__ = ["check_drawable", "render_html"]
