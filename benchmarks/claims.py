@@ -64,7 +64,7 @@ RECURRENT = {
     "model.attention_score_options": "{}",
     "model.dropout": 0.0,
     "max_tokens": 2048,
-    "training.num_train_epochs": 6,
+    "training.num_train_epochs": 4,
 }
 TRANSFORMER = {
     **BUDGET,
@@ -72,7 +72,7 @@ TRANSFORMER = {
     "model.decoder_layers": 3,
     "model.dropout": 0.2,
     "averaging.ema": "null",
-    "training.num_train_epochs": 6,
+    "training.num_train_epochs": 4,
     "training.learning_rate": 2e-3,
 }
 WITH_WARMUP: dict[str, Any] = {"training.warmup_steps": 400}
