@@ -6,6 +6,9 @@ SPACES_PYTHON names the interpreter of an environment with only what their requi
 import os
 import re
 import shutil
+import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -31,7 +34,7 @@ from hfattn.explain import hidden_units
 from hfattn.hub.manifest import repository_files
 from hfattn.spaces import LANGUAGES, Texts, language_of, load_folder
 from hfattn.spaces.building import build_space, space_names
-from hfattn.spaces.serving import check_space, push_space, running
+from hfattn.spaces.serving import _answers, check_space, push_space, running
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -283,6 +286,27 @@ def test_a_space_is_pushed_as_it_was_built(built: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         there = hub.files("space", "user/writer")
     assert {name: (built / name).read_bytes() for name in repository_files(built)}.items() <= there.items()
+
+
+def test_the_command_serves_a_built_space(built: Path, tmp_path: Path) -> None:
+    """From another folder, until it is stopped, and then without a traceback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "hfattn", "space", "run", str(built), "--port", str(port)]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not _answers(port):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert f"http://127.0.0.1:{port}" in out
+    assert "Traceback" not in err
+    assert not _answers(port)
 
 
 def test_what_keeps_a_space_from_being_pushed(built: Path, tmp_path: Path) -> None:

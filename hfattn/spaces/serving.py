@@ -26,10 +26,14 @@ def serve(folder: Path, port: int = 7860, host: str = "127.0.0.1") -> int:
     Returns:
         The exit code of its process.
     """
+    process = _process(folder, port, host)
     try:
-        return _process(folder, port, host).wait()
+        return process.wait()
     except KeyboardInterrupt:
         return 0
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def push_space(
