@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 DEMOS  := .venv-spaces
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test spaces docs check format clean
+.PHONY: help install quickstart test variants spaces docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,10 @@ test: $(INSTALLED)  ## Lint, type-check and run the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile -m "not demos"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not demos and not variants"
+
+variants: $(INSTALLED)  ## Train the tiny variant of every recipe's configuration, and check its score
+	$(BIN)/pytest -n 2 --dist loadfile -m variants
 
 # What a Space of the Hub installs, and nothing else: its requirements, and the version of Gradio that its card names.
 $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt

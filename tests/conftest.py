@@ -13,7 +13,9 @@ torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the demos, and of what a browser shows, run apart: they take their time."""
+    """What takes its time runs apart: the demos, what a browser shows, and the tiny variants of all recipes."""
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()) or item.path.name.startswith("test_space"):
+        if item.path.name.startswith("test_tiny_"):
+            item.add_marker("variants")
+        elif "browser" in getattr(item, "fixturenames", ()) or item.path.name.startswith("test_space"):
             item.add_marker("demos")
