@@ -140,7 +140,9 @@ def test_model_files_import_siblings_and_the_ecosystem_only() -> None:
                 assert (MODELS / f"{node.module}.py").exists(), path
             elif isinstance(node, ast.ImportFrom):
                 assert node.module is not None
-                assert node.module.split(".")[0] in {"torch", "transformers", "huggingface_hub"} | standard, path
+                # IPython is what a notebook has imported; elsewhere nothing has to (alignment.py tries).
+                known = {"torch", "transformers", "huggingface_hub", "IPython"} | standard
+                assert node.module.split(".")[0] in known, path
         # transformers finds what to copy with a regular expression, also inside docstrings.
         relative = set(re.findall(r"^\s*from\s+\.(\S+)\s+import", path.read_text(), re.MULTILINE))
         assert relative <= {sibling.stem for sibling in MODELS.glob("*.py")}
