@@ -211,7 +211,7 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
         page.locator(f"#{family} iframe").wait_for()
     word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="tired", exact=True)
     word.first.wait_for()
-    heights = "[...document.querySelectorAll('iframe')].every((each) => each.contentDocument.body.scrollHeight <= {})"
+    heights = "[...document.querySelectorAll('iframe')].every((each) => each.contentDocument.body?.scrollHeight <= {})"
     page.wait_for_function(heights.format("each.clientHeight + 2"))
     field = page.get_by_label(text, exact=True)
     field.fill("the Ω is old")

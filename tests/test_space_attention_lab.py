@@ -242,7 +242,7 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
     page.mouse.move(*place(picture, -2, 2), steps=3)
     page.mouse.move(*place(picture, -2, 4), steps=3)
     page.mouse.up()
-    page.wait_for_function("(old) => document.querySelectorAll('.legend b')[1].innerText !== old", arg=before)
+    page.wait_for_function("(old) => (document.querySelectorAll('.legend b')[1]?.innerText ?? old) !== old", arg=before)
     page.get_by_role("gridcell", name="4").or_(page.locator("td", has_text=re.compile("^4$"))).first.wait_for()
 
     page.get_by_role("tab", name=plane_tab).click()
@@ -255,7 +255,8 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
     page.get_by_role("option", name="sigmoid").click()
     page.get_by_text(of_sigmoid).wait_for()
     page.wait_for_function(
-        "[...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)[2].innerText !== '1.00'"
+        "([...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)[2]?.innerText ?? '1.00')"
+        " !== '1.00'"
     )
     page.get_by_label(score).click()
     page.get_by_role("option", name="mahalanobis").click()

@@ -235,7 +235,8 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
     before = page.locator("#words_recurrent p").first.inner_html()
     assert "<b>" in page.locator("#words_recurrent p").first.inner_text().replace(" ", "")
     page.get_by_label(attention, exact=True).click()
-    page.wait_for_function("before => document.querySelector('#words_recurrent p').innerHTML != before", arg=before)
+    shown = "document.querySelector('#words_recurrent p')?.innerHTML"  # no paragraph while it is drawn again
+    page.wait_for_function(f"before => ({shown} ?? before) !== before", arg=before)
     page.get_by_role("button", name=swap, exact=True).click()
     page.locator("#swapped td", has_text=kind).wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
