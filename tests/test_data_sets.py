@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,14 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
 from hfattn.cli import app
-from hfattn.data import date_pairs, reber_texts
+from hfattn.data import LabelledTexts, Pair, Pairs, date_pairs, opinion_texts, phrase_pairs, reber_texts
 
+DRAWN: dict[str, Callable[[str, int, int], Pairs | LabelledTexts]] = {
+    "dates": date_pairs,
+    "phrases": phrase_pairs,
+    "opinions": opinion_texts,
+    "reber": reber_texts,
+}
 NUMBERS = ["--rows", "60", "--evaluation-rows", "20", "--seed", "3"]
 
 
@@ -56,19 +62,24 @@ def rows_in(folder: Path, split: str) -> list[dict[str, Any]]:
 
 
 def test_the_rows_are_those_of_the_recipes(tmp_path: Path) -> None:
-    dates, reber = make("dates", tmp_path / "dates"), make("reber", tmp_path / "reber")
-    for part, number in {"train": 60, "validation": 20, "test": 20, "unseen_forms": 20}.items():
-        pairs = [
-            {"source": pair.source, "target": pair.target, "form": pair.kind} for pair in date_pairs(part, number, 3)
-        ]
-        assert rows_in(dates, part) == pairs
-    for part, number in {"train": 60, "validation": 20, "test": 20}.items():
-        texts = reber_texts(part, number, 3)
-        assert rows_in(reber, part) == [{"text": item.text, "label": item.label, **item.fields} for item in texts]
-    assert {path.name for path in tmp_path.iterdir()} == {"dates", "reber"}  # and nothing half made
+    for name, others in {
+        "dates": ("validation", "test", "unseen_forms"),
+        "phrases": ("validation", "test", "unseen_pairs"),
+        "opinions": ("validation", "test"),
+        "reber": ("validation", "test"),
+    }.items():
+        folder = make(name, tmp_path / name)
+        for part, number in {"train": 60, **dict.fromkeys(others, 20)}.items():
+            assert rows_in(folder, part) == [
+                {"source": item.source, "target": item.target, "form": item.kind}
+                if isinstance(item, Pair)
+                else {"text": item.text, "label": item.label, **item.fields}
+                for item in DRAWN[name](part, number, 3)
+            ]
+    assert {path.name for path in tmp_path.iterdir()} == set(DRAWN)  # and nothing half made
 
 
-@pytest.mark.parametrize("name", ["dates", "reber"])
+@pytest.mark.parametrize("name", DRAWN)
 def test_the_card_says_what_is_there(name: str, tmp_path: Path) -> None:
     folder = make(name, tmp_path / "made here")
     metadata, text = card(folder)
@@ -81,7 +92,7 @@ def test_the_card_says_what_is_there(name: str, tmp_path: Path) -> None:
     # Each number and each example is the data's own.
     table = dict(re.findall(r"^\| `(\w+)` \| (\d+) \| `\w{64}` \|$", text, re.MULTILINE))
     assert table == {split: "60" if split == "train" else "20" for split in splits}
-    drawn = {split: (date_pairs if name == "dates" else reber_texts)(split, int(table[split]), 3) for split in splits}
+    drawn = {split: DRAWN[name](split, int(table[split]), 3) for split in splits}
     assert all(f"`{examples.fingerprint}`" in text for examples in drawn.values())
     (shown,) = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
     first = [row for split in splits for row in rows_in(folder, split)[:3]]
@@ -100,10 +111,14 @@ def test_the_card_says_what_is_there(name: str, tmp_path: Path) -> None:
 
 
 def test_the_tables_of_forms_and_lengths_add_up(tmp_path: Path) -> None:
-    _, text = card(make("dates", tmp_path / "dates"))
-    rows = re.findall(r"^\| [^|]*(?:2019|22)[^|]* \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
-    assert [sum(map(int, column)) for column in zip(*rows, strict=True)] == [60, 20, 20, 20]
-    assert all((int(seen) == 0) or (int(unseen) == 0) for seen, *_, unseen in rows)
+    for name, splits in {"dates": 4, "phrases": 4, "opinions": 3}.items():
+        _, text = card(make(name, tmp_path / name))
+        table = r"^\| [^|]* (?:\| \w+ \| \w+ )?\|(" + splits * r" \d+ \|" + ")$"
+        rows = re.findall(table, text, re.MULTILINE)
+        numbers = [[int(number) for number in row.split("|")[:-1]] for row in rows]
+        assert [sum(column) for column in zip(*numbers, strict=True)] == [60, 20, 20, 20][:splits]
+        assert len(numbers) > 8
+        assert name != "dates" or all(seen == 0 or unseen == 0 for seen, *_, unseen in numbers)
     _, text = card(make("reber", tmp_path / "reber"))
     train = reber_texts("train", 60, 3)
     lengths = sorted(len(item.text) for item in train)
@@ -116,7 +131,7 @@ def test_the_tables_of_forms_and_lengths_add_up(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     for words, sentence in {
-        ("make", "facts", "--output", tmp_path / "new"): "write one of dates, reber.",
+        ("make", "facts", "--output", tmp_path / "new"): "write one of dates, phrases, opinions, reber.",
         ("make", "dates", "--output", tmp_path / "there"): "exists already; choose a new folder.",
         ("make", "reber", "--output", tmp_path / "new", "--rows", 10**6): "write at most 40000.",
         ("push", tmp_path, "user/name"): "has no README.md, which is a data set's card",
@@ -166,7 +181,9 @@ from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
 root, told = Path(sys.argv[1]), {}
-for recipe, name in {"translation": "dates", "classification": "reber"}.items():
+for name, recipe in {
+    "dates": "translation", "phrases": "translation", "opinions": "classification", "reber": "classification"
+}.items():
     here, there = datasets.load_dataset(name), datasets.load_dataset(f"user/{name}")
     assert {split: list(rows) for split, rows in here.items()} == {split: list(rows) for split, rows in there.items()}
     assert here["train"].features == there["train"].features
@@ -177,8 +194,9 @@ for recipe, name in {"translation": "dates", "classification": "reber"}.items():
         parts = module.read_parts(config.data, 1)
     else:
         parts = config.data.read_parts(1)
-        assert parts["train"].labels == here["train"].features["label"].names == ["broken", "valid"]
-        assert {item.fields["broken"] for item in parts["train"]} >= {"nowhere", "middle"}
+        assert parts["train"].labels == here["train"].features["label"].names
+        fields = {"reber": "broken", "opinions": "language"}[name]
+        assert len({item.fields[fields] for item in parts["train"]}) > 1
     told[name] = {part: examples.fingerprint for part, examples in parts.items()}
 print(json.dumps(told))
 """
@@ -186,10 +204,9 @@ print(json.dumps(told))
 
 def test_what_is_published_is_loaded_and_learned_from(hub: Hub, tmp_path: Path) -> None:
     expected, snippets = {}, ""
-    for name in ("dates", "reber"):
+    for name, draw in DRAWN.items():
         folder = make(name, tmp_path / name)
         assert data("push", folder, f"user/{name}", "--execute").exit_code == 0
-        draw = date_pairs if name == "dates" else reber_texts
         numbers = {"train": 60, "validation": 20, "test": 20}
         expected[name] = {part: draw(part, number, 3).fingerprint for part, number in numbers.items()}
         snippets += re.findall(r"```python\n(.*?)```", card(folder)[1], re.DOTALL)[0]
@@ -198,5 +215,5 @@ def test_what_is_published_is_loaded_and_learned_from(hub: Hub, tmp_path: Path) 
     command = [sys.executable, "-c", snippets + LOAD, str(ROOT)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("DatasetDict(") == 2  # what the cards' own code prints
+    assert done.stdout.count("DatasetDict(") == 4  # what the cards' own code prints
     assert json.loads(done.stdout.splitlines()[-1]) == expected

@@ -13,7 +13,7 @@ data_app = typer.Typer(help="Make the generated data sets, and publish them.", n
 
 @data_app.command("make")
 def make(
-    name: Annotated[str, typer.Argument(help="dates or reber.")],
+    name: Annotated[str, typer.Argument(help="dates, phrases, opinions or reber.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
     rows: Annotated[
         int | None, typer.Option(min=1, help="To train on; default: as many as the recipe's own configuration takes.")

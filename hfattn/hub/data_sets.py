@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
@@ -13,8 +13,25 @@ import yaml
 from huggingface_hub import DatasetCard
 
 from .. import __version__
-from ..data import DATES, PARTS, REBER, REBER_PARTS, LabelledTexts, Pairs, date_pairs, reber_texts
+from ..data import (
+    DATES,
+    OPINIONS,
+    OPINIONS_PARTS,
+    PARTS,
+    PHRASES,
+    PHRASES_PARTS,
+    REBER,
+    REBER_PARTS,
+    LabelledTexts,
+    Pair,
+    Pairs,
+    date_pairs,
+    opinion_texts,
+    phrase_pairs,
+    reber_texts,
+)
 from ..data.dates import FIRST_YEAR, LAST_YEAR
+from ..data.opinions import LABELS
 from ..errors import UserError
 from ..files import new_folder
 from .templates import template
@@ -123,14 +140,31 @@ def _card(
     return DatasetCard(text)
 
 
+def _row_of_pair(pair: Pair) -> Row:
+    return {"source": pair.source, "target": pair.target, "form": pair.kind}
+
+
+def _forms(forms_in: Mapping[str, Iterable[str]]) -> Mapping[str, list[int]]:
+    """How many rows of each split, from their forms, have a form: by form, a number for each split."""
+    counts = [Counter(forms) for forms in forms_in.values()]
+    forms = sorted({form for each in counts for form in each}, key=lambda form: (form.lower(), form))
+    return {form: [each[form] for each in counts] for form in forms}
+
+
+def _facts_of_pairs(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
+    return {"forms": _forms({split: [pair.kind for pair in pairs] for split, pairs in drawn.items()})}
+
+
 def _facts_of_dates(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
-    counts = {split: Counter(pair.kind for pair in pairs) for split, pairs in drawn.items()}
-    forms = sorted({form for each in counts.values() for form in each}, key=lambda form: (form.lower(), form))
-    return {
-        "forms": {form: [each[form] for each in counts.values()] for form in forms},
-        "first_year": FIRST_YEAR,
-        "last_year": LAST_YEAR,
+    return {**_facts_of_pairs(drawn), "first_year": FIRST_YEAR, "last_year": LAST_YEAR}
+
+
+def _facts_of_opinions(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
+    kinds = {
+        split: [f"{item.fields['form']} | {item.fields['language']} | {LABELS[item.label]}" for item in texts]
+        for split, texts in drawn.items()
     }
+    return {"forms": _forms(kinds)}
 
 
 def _facts_of_reber(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
@@ -152,12 +186,36 @@ DATA_SETS: Mapping[str, Generated] = {
         rows=30_000,
         evaluation_rows=1_000,
         draw=date_pairs,
-        row=lambda pair: {"source": pair.source, "target": pair.target, "form": pair.kind},
+        row=_row_of_pair,
         classes=(),
         facts=_facts_of_dates,
         recipe="translation",
         config="dates",
         fingerprint_of="source and target",
+    ),
+    PHRASES: Generated(
+        splits=PHRASES_PARTS,
+        rows=30_000,
+        evaluation_rows=500,
+        draw=phrase_pairs,
+        row=_row_of_pair,
+        classes=(),
+        facts=_facts_of_pairs,
+        recipe="translation",
+        config="phrases",
+        fingerprint_of="source and target",
+    ),
+    OPINIONS: Generated(
+        splits=OPINIONS_PARTS,
+        rows=8_000,
+        evaluation_rows=500,
+        draw=opinion_texts,
+        row=lambda item: {"text": item.text, "label": item.label, **item.fields},
+        classes=LABELS,
+        facts=_facts_of_opinions,
+        recipe="classification",
+        config="opinions",
+        fingerprint_of="label and text",
     ),
     REBER: Generated(
         splits=REBER_PARTS,
