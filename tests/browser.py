@@ -7,12 +7,13 @@ integration cannot pass without having looked.
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 # No sandbox: tests also run as root in a container. The rest keeps the browser from calling home.
 _ARGUMENTS = [
@@ -48,3 +49,25 @@ def browser() -> Iterator["Browser"]:
         started = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
         yield started
         started.close()
+
+
+@contextmanager
+def visited(browser: "Browser", url: str, language: str, width: int) -> Iterator["Page"]:
+    """A page of a server, as a reader of that language sees it on a screen of that width.
+
+    In the end nothing has complained in the console or asked another server, and nothing is wider than the screen.
+    """
+    context = browser.new_context(locale=language, viewport={"width": width, "height": 900})
+    page = context.new_page()
+    complaints: list[str] = []
+    elsewhere: list[str] = []
+    own = (url, "data:", "blob:", "about:")
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
+    page.goto(url)
+    yield page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not complaints
+    assert not elsewhere
+    context.close()

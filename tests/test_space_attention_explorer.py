@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from browser import browser as browser
+from browser import visited
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
@@ -198,35 +199,25 @@ def test_bad_input_is_answered_with_a_sentence(
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     text, button, sampling, temperature, dates, unknown = names
-    opened = browser.new_context(locale=language, viewport={"width": width, "height": 900})
-    page = opened.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    elsewhere: list[str] = []
-    own = (url, "data:", "blob:", "about:")
-    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
-    page.goto(url)
-    for family in ("bahdanau", "luong", "vaswani"):  # an example is translated before anybody asks
-        page.locator(f"#{family} iframe").wait_for()
-    word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="tired", exact=True)
-    word.first.wait_for()
-    heights = "[...document.querySelectorAll('iframe')].every((each) => each.contentDocument.body?.scrollHeight <= {})"
-    page.wait_for_function(heights.format("each.clientHeight + 2"))
-    field = page.get_by_label(text, exact=True)
-    field.fill("the Ω is old")
-    field.press("Enter")
-    page.locator("#vaswani .note", has_text=unknown).wait_for()
-    page.get_by_label(sampling).check()
-    page.get_by_label(temperature).locator("visible=true").first.wait_for()
-    page.get_by_label(dates).check()
-    page.wait_for_function("document.querySelector('#vaswani .note') === null")
-    page.locator("#vaswani .best").wait_for()
-    page.locator("#vaswani iframe").wait_for()
-    field.fill(" ")
-    page.get_by_role("button", name=button, exact=True).click()
-    page.locator(".toast-body").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not complaints
-    assert not elsewhere
-    opened.close()
+    with visited(browser, url, language, width) as page:
+        for family in ("bahdanau", "luong", "vaswani"):  # an example is translated before anybody asks
+            page.locator(f"#{family} iframe").wait_for()
+        word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="tired", exact=True)
+        word.first.wait_for()
+        heights = (
+            "[...document.querySelectorAll('iframe')].every((each) => each.contentDocument.body?.scrollHeight <= {})"
+        )
+        page.wait_for_function(heights.format("each.clientHeight + 2"))
+        field = page.get_by_label(text, exact=True)
+        field.fill("the Ω is old")
+        field.press("Enter")
+        page.locator("#vaswani .note", has_text=unknown).wait_for()
+        page.get_by_label(sampling).check()
+        page.get_by_label(temperature).locator("visible=true").first.wait_for()
+        page.get_by_label(dates).check()
+        page.wait_for_function("document.querySelector('#vaswani .note') === null")
+        page.locator("#vaswani .best").wait_for()
+        page.locator("#vaswani iframe").wait_for()
+        field.fill(" ")
+        page.get_by_role("button", name=button, exact=True).click()
+        page.locator(".toast-body").wait_for()

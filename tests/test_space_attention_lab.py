@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from browser import browser as browser
+from browser import visited
 from commands import ROOT
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -213,55 +214,45 @@ def place(svg: Locator, x: float, y: float) -> tuple[float, float]:
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     score, plane_tab, query, of_sigmoid, distribution = names
-    opened = browser.new_context(locale=language, viewport={"width": width, "height": 900})
-    page = opened.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    elsewhere: list[str] = []
-    own = (url, "data:", "blob:")
-    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
-    page.goto(url)
-    picture, shown = page.locator("#line svg"), page.locator(".legend b:visible")
-    picture.wait_for()
-    picture.scroll_into_view_if_needed()
+    with visited(browser, url, language, width) as page:
+        picture, shown = page.locator("#line svg"), page.locator(".legend b:visible")
+        picture.wait_for()
+        picture.scroll_into_view_if_needed()
 
-    def until(number: int, text: str) -> None:
+        def until(number: int, text: str) -> None:
+            page.wait_for_function(
+                "([number, text]) => [...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)"
+                "[number]?.innerText === text",
+                arg=[number, text],
+            )
+
+        page.mouse.click(*place(picture, -2, 4))  # a click places the query
+        until(0, "−2.00")
+        before = shown.nth(1).inner_text()
+        key = page.locator("#line g[data-handle=k3] circle").last
+        key.hover()
+        page.mouse.down()
+        page.mouse.move(*place(picture, -2, 2), steps=3)
+        page.mouse.move(*place(picture, -2, 4), steps=3)
+        page.mouse.up()
         page.wait_for_function(
-            "([number, text]) => [...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)"
-            "[number]?.innerText === text",
-            arg=[number, text],
+            "(old) => (document.querySelectorAll('.legend b')[1]?.innerText ?? old) !== old", arg=before
         )
+        page.get_by_role("gridcell", name="4").or_(page.locator("td", has_text=re.compile("^4$"))).first.wait_for()
 
-    page.mouse.click(*place(picture, -2, 4))  # a click places the query
-    until(0, "−2.00")
-    before = shown.nth(1).inner_text()
-    key = page.locator("#line g[data-handle=k3] circle").last
-    key.hover()
-    page.mouse.down()
-    page.mouse.move(*place(picture, -2, 2), steps=3)
-    page.mouse.move(*place(picture, -2, 4), steps=3)
-    page.mouse.up()
-    page.wait_for_function("(old) => (document.querySelectorAll('.legend b')[1]?.innerText ?? old) !== old", arg=before)
-    page.get_by_role("gridcell", name="4").or_(page.locator("td", has_text=re.compile("^4$"))).first.wait_for()
-
-    page.get_by_role("tab", name=plane_tab).click()
-    page.locator("#plane svg").wait_for()
-    slider = page.get_by_label(query).locator("visible=true").last
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    until(0, "(1.55, 1.00)")
-    page.get_by_label(distribution).click()
-    page.get_by_role("option", name="sigmoid").click()
-    page.get_by_text(of_sigmoid).wait_for()
-    page.wait_for_function(
-        "([...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)[2]?.innerText ?? '1.00')"
-        " !== '1.00'"
-    )
-    page.get_by_label(score).click()
-    page.get_by_role("option", name="mahalanobis").click()
-    page.locator(".hand .katex:visible mtable").last.wait_for(state="attached")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not complaints
-    assert not elsewhere
-    opened.close()
+        page.get_by_role("tab", name=plane_tab).click()
+        page.locator("#plane svg").wait_for()
+        slider = page.get_by_label(query).locator("visible=true").last
+        slider.focus()
+        page.keyboard.press("ArrowRight")
+        until(0, "(1.55, 1.00)")
+        page.get_by_label(distribution).click()
+        page.get_by_role("option", name="sigmoid").click()
+        page.get_by_text(of_sigmoid).wait_for()
+        page.wait_for_function(
+            "([...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)[2]?.innerText ?? '1.00')"
+            " !== '1.00'"
+        )
+        page.get_by_label(score).click()
+        page.get_by_role("option", name="mahalanobis").click()
+        page.locator(".hand .katex:visible mtable").last.wait_for(state="attached")

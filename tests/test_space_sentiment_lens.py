@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from browser import browser as browser
+from browser import visited
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import Browser
@@ -219,33 +220,21 @@ def test_a_sentence_is_in_the_reader_s_language(url: str) -> None:
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     start, attention, swap, kind = names
-    context = browser.new_context(locale=language, viewport={"width": width, "height": 800})
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    elsewhere: list[str] = []
-    own = (url, "data:", "blob:")
-    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
-    page.goto(url)
-    text = page.locator("textarea").first
-    text.fill("Juan dice que es <b>good</b>" if language.startswith("es") else "John says: <b>good</b>")
-    page.get_by_role("button", name=start, exact=True).click()
-    page.locator("#words_pretrained .hfattn-scores").wait_for()
-    before = page.locator("#words_recurrent p").first.inner_html()
-    assert "<b>" in page.locator("#words_recurrent p").first.inner_text().replace(" ", "")
-    page.get_by_label(attention, exact=True).click()
-    shown = "document.querySelector('#words_recurrent p')?.innerHTML"  # no paragraph while it is drawn again
-    page.wait_for_function(f"before => ({shown} ?? before) !== before", arg=before)
-    page.get_by_role("button", name=swap, exact=True).click()
-    page.locator("#swapped td", has_text=kind).wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    text.fill("")
-    page.get_by_role("button", name=start, exact=True).click()
-    page.get_by_text("vacía" if language.startswith("es") else "is empty").wait_for()
-    assert not complaints
-    assert not elsewhere
-    context.close()
+    with visited(browser, url, language, width) as page:
+        text = page.locator("textarea").first
+        text.fill("Juan dice que es <b>good</b>" if language.startswith("es") else "John says: <b>good</b>")
+        page.get_by_role("button", name=start, exact=True).click()
+        page.locator("#words_pretrained .hfattn-scores").wait_for()
+        before = page.locator("#words_recurrent p").first.inner_html()
+        assert "<b>" in page.locator("#words_recurrent p").first.inner_text().replace(" ", "")
+        page.get_by_label(attention, exact=True).click()
+        shown = "document.querySelector('#words_recurrent p')?.innerHTML"  # no paragraph while it is drawn again
+        page.wait_for_function(f"before => ({shown} ?? before) !== before", arg=before)
+        page.get_by_role("button", name=swap, exact=True).click()
+        page.locator("#swapped td", has_text=kind).wait_for()
+        text.fill("")
+        page.get_by_role("button", name=start, exact=True).click()
+        page.get_by_text("vacía" if language.startswith("es") else "is empty").wait_for()
 
 
 def test_a_model_without_attention_is_explained_by_gradients(

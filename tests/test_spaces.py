@@ -20,6 +20,7 @@ import pytest
 import torch
 import yaml
 from browser import browser as browser
+from browser import visited
 from commands import ROOT, run
 from gradio_client import Client
 from gradio_client.exceptions import AppError
@@ -209,32 +210,20 @@ def test_a_sentence_is_in_the_reader_s_language(url: str) -> None:
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     write, stop, unit, plain = names
-    context = browser.new_context(locale=language, viewport={"width": width, "height": 800})
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    elsewhere: list[str] = []
-    own = (url, "data:", "blob:")
-    page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
-    page.goto(url)
-    page.locator("textarea").first.fill("The fox")
-    page.get_by_role("button", name=write, exact=True).click()
-    page.wait_for_function("document.querySelectorAll('#paper i').length > 5")
-    some = page.locator("#paper i").count()
-    page.wait_for_function(f"document.querySelectorAll('#paper i').length > {some + 5}")  # it grows as one watches
-    assert page.locator("#next tr").count() == 10
-    page.get_by_role("button", name=stop, exact=True).click()
-    page.get_by_label(unit).first.wait_for()
-    page.get_by_text(plain).click()
-    page.wait_for_timeout(300)
-    length = page.locator("#paper .written").inner_text()
-    page.wait_for_timeout(500)
-    assert page.locator("#paper .written").inner_text() == length  # it has stopped
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not complaints
-    assert not elsewhere
-    context.close()
+    with visited(browser, url, language, width) as page:
+        page.locator("textarea").first.fill("The fox")
+        page.get_by_role("button", name=write, exact=True).click()
+        page.wait_for_function("document.querySelectorAll('#paper i').length > 5")
+        some = page.locator("#paper i").count()
+        page.wait_for_function(f"document.querySelectorAll('#paper i').length > {some + 5}")  # it grows as one watches
+        assert page.locator("#next tr").count() == 10
+        page.get_by_role("button", name=stop, exact=True).click()
+        page.get_by_label(unit).first.wait_for()
+        page.get_by_text(plain).click()
+        page.wait_for_timeout(300)
+        length = page.locator("#paper .written").inner_text()
+        page.wait_for_timeout(500)
+        assert page.locator("#paper .written").inner_text() == length  # it has stopped
 
 
 # All demos
