@@ -201,7 +201,7 @@ def attend(
     unit: Annotated[int | None, typer.Option(min=0, help="Its number; default: the one that moves most.")] = None,
     numbers: Annotated[
         bool,
-        typer.Option(help="Print numbers: of the weights of each head, or how gradients agree with them."),
+        typer.Option("--numbers", help="Print numbers: of the weights of each head, or how gradients agree with them."),
     ] = False,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
