@@ -51,19 +51,11 @@ BUDGET = {
 }
 RECURRENT = {
     **BUDGET,
-    "model.preset": "luong2015_general",
-    "model.encoder_layers": 1,
-    "model.decoder_layers": 1,
-    "model.encoder_direction": "bidirectional",
-    "model.input_feeding": "false",  # the decoder then runs over a sentence at once
     "model.hidden_size": 256,
     "model.encoder_hidden_size": 128,
     "model.embedding_size": 128,
-    "model.cell": "gru",
-    "model.output_size": "null",
+    "model.output_size": 128,
     "model.attention_score_options": "{}",
-    "model.dropout": 0.0,
-    "max_tokens": 2048,
     "training.num_train_epochs": 4,
 }
 TRANSFORMER = {
