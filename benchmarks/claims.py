@@ -4,8 +4,8 @@
     python benchmarks/claims.py write [--runs runs/claims]
 
 ``run`` trains what is missing of a table, one run after the other, through the recipe's own command; a run that was
-interrupted is resumed. ``write`` makes docs/claims.md of all runs that have finished. In the path of the data, {part}
-stands for train, val and test_2016_flickr.
+interrupted is resumed. ``write`` makes docs/claims.md of all runs that have finished, with a chart for each table. In
+the path of the data, {part} stands for train, val and test_2016_flickr.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "translation"
 PAGE = ROOT / "docs" / "claims.md"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe & Ito 2008
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,43 @@ def rows(name: str, runs: Path) -> list[str]:
     return lines
 
 
+def logged(run: Path) -> list[dict[str, Any]]:
+    """What a run logged up to its last checkpoint."""
+    checkpoints = sorted(run.glob("checkpoints/checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    if not checkpoints:
+        return []
+    return json.loads((checkpoints[-1] / "trainer_state.json").read_text())["log_history"]
+
+
+def draw(name: str, runs: Path) -> Path | None:
+    """The chart of a table: how its runs learned, a colour for each variant, a line for each seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    panels = figure.subplots(1, 2)
+    lines = []
+    for colour, variant in zip(COLOURS, TABLES[name].variants, strict=False):
+        one = folder(runs, name, variant, 0)
+        label = variant
+        for run in sorted(one.parent.glob(f"{one.name.removesuffix('-0')}-[0-9]")):
+            for axes, key, style in zip(panels, ("loss", "eval_nats_per_token"), ("-", "o-"), strict=True):
+                points = [(entry["step"], entry[key]) for entry in logged(run) if key in entry]
+                if points:
+                    lines += axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
+                    label = "_"  # one entry of the legend for all lines of a variant
+    if not lines:
+        return None
+    for axes, title in zip(panels, ("training loss", "validation, nats per token"), strict=True):
+        axes.set(xlabel="step", title=title)
+        axes.grid(alpha=0.25)
+    named = [line for line in lines if not str(line.get_label()).startswith("_")]
+    figure.legend(handles=named, loc="outside lower center", ncols=min(6, len(named)), frameon=False)
+    path = PAGE.parent / "assets" / f"claims-{name}.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
+
+
 def write(runs: Path) -> None:
     lines = [
         "# Claims, tested",
@@ -194,6 +232,8 @@ def write(runs: Path) -> None:
             "|---|---|---|---|---|---|---|",
             *rows(name, runs),
         ]
+        if chart := draw(name, runs):
+            lines += ["", f"![How the variants of the {name} learn](assets/{chart.name})"]
         if table.verdict:
             lines += ["", table.verdict]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -55,6 +55,11 @@ def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
             "model": {"parameters": 1234},
         }
         (run / "results.json").write_text(json.dumps(results))
+        for step in (5, 10):
+            history = [{"step": step, "loss": bleu / step}, {"step": step, "eval_nats_per_token": 1.5}]
+            checkpoint = run / "checkpoints" / f"checkpoint-{step}"
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": history}))
 
     finished("dot", 1, 10.0)
     finished("dot", 2, 12.0)
@@ -67,3 +72,7 @@ def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
     assert "| general | 1.5 | 0.6 | 11 | 1 | 7 | 1,234 |" in page
     assert "| additive | did not finish |" in page
     assert "| sparsemax | not run |" in page
+    assert claims.logged(claims.folder(tmp_path, "scores", "dot", 2))[0] == {"step": 10, "loss": 1.2}
+    assert "(assets/claims-scores.png)" in page
+    assert (tmp_path / "assets" / "claims-scores.png").stat().st_size > 10_000
+    assert "claims-norms" not in page  # nothing to draw
