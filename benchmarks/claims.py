@@ -101,8 +101,8 @@ TABLES = {
             "sinusoidal": {"model.positions": "sinusoidal"},
             "learned": {"model.positions": "learned", "model.max_position_embeddings": 80},
         },
-        "In four passes over 29,000 captions learned positions are two points behind: nearly the same is not what a short "
-        "run shows, in which they have to be learned first.",
+        "In four passes over 29,000 captions learned positions are two points behind, as they have to be learned first:"
+        " a short run does not bear it out.",
     ),
     "norms": Table(
         "A post-norm Transformer needs warm-up, a pre-norm one does not (Xiong et al. 2020), and T-Fixup trains as "
@@ -117,8 +117,8 @@ TABLES = {
             "T-Fixup, warm-up": {"model.norm": "none", **WITH_WARMUP},
             "T-Fixup": {"model.norm": "none", **WITHOUT},
         },
-        "It holds: without warm-up the post-norm model learns hardly anything, and the pre-norm one loses little. T-Fixup "
-        "needs neither normalisation nor warm-up, and is ahead of both here.",
+        "It holds: without warm-up the post-norm model learns hardly anything, and the pre-norm one loses little."
+        " T-Fixup needs neither normalisation nor warm-up, and is ahead of both here.",
     ),
 }
 
