@@ -127,6 +127,10 @@ def folder(runs: Path, table: str, variant: str, seed: int) -> Path:
     return runs / table / f"{variant.replace(', ', '-').replace(' ', '-').lower()}-{seed}"
 
 
+def log_of(run: Path) -> Path:
+    return run.with_name(f"{run.name}.log")  # a name may have a dot in it
+
+
 def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
     table = TABLES[name]
     parts = {"source": "train", "validation": "val", "test": "test_2016_flickr"}
@@ -141,7 +145,7 @@ def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
             command = [sys.executable, str(RECIPE / "train.py"), "--config", str(RECIPE / f"{table.config}.yaml")]
             print(f"{name}: {variant}, seed {seed}", flush=True)
             out.parent.mkdir(parents=True, exist_ok=True)
-            with out.with_suffix(".log").open("w") as log:
+            with log_of(out).open("w") as log:
                 code = subprocess.call(
                     [*command, "--output_dir", str(out), "--resume", *words],
                     stdout=log,
@@ -149,7 +153,7 @@ def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
                     env=dict(os.environ),
                 )
             if code:  # a run that diverges is a result; its last words are in the log
-                print(f"  ended with exit code {code}: {out.with_suffix('.log')}", flush=True)
+                print(f"  ended with exit code {code}: {log_of(out)}", flush=True)
 
 
 def measured(values: list[float]) -> str:
@@ -161,9 +165,9 @@ def measured(values: list[float]) -> str:
 def rows(name: str, runs: Path) -> list[str]:
     lines = []
     for variant in TABLES[name].variants:
-        one = folder(runs, name, variant, 0)
-        logs = sorted(one.parent.glob(f"{one.name.removesuffix('-0')}-[0-9].log"))
-        finished = [log.with_suffix("") / "results.json" for log in logs]
+        stem = folder(runs, name, variant, 0).name.removesuffix("0")
+        logs = sorted((runs / name).glob(f"{stem}[0-9].log"))
+        finished = [log.with_name(log.name.removesuffix(".log")) / "results.json" for log in logs]
         results = [json.loads(path.read_text()) for path in finished if path.exists()]
         if not results:
             lines.append(f"| {variant} | {'did not finish' if logs else 'not run'} | | | | | |")
@@ -192,9 +196,8 @@ def draw(name: str, runs: Path) -> Path | None:
     panels = figure.subplots(1, 2)
     lines = []
     for colour, variant in zip(COLOURS, TABLES[name].variants, strict=False):
-        one = folder(runs, name, variant, 0)
-        label = variant
-        for run in sorted(one.parent.glob(f"{one.name.removesuffix('-0')}-[0-9]")):
+        stem, label = folder(runs, name, variant, 0).name.removesuffix("0"), variant
+        for run in sorted((runs / name).glob(f"{stem}[0-9]")):
             for axes, key, style in zip(panels, ("loss", "eval_nats_per_token"), ("-", "o-"), strict=True):
                 points = [(entry["step"], entry[key]) for entry in logged(run) if key in entry]
                 if points:

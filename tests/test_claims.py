@@ -42,10 +42,10 @@ def test_each_variant_is_valid_and_differs_from_the_others(claims: ModuleType) -
 def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
     claims: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def finished(variant: str, seed: int, bleu: float) -> None:
-        run = claims.folder(tmp_path, "scores", variant, seed)
+    def finished(variant: str, seed: int, bleu: float, table: str = "scores") -> None:
+        run = claims.folder(tmp_path, table, variant, seed)
         run.mkdir(parents=True)
-        run.with_suffix(".log").write_text("")
+        claims.log_of(run).write_text("")
         results: dict[str, Any] = {
             "metrics": {
                 "validation": {"nats_per_token": 1.5, "token_accuracy": 0.6},
@@ -64,12 +64,14 @@ def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
     finished("dot", 1, 10.0)
     finished("dot", 2, 12.0)
     finished("general", 1, 11.0)
-    claims.folder(tmp_path, "scores", "additive", 1).with_suffix(".log").write_text("error: it diverged")
+    finished("1.5-entmax", 1, 13.0, "distributions")
+    claims.log_of(claims.folder(tmp_path, "scores", "additive", 1)).write_text("error: it diverged")
     monkeypatch.setattr(claims, "PAGE", tmp_path / "claims.md")
     claims.write(tmp_path)
     page = (tmp_path / "claims.md").read_text()
     assert "| dot | 1.5 ± 0 | 0.6 ± 0 | 11 ± 1.41 | 2 | 7 | 1,234 |" in page
     assert "| general | 1.5 | 0.6 | 11 | 1 | 7 | 1,234 |" in page
+    assert "| 1.5-entmax | 1.5 | 0.6 | 13 | 1 | 7 | 1,234 |" in page
     assert "| additive | did not finish |" in page
     assert "| sparsemax | not run |" in page
     assert claims.logged(claims.folder(tmp_path, "scores", "dot", 2))[0] == {"step": 10, "loss": 1.2}
