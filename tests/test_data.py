@@ -170,7 +170,7 @@ def test_the_sampler_is_a_permutation_that_changes_with_epoch_and_seed(n: int) -
 
 
 def test_windows_of_a_large_text_need_no_memory_for_it(tmp_path: Path) -> None:
-    """Eight times the text, the same anonymous memory: nothing of its size is ever allocated."""
+    """Sixteen times the text, the same anonymous memory but for what allocators differ by from run to run."""
     code = (
         "import sys\n"
         "from itertools import islice\n"
@@ -186,7 +186,7 @@ def test_windows_of_a_large_text_need_no_memory_for_it(tmp_path: Path) -> None:
         "print(len(ids), int(fields['RssAnon'].split()[0]) // 1024)\n"
     )
     used = []
-    for megabytes in (2, 16):
+    for megabytes in (2, 32):
         path = tmp_path / f"{megabytes}.txt"
         with path.open("w") as file:
             for i in range(megabytes * 16):
@@ -196,7 +196,7 @@ def test_windows_of_a_large_text_need_no_memory_for_it(tmp_path: Path) -> None:
         characters, resident = map(int, done.stdout.split())
         assert characters == megabytes << 20
         used.append(resident)
-    assert used[1] < used[0] + 8, used
+    assert used[1] < used[0] + 20, used
 
 
 # Streams
