@@ -1,5 +1,6 @@
 """The Hub of `hub_server` against the real client."""
 
+import importlib
 import io
 import json
 import os
@@ -9,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,12 +20,14 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, Hf
 from huggingface_hub.errors import (
     EntryNotFoundError,
     HfHubHTTPError,
+    HTTPError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 
 NAME = "user/name"
+httpx: Any = importlib.import_module(HTTPError.__module__.partition(".")[0])  # httpx2 since huggingface-hub 2
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_upload_arrives_whole_and_once(hub: Hub, api: HfApi, folder: Path) -> No
 
 def test_upload_that_breaks_on_the_way_is_refused(hub: Hub) -> None:
     oid = Blob(b"whole").sha256
-    with httpx2.Client(base_url=hub.url, trust_env=False) as client:
+    with httpx.Client(base_url=hub.url, trust_env=False) as client:
         assert client.put(f"/lfs/{oid}", content=b"who").status_code == 400
         assert client.put(f"/lfs/{oid}", content=iter([b"who", b"le"])).status_code == 200
     assert hub.lfs == {oid: b"whole"}
@@ -332,7 +335,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 UPLOAD = ["create_repo", "validate_yaml", "preupload", "lfs_batch", "lfs_upload", "lfs_verify", "commit"]
 # Where the client sends once only, so that whoever called it has to do so again.
 SENT_ONCE = ("create_repo", "validate_yaml", "commit")
-REPORTED = (HfHubHTTPError, httpx2.TransportError, RuntimeError, ValueError)
+REPORTED = (HfHubHTTPError, httpx.TransportError, RuntimeError, ValueError)
 
 
 @pytest.mark.parametrize("kind", ["drop", "lost", "cut", "500", "503", "429", "quota"])
@@ -453,7 +456,7 @@ def test_the_client_waits_as_long_as_it_is_told(hub: Hub, api: HfApi, sleeps: li
 def test_others_are_served_while_one_waits(hub: Hub, api: HfApi) -> None:
     hub.put("model", NAME, {"a": b"1"})
     hub.fault("repo_info", "slow", seconds=1)
-    with pytest.raises(httpx2.ReadTimeout):
+    with pytest.raises(httpx.ReadTimeout):
         api.repo_info(NAME, timeout=0.05)
     assert api.repo_info(NAME, timeout=0.8).id == NAME
 
@@ -481,7 +484,7 @@ def test_a_fault_that_nothing_would_notice_is_a_mistake(hub: Hub) -> None:
 def test_ranges(hub: Hub, asked: str, status: int, expected: bytes | None) -> None:
     oid = hub.put("model", NAME, {"a.bin": b"0123456789"})
     url = f"{hub.url}/{NAME}/resolve/main/a.bin"
-    with httpx2.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False) as client:
         got = client.get(url, headers={"Range": asked})
         head = client.head(url)
     assert got.status_code == status
@@ -531,9 +534,9 @@ def test_datasets_load(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_connections_end_with_the_server() -> None:
-    with httpx2.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False) as client:
         with HubServer() as hub:
             url = f"{hub.url}/api/models/{NAME}"
             assert client.get(url).status_code == 404
-        with pytest.raises(httpx2.TransportError):
+        with pytest.raises(httpx.TransportError):
             client.get(url)

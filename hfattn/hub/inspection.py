@@ -11,12 +11,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import httpx2
 from huggingface_hub import HfApi
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
+    HTTPError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
@@ -299,7 +299,7 @@ def _explained(name: str, revision: str | None) -> Iterator[None]:
         raise UserError(
             f"{name} is no folder here and no model on the Hub that this account can see; check the name."
         ) from error
-    except (HfHubHTTPError, httpx2.HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+    except (HfHubHTTPError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
         raise UserError(
             f"{name} is no folder here, and the Hub cannot give it ({type(error).__name__}); where there is a network, "
             f"get it with hf download {name} --local-dir DIR, and inspect DIR."

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
+    HTTPError,
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
@@ -295,7 +295,7 @@ def _one_sentence(repo_id: str, revision: str) -> Iterator[None]:
         else:
             reason = f"refuses this ({status}){said}; {again}"
         raise UserError(f"The Hub {reason}.") from error
-    except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
         reason = type(error).__name__
         raise UserError(f"The connection to the Hub broke ({reason}); {again}.") from error
 
