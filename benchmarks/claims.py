@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hfattn.training import last_complete_checkpoint
+
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "translation"
 PAGE = ROOT / "docs" / "claims.md"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe & Ito 2008
 
 
 @dataclass(frozen=True)
@@ -49,23 +50,25 @@ BUDGET = {
     "sample.alignments": 1,
     "training.report_to": "none",
     "training.save_total_limit": 1,
+    "training.per_device_eval_batch_size": 256,
 }
+SHORT = {"max_tokens": 4096, "training.num_train_epochs": 8}
 RECURRENT = {
     **BUDGET,
+    **SHORT,
     "model.hidden_size": 256,
     "model.encoder_hidden_size": 128,
     "model.embedding_size": 128,
     "model.output_size": 128,
     "model.attention_score_options": "{}",
-    "training.num_train_epochs": 4,
 }
 TRANSFORMER = {
     **BUDGET,
+    **SHORT,
     "model.encoder_layers": 3,
     "model.decoder_layers": 3,
     "model.dropout": 0.2,
     "averaging.ema": "null",
-    "training.num_train_epochs": 4,
     "training.learning_rate": 2e-3,
 }
 WITH_WARMUP: dict[str, Any] = {"training.warmup_steps": 400}
@@ -166,16 +169,21 @@ def measured(values: list[float]) -> str:
     return f"{statistics.mean(values):.4g}{spread}"
 
 
+def runs_of(name: str, variant: str, runs: Path) -> list[Path]:
+    """The folders of a variant's runs, a seed each."""
+    stem = folder(runs, name, variant, 0).name.removesuffix("0")
+    return sorted((runs / name).glob(f"{stem}[0-9]"))
+
+
 def rows(name: str, runs: Path) -> list[str]:
     lines = []
     for variant in TABLES[name].variants:
-        stem = folder(runs, name, variant, 0).name.removesuffix("0")
-        logs = sorted((runs / name).glob(f"{stem}[0-9].log"))
-        finished = [log.with_name(log.name.removesuffix(".log")) / "results.json" for log in logs]
-        results = [json.loads(path.read_text()) for path in finished if path.exists()]
-        if not results:
-            lines.append(f"| {variant} | {'did not finish' if logs else 'not run'} | | | | | |")
+        begun = runs_of(name, variant, runs)
+        finished = [path for run in begun if (path := run / "results.json").exists()]
+        if not finished:
+            lines.append(f"| {variant} | {'did not finish' if begun else 'not run'} | | | | | |")
             continue
+        results = [json.loads(path.read_text()) for path in finished]
         validation = [each["metrics"]["validation"] for each in results]
         nats, right = ([each[score] for each in validation] for score in ("nats_per_token", "token_accuracy"))
         bleu = [each["metrics"]["test"]["bleu"] for each in results]
@@ -186,10 +194,8 @@ def rows(name: str, runs: Path) -> list[str]:
 
 def logged(run: Path) -> list[dict[str, Any]]:
     """What a run logged up to its last checkpoint."""
-    checkpoints = sorted(run.glob("checkpoints/checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    if not checkpoints:
-        return []
-    return json.loads((checkpoints[-1] / "trainer_state.json").read_text())["log_history"]
+    checkpoint = last_complete_checkpoint(run / "checkpoints")
+    return json.loads((checkpoint / "trainer_state.json").read_text())["log_history"] if checkpoint else []
 
 
 def draw(name: str, runs: Path) -> Path | None:
@@ -199,13 +205,13 @@ def draw(name: str, runs: Path) -> Path | None:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(1, 2)
     lines = []
-    for colour, variant in zip(COLOURS, TABLES[name].variants, strict=False):
-        stem, label = folder(runs, name, variant, 0).name.removesuffix("0"), variant
-        for run in sorted((runs / name).glob(f"{stem}[0-9]")):
+    for number, variant in enumerate(TABLES[name].variants):
+        label = variant
+        for run in runs_of(name, variant, runs):
             for axes, key, style in zip(panels, ("loss", "eval_nats_per_token"), ("-", "o-"), strict=True):
                 points = [(entry["step"], entry[key]) for entry in logged(run) if key in entry]
                 if points:
-                    lines += axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
+                    lines += axes.plot(*zip(*points, strict=True), style, color=f"C{number}", label=label, markersize=4)
                     label = "_"  # one entry of the legend for all lines of a variant
     if not lines:
         return None

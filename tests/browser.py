@@ -52,16 +52,17 @@ def browser() -> Iterator["Browser"]:
 
 
 @contextmanager
-def visited(browser: "Browser", url: str, language: str, width: int) -> Iterator["Page"]:
+def visited(browser: "Browser", url: str, language: str, width: int, *, also: tuple[str, ...] = ()) -> Iterator["Page"]:
     """A page of a server, as a reader of that language sees it on a screen of that width.
 
-    In the end nothing has complained in the console or asked another server, and nothing is wider than the screen.
+    In the end nothing has complained in the console or asked another server (``also``: addresses that begin so may be
+    asked), and nothing is wider than the screen.
     """
     context = browser.new_context(locale=language, viewport={"width": width, "height": 900})
     page = context.new_page()
     complaints: list[str] = []
     elsewhere: list[str] = []
-    own = (url, "data:", "blob:", "about:")
+    own = (url, "data:", "blob:", *also)
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))

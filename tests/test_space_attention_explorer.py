@@ -199,7 +199,7 @@ def test_bad_input_is_answered_with_a_sentence(
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     text, button, sampling, temperature, dates, unknown = names
-    with visited(browser, url, language, width) as page:
+    with visited(browser, url, language, width, also=("about:",)) as page:  # its frames are srcdoc
         for family in ("bahdanau", "luong", "vaswani"):  # an example is translated before anybody asks
             page.locator(f"#{family} iframe").wait_for()
         word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="tired", exact=True)
