@@ -182,7 +182,10 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
             "--schedule.name untuned_linear --training.lr_scheduler_type reduce_lr_on_plateau",
             "schedule.name untuned_linear multiplies a rate that is known beforehand; write another",
         ),
-        ("--schedule.name untuned_linear --optimizer rmsprop", "takes its warm-up from beta2, which rmsprop has not"),
+        (
+            "--schedule.name untuned_linear --optimizer rmsprop",
+            "takes its warm-up from Adam's beta2; write optimizer: adamw",
+        ),
         ("--optimizer rmsprop --training.weight_decay 0.1", "rmsprop has no decoupled weight decay; write"),
         ("--optimizer sgdd", "optimizer is 'sgdd'; write one of adamw, nadam, radam, rmsprop."),
         ("--averaging.ema 1.0", "averaging: ema is 1.0; write a decay between 0 and 1"),

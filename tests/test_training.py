@@ -171,7 +171,9 @@ def test_stateful_training_learns_what_stateless_training_cannot_see(tmp_path: P
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_by_name(tmp_path: Path, name: str) -> None:
-    arguments = TrainingArguments(str(tmp_path), learning_rate=0.02, adam_beta1=0.8, adam_epsilon=1e-7, use_cpu=True)
+    arguments = TrainingArguments(
+        str(tmp_path), learning_rate=0.02, adam_beta1=0.8, adam_beta2=0.99, adam_epsilon=1e-7, use_cpu=True
+    )
     optimizer_class, kwargs = optimizer_class_and_arguments(name, arguments)
     weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = optimizer_class([weight], **kwargs)
@@ -181,7 +183,10 @@ def test_optimizers_by_name(tmp_path: Path, name: str) -> None:
         optimizer.step()
     assert weight.abs().max() < 0.5
     assert optimizer.defaults["eps"] == 1e-7
-    assert name == "rmsprop" or optimizer.defaults["betas"] == (0.8, 0.999)
+    if name == "rmsprop":
+        assert optimizer.defaults["alpha"] == 0.99
+    else:
+        assert optimizer.defaults["betas"] == (0.8, 0.99)
 
 
 def test_an_unknown_optimizer_is_refused(tmp_path: Path) -> None:

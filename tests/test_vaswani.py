@@ -1058,13 +1058,19 @@ def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
         return not torch.equal(model(text).logits, model(text).logits)
 
     assert not runs_differ()
-    for place in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout"):
+    for place in ("dropout", "embedding_dropout", "attention_dropout", "activation_dropout", "output_dropout"):
         assert runs_differ(**{place: 0.5})
         assert runs_differ(**{place: 0.5}, attn_implementation="eager")
     assert runs_differ(attention_dropout=0.5, self_attention_score="additive")
     model = make(VaswaniForMaskedLM, embedding_dropout=0.5, dropout=0.0).train()
     first = model(text, output_hidden_states=True).hidden_states[0]
     assert 0.4 < (first == 0).double().mean() < 0.6
+    for model_class in (VaswaniForConditionalGeneration, VaswaniForCausalLM, VaswaniForMaskedLM):
+        model = make(model_class, output_dropout=0.5, lm_head_bias=False, **none).train()
+        read: list[torch.Tensor] = []
+        model.lm_head.register_forward_pre_hook(lambda module, inputs, read=read: read.append(inputs[0]))
+        model(text, **({"labels": text} if model_class is VaswaniForConditionalGeneration else {}))
+        assert 0.4 < (read[0] == 0).double().mean() < 0.6
     assert make(VaswaniForMaskedLM, dropout=0.3).model.encoder.embedding_dropout.p == 0.3
 
 

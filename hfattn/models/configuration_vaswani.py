@@ -60,6 +60,7 @@ class VaswaniConfig(StrictConfig):
         embedding_dropout: the same on the sum of embeddings and positions; None is ``dropout``.
         attention_dropout: the same on the attention weights.
         activation_dropout: the same on the feed-forward network's inner layer.
+        output_dropout: the same on the vector that the output layer reads.
         norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)); "none", x + f(x),
             which takes its initial weights from T-Fixup (Huang et al. 2020).
         final_norm: a last LN above each stack, as "pre" needs it and ``torch.nn.Transformer`` has it in either case;
@@ -118,7 +119,8 @@ class VaswaniConfig(StrictConfig):
             "decoder_layers": 1,
             "num_attention_heads": 8,
             "head_dim": 256,
-            "dropout": 0.5,
+            "dropout": 0.0,
+            "output_dropout": 0.5,  # nowhere else
             "positions": "learned",
             "max_position_embeddings": 20,
             "scale_embedding": False,
@@ -142,6 +144,7 @@ class VaswaniConfig(StrictConfig):
     embedding_dropout: float | int | None = None
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
+    output_dropout: float | int = 0.0
     norm: str = "post"
     final_norm: bool | None = None
     layer_norm_eps: float | int = 1e-5
@@ -196,7 +199,7 @@ class VaswaniConfig(StrictConfig):
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
         self._check_positive("vocab_size", "hidden_size", "intermediate_size", "encoder_layers", "decoder_layers")
         self._check_positive("num_attention_heads", "max_position_embeddings")
-        self._check_probability("dropout", "attention_dropout", "activation_dropout")
+        self._check_probability("dropout", "attention_dropout", "activation_dropout", "output_dropout")
         if self.embedding_dropout is not None:
             self._check_probability("embedding_dropout")
         self._check_choice("activation", ACTIVATION_NAMES)

@@ -607,6 +607,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
             config.is_encoder_decoder, config.is_decoder = True, False
         super().__init__(config)
         self.model = VaswaniModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         if config.tie_word_embeddings:
             self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
@@ -655,7 +656,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(outputs.last_hidden_state)  # (B, T, V)
+        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, T, V)
         loss = None
         if labels is not None:
             # The loss of language models would shift them; those it is given as shifted it takes as they are.
@@ -680,6 +681,7 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
         config = _alone(config, is_decoder=True)
         super().__init__(config)
         self.model = VaswaniModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         if config.tie_word_embeddings:
             self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
@@ -722,7 +724,7 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
             **kwargs,
         )
         steps = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = self.lm_head(outputs.last_hidden_state[:, steps])  # (B, T, V)
+        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state[:, steps]))  # (B, T, V)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
@@ -742,6 +744,7 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         config = _alone(config, is_decoder=False)
         super().__init__(config)
         self.model = VaswaniModel(config)
+        self.output_dropout = nn.Dropout(config.output_dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         if config.tie_word_embeddings:
             self._tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}
@@ -766,7 +769,7 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
             ``loss`` in nats per symbol, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if asked for.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        logits = self.lm_head(outputs.last_hidden_state)  # (B, S, V)
+        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, S, V)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)

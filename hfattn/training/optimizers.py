@@ -21,7 +21,8 @@ def optimizer_class_and_arguments(
     """The ``optimizer_cls_and_kwargs`` of ``Trainer``, with the rate and the moments of ``TrainingArguments``.
 
     Weight decay, which ``Trainer`` gives to the weights but not to biases and norms, is decoupled from the gradient
-    (Loshchilov & Hutter 2019).
+    (Loshchilov & Hutter 2019). ``adam_beta2`` is how slowly the mean of the squared gradients changes, in RMSprop too
+    (rho in Keras, alpha in torch).
 
     Raises:
         UserError: no optimiser has that name, or it has no decoupled weight decay and is asked for one.
@@ -31,7 +32,9 @@ def optimizer_class_and_arguments(
     if name == "rmsprop" and arguments.weight_decay != 0:
         raise UserError("rmsprop has no decoupled weight decay; write training.weight_decay: 0, or optimizer: adamw.")
     kwargs: dict[str, Any] = {"lr": arguments.learning_rate, "eps": arguments.adam_epsilon}
-    if name != "rmsprop":
+    if name == "rmsprop":
+        kwargs["alpha"] = arguments.adam_beta2
+    else:
         kwargs["betas"] = (arguments.adam_beta1, arguments.adam_beta2)
     if name in {"nadam", "radam"}:
         kwargs["decoupled_weight_decay"] = True

@@ -73,7 +73,7 @@ class ScheduleConfig:
                 "training.lr_scheduler_type, such as constant."
             )
         if self.name in UNTUNED and optimizer == "rmsprop":
-            raise UserError(f"schedule.name {self.name} takes its warm-up from beta2, which rmsprop has not.")
+            raise UserError(f"schedule.name {self.name} takes its warm-up from Adam's beta2; write optimizer: adamw.")
 
 
 def noam(step: int, hidden_size: int, warmup_steps: int) -> float:
