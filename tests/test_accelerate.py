@@ -14,6 +14,9 @@ from accelerate.utils import DistributedType
 from commands import ROOT, run, run_anew
 from safetensors.torch import load_file
 
+from hfattn.training import run_facts, training_arguments
+from hfattn.training.arguments import trains_on_cuda
+
 ACCELERATE = ROOT / "recipes" / "accelerate"
 RECIPE = ROOT / "recipes" / "translation"
 FILES = sorted(ACCELERATE.glob("*.yaml"))
@@ -65,6 +68,19 @@ def test_the_launcher_knows_each_field_and_takes_it(path: Path) -> None:
         assert (arguments.fsdp_version, arguments.fsdp_state_dict_type) == (2, "FULL_STATE_DICT")
     if path.stem == "deepspeed_zero2":
         assert arguments.zero_stage == 2
+
+
+def test_a_gpu_is_left_alone_where_the_launcher_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``cpu.yaml`` on a machine with a GPU: Accelerate would keep the weights here, and Trainer send batches there."""
+    for module in (torch.cuda, torch.accelerator):
+        monkeypatch.setattr(module, "is_available", lambda: True)
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    assert trains_on_cuda()
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    arguments = training_arguments(tmp_path, {})
+    assert arguments.device.type == "cpu"
+    assert not arguments.dataloader_pin_memory
+    assert "gpu" not in run_facts("translation", RECIPE / "dates.yaml", {}, 1)["hardware"]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
@@ -48,9 +49,19 @@ _ABOVE_ZERO = (
 )
 
 
+def trains_on_cpu() -> bool:
+    """Whether training is to run on the CPU: there is nothing else, or the launcher was told to (``cpu.yaml``)."""
+    return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+
+
+def trains_on_cuda() -> bool:
+    """Whether training is to run on a GPU that torch's CUDA interface speaks to."""
+    return torch.cuda.is_available() and not trains_on_cpu()
+
+
 def computes_bfloat16() -> bool:
     """Whether the hardware that training would run on has bfloat16 arithmetic; emulated, it is slower than float32."""
-    if torch.cuda.is_available():
+    if trains_on_cuda():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
@@ -83,8 +94,8 @@ def training_arguments(
         "restore_callback_states_from_checkpoint": True,
         "report_to": ["tensorboard"],
         "logging_nan_inf_filter": False,  # a loss that is not finite stops the run; it is not averaged away
-        "dataloader_pin_memory": torch.cuda.is_available(),
-        "use_cpu": not torch.accelerator.is_available(),  # TrainingArguments asks for it where bf16 is for the CPU
+        "dataloader_pin_memory": trains_on_cuda(),
+        "use_cpu": trains_on_cpu(),  # Accelerate reads the launcher's word, Trainer does not
     }
     if (metric := fields.get("metric_for_best_model")) is not None:
         defaults["greater_is_better"] = not any(word in str(metric) for word in _LOWER_IS_BETTER)

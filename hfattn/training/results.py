@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..explain.plot import installed_fonts
+from .arguments import trains_on_cuda
 
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evaluate", "accelerate")
 
@@ -66,14 +67,14 @@ def _command() -> str:
     words = [_without_folders(word) for word in sys.argv if word != "--resume"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "accelerate launch" + (f" --multi_gpu --num_processes {processes}" if processes > 1 else "")
-    if processes > 1 and not torch.cuda.is_available():
+    if processes > 1 and not trains_on_cuda():
         launcher = f"ACCELERATE_USE_CPU=true {launcher}"
     return f"{launcher} {shlex.join(words)}"
 
 
 def _hardware() -> dict[str, Any]:
     hardware: dict[str, Any] = {"cpu": _cpu_name(), "threads": torch.get_num_threads()}
-    if torch.cuda.is_available():
+    if trains_on_cuda():
         hardware["gpu"] = torch.cuda.get_device_name()
     hardware["processes"] = int(os.environ.get("WORLD_SIZE", "1"))
     return hardware

@@ -35,6 +35,7 @@ from ..files import writing
 from ..metrics import token_statistics
 from ..models.cache_recurrent import RecurrentCache
 from ..models.strict_config import unknown_message
+from .arguments import trains_on_cuda
 from .averaging import AveragingConfig, MovingAverage, mean_weights
 from .schedules import ScheduleConfig, make_scheduler
 
@@ -67,7 +68,7 @@ def last_complete_checkpoint(directory: str | Path) -> Path | None:
 
 def _peak_memory() -> int:
     """Bytes that this process has had at most: of the GPU where it uses one, else of the main memory."""
-    if torch.cuda.is_available():
+    if trains_on_cuda():
         return torch.cuda.max_memory_allocated()
     resource = importlib.import_module("resource")  # which Windows lacks
     unit = 1 if sys.platform == "darwin" else 1024
