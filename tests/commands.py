@@ -65,8 +65,9 @@ def tiny_config(folder: Path, **fields: Any) -> Path:
 def environment(**extra: str) -> dict[str, str]:
     """One thread, so that two test processes share two cores; no network; the tools of this interpreter first."""
     own = str(Path(sys.executable).parent)
+    inherited = {name: value for name, value in os.environ.items() if name != "TENSORBOARD_LOGGING_DIR"}
     return {
-        **os.environ,
+        **inherited,
         "PATH": f"{own}{os.pathsep}{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
