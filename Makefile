@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMOS  := .venv-spaces
+OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test variants spaces docs check format clean
+.PHONY: help install quickstart test variants oldest spaces docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,21 @@ test: $(INSTALLED)  ## Lint, type-check and run the tests
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe's configuration, and check its score
 	$(BIN)/pytest -n 2 --dist loadfile -m variants
 
+# The oldest transformers that pyproject.toml admits, which has an older huggingface-hub with it; the rest as pinned.
+$(OLDEST)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OLDEST)
+	grep -v '^\(huggingface_hub\|transformers\)==' constraints.txt > $(OLDEST)/constraints.txt
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt \
+	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[recipes,hub]' \
+	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized peft pytest pytest-xdist
+	@touch $@
+
+oldest: $(OLDEST)/.installed  ## Test models, recipes and the Hub with the oldest transformers that is supported
+	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not variants" tests/test_char_rnn.py tests/test_generation.py \
+	  tests/test_hub_server.py tests/test_sequence_classification.py tests/test_token_classification.py tests/test_training.py \
+	  tests/test_translation.py tests/test_vaswani.py
+
 # What a Space of the Hub installs, and nothing else: its requirements, and the version of Gradio that its card names.
 $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
 	$(PYTHON) -m venv $(DEMOS)
@@ -63,4 +79,4 @@ format: $(INSTALLED)  ## Format the code and sort its imports
 	$(BIN)/ruff format .
 
 clean:  ## Remove the environment and the caches (runs stay)
-	rm -rf $(VENV) $(DEMOS) .cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(DEMOS) $(OLDEST) .cache .mypy_cache .pytest_cache .ruff_cache build dist

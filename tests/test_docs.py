@@ -11,7 +11,7 @@ from commands import ROOT, run
 from hub_server import HubServer
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-SKIPPED = {".venv", ".venv-spaces", ".cache", "runs", "cards"}  # the pictures of pinned cards are not kept
+SKIPPED = {".venv", ".venv-oldest", ".venv-spaces", ".cache", "runs", "cards"}  # the pictures of pinned cards are not kept
 DOCUMENTS = [path for path in ROOT.glob("**/*.md") if not SKIPPED & set(path.relative_to(ROOT).parts)]
 
 
