@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hfattn.training import last_complete_checkpoint
-
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "translation"
 PAGE = ROOT / "docs" / "claims.md"
@@ -34,14 +32,14 @@ class Table:
         config: of the recipe that all runs begin from.
         common: overrides of them all.
         variants: further overrides, by name.
-        verdict: what the runs say.
+        verdict: what the runs say; written where all of them have finished.
     """
 
     claim: str
     config: str
     common: dict[str, Any]
     variants: dict[str, dict[str, Any]]
-    verdict: str = ""
+    verdict: str
 
 
 BUDGET = {
@@ -52,7 +50,7 @@ BUDGET = {
     "training.save_total_limit": 1,
     "training.per_device_eval_batch_size": 256,
 }
-SHORT = {  # with what the configurations may change one day, so that the tables stay what they are
+SHORT = {  # and what the recipes' own configurations have otherwise
     "max_tokens": 4096,
     "tokenizer.lowercase": "false",
     "tokenizer.vocab_size": 5000,
@@ -137,8 +135,8 @@ TABLES = {
             "T-Fixup, warm-up": {"model.norm": "none", **WITH_WARMUP},
             "T-Fixup": {"model.norm": "none", **WITHOUT},
         },
-        "It holds: without warm-up the post-norm model learns hardly anything, and the pre-norm one loses a point."
-        " T-Fixup needs neither normalisation nor warm-up, and is ahead of both here.",
+        "It holds: without warm-up the post-norm model learns hardly anything, and the pre-norm one loses a point or"
+        " none. T-Fixup needs neither normalisation nor warm-up, and is ahead of both here.",
     ),
 }
 
@@ -185,7 +183,7 @@ def measured(values: list[float]) -> str:
 def runs_of(name: str, variant: str, runs: Path) -> list[Path]:
     """The folders of a variant's runs, a seed each."""
     stem = folder(runs, name, variant, 0).name.removesuffix("0")
-    return sorted((runs / name).glob(f"{stem}[0-9]"))
+    return sorted((runs / name).glob(f"{stem}[0-9]*"))
 
 
 def rows(name: str, runs: Path) -> list[str]:
@@ -207,6 +205,8 @@ def rows(name: str, runs: Path) -> list[str]:
 
 def logged(run: Path) -> list[dict[str, Any]]:
     """What a run logged up to its last checkpoint."""
+    from hfattn.training import last_complete_checkpoint
+
     checkpoint = last_complete_checkpoint(run / "checkpoints")
     return json.loads((checkpoint / "trainer_state.json").read_text())["log_history"] if checkpoint else []
 
@@ -240,15 +240,19 @@ def draw(name: str, runs: Path) -> Path | None:
 
 
 def write(runs: Path) -> None:
+    hardware = [json.loads(path.read_text())["hardware"] for path in runs.glob("*/*/results.json")]
+    machines = sorted({each.get("gpu", each["cpu"]) for each in hardware})
     lines = [
         "# Claims, tested",
         "",
         "Each table has one setting and one thing changed in it: same data, same order, same steps. The numbers are",
         "written by `python benchmarks/claims.py write` from the runs' `results.json`; BLEU is of greedy search on",
         "test_2016_flickr of Multi30k, cased; ± is the standard deviation over seeds. These are small models and short",
-        "runs: they test a claim where that is cheap, and a difference within the spread is none. They ran on an H100.",
+        "runs: they test a claim where that is cheap, and a difference within the spread is none.",
+        f"They ran on: {', '.join(machines)}.",
     ]
     for name, table in TABLES.items():
+        measured_rows = rows(name, runs)
         common = " ".join(f"--{field} {value}" for field, value in table.common.items() if field not in BUDGET)
         lines += [
             "",
@@ -260,11 +264,11 @@ def write(runs: Path) -> None:
             "",
             "| | validation nats per token | token accuracy | test BLEU | seeds | steps | parameters |",
             "|---|---|---|---|---|---|---|",
-            *rows(name, runs),
+            *measured_rows,
         ]
         if chart := draw(name, runs):
             lines += ["", f"![How the variants of the {name} learn](assets/{chart.name})"]
-        if table.verdict:
+        if not any("not run" in row or "did not finish" in row for row in measured_rows):
             lines += ["", table.verdict]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"Written: {PAGE}")

@@ -49,7 +49,6 @@ MODULES = (
     "hfattn.spaces",
 )
 ELSEWHERE = ("*.md", "recipes/*.md", "recipes/*/README.md", "spaces/*/README.md")
-OPTIONAL = {"claims.md": ("Recipes", "Claims that were tested")}
 
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -65,9 +64,6 @@ def on_config(config: MkDocsConfig) -> None:
     for folder in ("recipes", "spaces"):
         for readme in sorted(ROOT.glob(f"{folder}/*/README.md")):
             sections[folder.capitalize()].append({readme.parent.name: readme.relative_to(ROOT).as_posix()})
-    for page, (section, title) in OPTIONAL.items():
-        if (DOCS / page).exists():
-            sections[section].insert(1, {title: page})
     sections["API"] += [{module: f"api/{module}.md"} for module in MODULES]
 
 

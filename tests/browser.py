@@ -67,8 +67,10 @@ def visited(browser: "Browser", url: str, language: str, width: int, *, also: tu
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda asked: None if asked.url.startswith(own) else elsewhere.append(asked.url))
     page.goto(url)
-    yield page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not complaints
-    assert not elsewhere
-    context.close()
+    try:
+        yield page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert not complaints
+        assert not elsewhere
+    finally:
+        context.close()

@@ -51,6 +51,7 @@ def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
                 "test": {"bleu": bleu},
             },
             "training": {"steps": 7},
+            "hardware": {"cpu": "a slow one"},
             "model": {"parameters": 1234},
         }
         (run / "results.json").write_text(json.dumps(results))
@@ -73,6 +74,8 @@ def test_the_page_has_the_mean_and_the_spread_of_what_was_run(
     assert "| 1.5-entmax | 1.5 | 0.6 | 13 | 1 | 7 | 1,234 |" in page
     assert "| additive | did not finish |" in page
     assert "| sparsemax | not run |" in page
+    assert "They ran on: a slow one." in page
+    assert not any(table.verdict in page for table in claims.TABLES.values())  # of none has everything finished
     assert claims.logged(claims.folder(tmp_path, "scores", "dot", 2))[0] == {"step": 10, "loss": 1.2}
     assert "(assets/claims-scores.png)" in page
     assert (tmp_path / "assets" / "claims-scores.png").stat().st_size > 10_000

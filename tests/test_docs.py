@@ -11,7 +11,8 @@ from commands import ROOT, run
 from hub_server import HubServer
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-SKIPPED = {".venv", ".venv-oldest", ".venv-spaces", ".cache", "runs", "cards"}  # the pictures of pinned cards are not kept
+# Environments have documents of their own, and of pinned cards the pictures are not kept.
+SKIPPED = {".venv", ".venv-oldest", ".venv-spaces", ".cache", "runs", "cards"}
 DOCUMENTS = [path for path in ROOT.glob("**/*.md") if not SKIPPED & set(path.relative_to(ROOT).parts)]
 
 

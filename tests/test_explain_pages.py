@@ -495,7 +495,7 @@ sys.modules['hfattn'] = None  # as if it were not installed
 import torch
 from repo.alignment import AttentionRecord
 record = AttentionRecord(('a',), ('b',), torch.ones(1, 1, 1, 1))
-open('map.html', 'w').write(record.to_html('Kept'))
+open('map.html', 'w', encoding='utf-8').write(record.to_html('Kept'))
 try:
     from IPython.core.interactiveshell import InteractiveShell
 except ModuleNotFoundError:

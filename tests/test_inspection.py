@@ -74,6 +74,7 @@ def test_no_file_that_a_model_may_bring_has_anything_unusual() -> None:
 
 PIECES = base64.b64encode(os.urandom(400)).decode()
 HOSTILE = {
+    "import zlib\nd = zlib.compressobj.__self__.decompress": "hidden",
     "import socket": "network",
     "from urllib.request import urlopen": "network",
     "import requests.sessions as r": "network",

@@ -60,7 +60,7 @@ _SUSPECTS: Mapping[str, tuple[str, ...]] = {
 }
 _HARMLESS = (
     *("http.HTTPStatus", "huggingface_hub.dataclasses", "importlib.metadata", "urllib.parse"),
-    *("base64.b64encode", "zlib.DEFLATED", "zlib.MAX_WBITS", "zlib.Z_RLE", "zlib.compressobj"),  # hide nothing
+    *("base64.b64encode", "zlib.DEFLATED", "zlib.MAX_WBITS", "zlib.Z_RLE", "zlib.compressobj"),  # they encode
 )
 # Of these it is said where they are used, for they encode as well.
 _CODERS = ("base64", "zlib")
@@ -72,8 +72,8 @@ _SUSPECT_ATTRIBUTES: Mapping[str, str] = {
         "network": "push_to_hub upload_file upload_folder hf_hub_download snapshot_download",
         "pickle": "read_pickle to_pickle",
         "decoding": "fromhex",
-        "hidden": "__base__ __bases__ __builtins__ __code__ __globals__ __loader__ __subclasses__ f_back f_builtins "
-        "f_globals f_locals gi_frame tb_frame",
+        "hidden": "__base__ __bases__ __builtins__ __code__ __globals__ __loader__ __self__ __subclasses__ f_back "
+        "f_builtins f_globals f_locals gi_frame tb_frame",
     }.items()
     for attribute in attributes.split()
 }

@@ -97,7 +97,7 @@ class AttentionRecord:
         )
 
     def to_html(self, title: str | None = None) -> str:
-        """One self-contained page to read with a mouse, a finger or the arrow keys: write it to a file and open that.
+        """One self-contained page to read with a mouse, a finger or the arrow keys: write it to a file in UTF-8.
 
         Raises:
             ValueError: the record has no token on one side, or a weight that is not a number.
@@ -121,7 +121,7 @@ class AttentionRecord:
             shell = get_ipython()
         if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
             raise ValueError(
-                "show() needs a notebook, and this is none; write to_html() to a file and open it in a browser."
+                "show() needs a notebook, and this is none; write to_html() to a file, in UTF-8, and open that."
             )
         display({"text/html": self._frame(title), "text/plain": repr(self)}, raw=True)
 

@@ -25,7 +25,7 @@ _SHARES = {"all": 0.08, "heads": 0.17, "layers": 0.17, "weights": 1.0}  # of the
 _STEPS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 64, 128, 256)
 _SAMPLE = 1_000_000  # weights to judge by how many steps will fit
 
-# What would end the script element that holds the data, or a line of it in an old browser, written as JSON allows.
+# What would end the script element that holds the data (< > &), or a line of it in an old browser, as JSON may have it.
 _ESCAPES = {60: "\\u003c", 62: "\\u003e", 38: "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 

@@ -60,7 +60,7 @@ class VaswaniConfig(StrictConfig):
         embedding_dropout: the same on the sum of embeddings and positions; None is ``dropout``.
         attention_dropout: the same on the attention weights.
         activation_dropout: the same on the feed-forward network's inner layer.
-        output_dropout: the same on the vector that the output layer reads.
+        output_dropout: the same on the vector that ``lm_head`` reads (a classifier's has ``dropout``).
         norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)); "none", x + f(x),
             which takes its initial weights from T-Fixup (Huang et al. 2020).
         final_norm: a last LN above each stack, as "pre" needs it and ``torch.nn.Transformer`` has it in either case;

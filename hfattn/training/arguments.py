@@ -21,6 +21,7 @@ _FIXED = {
     "remove_unused_columns": "the batches hold what the model reads",
     "label_names": "the batches hold what the model reads",
     "optim": "choose it with optimizer",
+    "use_cpu": "tell the launcher, as recipes/accelerate/cpu.yaml does",
     "dataloader_persistent_workers": "each pass over the data starts its own workers, which know its number",
     "save_only_model": "a run has to resume exactly",
     "ignore_data_skip": "a run has to resume exactly",
@@ -95,11 +96,11 @@ def training_arguments(
         "report_to": ["tensorboard"],
         "logging_nan_inf_filter": False,  # a loss that is not finite stops the run; it is not averaged away
         "dataloader_pin_memory": trains_on_cuda(),
-        "use_cpu": trains_on_cpu(),  # Accelerate reads the launcher's word, Trainer does not
     }
     if (metric := fields.get("metric_for_best_model")) is not None:
         defaults["greater_is_better"] = not any(word in str(metric) for word in _LOWER_IS_BETTER)
     decided = {"output_dir": str(run / "checkpoints"), "batch_eval_metrics": True, "remove_unused_columns": False}
+    decided["use_cpu"] = trains_on_cpu()  # Accelerate reads the launcher's word, Trainer does not
     arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
         if tracker not in get_available_reporting_integrations():

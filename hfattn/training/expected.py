@@ -377,8 +377,7 @@ _HEAD = """# Results
 Written by `hfattn recipes record RUN...` from the `*.expected.json` beside each configuration, never by hand; there are
 also the runs' other scores, their data and the versions of the libraries. Each row is one run. "Expected" is the band
 in which `hfattn recipes check` wants the score, "documents" what the texts report that these recipes follow; the time
-is that of training, evaluations and checkpoints included. The runs on an H100 shared it and 16 CPU cores, fifteen at a
-time; a run of its own is faster.
+is that of training, evaluations and checkpoints included.
 """
 _COLUMNS = (
     "configuration", "score", "expected", "documents", "published", "parameters", "steps", "time", "hardware", "seed",

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil  # which Accelerate needs
 import torch
 from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
@@ -70,6 +71,8 @@ def _peak_memory() -> int:
     """Bytes that this process has had at most: of the GPU where it uses one, else of the main memory."""
     if trains_on_cuda():
         return torch.cuda.max_memory_allocated()
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
     resource = importlib.import_module("resource")  # which Windows lacks
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
