@@ -110,7 +110,9 @@ class TextVectors:
         corpus: Sequence[Any] = texts
         if config.method == "doc2vec":
             model = self._doc2vec(seed, **options)
-            corpus = [models.doc2vec.TaggedDocument(words, [i]) for i, words in enumerate(texts)]
+            # Read in the order of a file that has one class after the other, texts would differ by when they were read.
+            order = np.random.default_rng(seed).permutation(len(texts))
+            corpus = [models.doc2vec.TaggedDocument(texts[i], [int(i)]) for i in order]
         else:
             if config.method == "fasttext":
                 options["bucket"] = config.buckets
