@@ -354,6 +354,15 @@ def test_words_of_a_kind_come_together(method: str, algorithm: str, tmp_path: Pa
         assert distance > 0.8 * np.linalg.norm(centred[0::2] - centred[0::2].mean(axis=0), axis=1).mean()
 
 
+def test_doc2vec_does_not_learn_when_a_text_was_read() -> None:
+    """Texts that are all alike, as in a file with one class after the other: their vectors do not tell the halves."""
+    draws = np.random.default_rng(0)
+    texts = [[f"w{number % 300}" for number in draws.zipf(1.3, 40)] for _ in range(1200)]
+    config = VectorsConfig(method="doc2vec", algorithm="pv_dbow", size=10, min_count=2, epochs=5)
+    found, half = TextVectors(config).fit_transform(texts, seed=1), np.repeat([0, 1], 600)
+    assert LogisticRegression(C=10, max_iter=500).fit(found, half).score(found, half) < 0.57  # 0.62 in that order
+
+
 def test_a_text_is_the_mean_of_its_known_words() -> None:
     vectors = TextVectors(VectorsConfig(size=4, min_count=2, epochs=2))
     vectors.fit_transform([["a", "b", "a"], ["b", "once"]], seed=0)
