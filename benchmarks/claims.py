@@ -186,15 +186,19 @@ def runs_of(name: str, variant: str, runs: Path) -> list[Path]:
     return sorted((runs / name).glob(f"{stem}[0-9]*"))
 
 
-def rows(name: str, runs: Path) -> list[str]:
+def results_of(name: str, variant: str, runs: Path) -> list[dict[str, Any]]:
+    """What the runs of a variant measured that have finished."""
+    paths = [run / "results.json" for run in runs_of(name, variant, runs)]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def rows(name: str, found: dict[str, list[dict[str, Any]]], runs: Path) -> list[str]:
     lines = []
-    for variant in TABLES[name].variants:
-        begun = runs_of(name, variant, runs)
-        finished = [path for run in begun if (path := run / "results.json").exists()]
-        if not finished:
-            lines.append(f"| {variant} | {'did not finish' if begun else 'not run'} | | | | | |")
+    for variant, results in found.items():
+        if not results:
+            begun = "did not finish" if runs_of(name, variant, runs) else "not run"
+            lines.append(f"| {variant} | {begun} | | | | | |")
             continue
-        results = [json.loads(path.read_text()) for path in finished]
         validation = [each["metrics"]["validation"] for each in results]
         nats, right = ([each[score] for each in validation] for score in ("nats_per_token", "token_accuracy"))
         bleu = [each["metrics"]["test"]["bleu"] for each in results]
@@ -240,8 +244,11 @@ def draw(name: str, runs: Path) -> Path | None:
 
 
 def write(runs: Path) -> None:
-    hardware = [json.loads(path.read_text())["hardware"] for path in runs.glob("*/*/results.json")]
-    machines = sorted({each.get("gpu", each["cpu"]) for each in hardware})
+    measurements = {
+        name: {variant: results_of(name, variant, runs) for variant in table.variants} for name, table in TABLES.items()
+    }
+    every = [results for found in measurements.values() for several in found.values() for results in several]
+    machines = sorted({each["hardware"].get("gpu", each["hardware"]["cpu"]) for each in every})
     lines = [
         "# Claims, tested",
         "",
@@ -252,7 +259,6 @@ def write(runs: Path) -> None:
         f"They ran on: {', '.join(machines)}.",
     ]
     for name, table in TABLES.items():
-        measured_rows = rows(name, runs)
         common = " ".join(f"--{field} {value}" for field, value in table.common.items() if field not in BUDGET)
         lines += [
             "",
@@ -264,11 +270,11 @@ def write(runs: Path) -> None:
             "",
             "| | validation nats per token | token accuracy | test BLEU | seeds | steps | parameters |",
             "|---|---|---|---|---|---|---|",
-            *measured_rows,
+            *rows(name, measurements[name], runs),
         ]
         if chart := draw(name, runs):
             lines += ["", f"![How the variants of the {name} learn](assets/{chart.name})"]
-        if not any("not run" in row or "did not finish" in row for row in measured_rows):
+        if all(measurements[name].values()):
             lines += ["", table.verdict]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"Written: {PAGE}")

@@ -360,7 +360,7 @@ def test_doc2vec_does_not_learn_when_a_text_was_read() -> None:
     texts = [[f"w{number % 300}" for number in draws.zipf(1.3, 40)] for _ in range(1200)]
     config = VectorsConfig(method="doc2vec", algorithm="pv_dbow", size=10, min_count=2, epochs=5)
     found, half = TextVectors(config).fit_transform(texts, seed=1), np.repeat([0, 1], 600)
-    assert LogisticRegression(C=10, max_iter=500).fit(found, half).score(found, half) < 0.57  # 0.62 in that order
+    assert LogisticRegression(C=10, max_iter=500).fit(found, half).score(found, half) < 0.57  # 0.65 in that order
 
 
 def test_a_text_is_the_mean_of_its_known_words() -> None:

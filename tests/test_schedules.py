@@ -209,6 +209,10 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
         ("--training.dataloader_persistent_workers true", "each pass over the data starts its own workers"),
         ("--training.save_only_model true", "a run has to resume exactly."),
         ("--training.ignore_data_skip true", "a run has to resume exactly."),
+        (
+            "--training.use_cpu true",
+            "training.use_cpu is not for a recipe to set: tell the launcher, as recipes/accelerate/cpu.yaml does.",
+        ),
         ("--training.optim sgd", "training.optim is not for a recipe to set: choose it with optimizer."),
         ("--training.train_sampling_strategy group_by_length", "max_tokens puts examples of like length together"),
     ],

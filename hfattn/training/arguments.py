@@ -99,8 +99,12 @@ def training_arguments(
     }
     if (metric := fields.get("metric_for_best_model")) is not None:
         defaults["greater_is_better"] = not any(word in str(metric) for word in _LOWER_IS_BETTER)
-    decided = {"output_dir": str(run / "checkpoints"), "batch_eval_metrics": True, "remove_unused_columns": False}
-    decided["use_cpu"] = trains_on_cpu()  # Accelerate reads the launcher's word, Trainer does not
+    decided = {
+        "output_dir": str(run / "checkpoints"),
+        "batch_eval_metrics": True,
+        "remove_unused_columns": False,
+        "use_cpu": trains_on_cpu(),  # Accelerate reads the launcher's word, Trainer does not
+    }
     arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
         if tracker not in get_available_reporting_integrations():
