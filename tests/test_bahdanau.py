@@ -488,10 +488,10 @@ def test_presets_are_the_papers() -> None:
 
 
 def test_preset_sizes_are_counted() -> None:
-    """Parameters by hand for Bahdanau's and the documents'; Sutskever's 384 M are those of the paper (section 3.4)."""
+    """Parameters by hand for Bahdanau's and luong_small; Sutskever's 384 M are those of the paper (section 3.4)."""
     with torch.device("meta"):
         bahdanau = BahdanauForConditionalGeneration(BahdanauConfig.preset("bahdanau2015"))
-        documents = BahdanauForConditionalGeneration(BahdanauConfig.preset("documents"))
+        luong_small = BahdanauForConditionalGeneration(BahdanauConfig.preset("luong_small"))
         sutskever = BahdanauForConditionalGeneration(BahdanauConfig.preset("sutskever2014"))
     score = 1000 * 1000 + 1000 * 2000 + 1000  # n' = n = 1000
     words = 30_000 * (2 * 620 + 500 + 1)
@@ -501,7 +501,7 @@ def test_preset_sizes_are_counted() -> None:
     encoder = 2 * 4 * (256 * (128 + 256) + 2 * 256)
     decoder = 4 * (512 * (128 + 512) + 2 * 512)
     expected = 2 * 1000 * 128 + encoder + decoder + 512 * 1024 + 512 * 1000 + 1000
-    assert documents.num_parameters() == expected
+    assert luong_small.num_parameters() == expected
     # 64 M in the recurrent layers, 320 M in embeddings and softmax; ours has two biases a gate, and one a word.
     assert sutskever.num_parameters() == pytest.approx(384e6, rel=0.001)
 

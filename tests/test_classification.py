@@ -243,7 +243,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("model", "data"),
     [
-        ({"preset": "documents_gru128", "hidden_size": 8, "embedding_size": 8}, {}),
+        ({"preset": "gru128", "hidden_size": 8, "embedding_size": 8}, {}),
         ({"model_type": "vaswani", "preset": "small", "hidden_size": 16, "intermediate_size": 16}, {}),
         ({}, {"labels": ["up", "down", "flat"]}),
     ],
@@ -333,7 +333,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ),
     (
         "sigmoid",
-        lambda f: ["--data.source", written(f, TWO + "left\tcow\n"), *WORDS, "--model.preset", "documents_gru128"],
+        lambda f: ["--data.source", written(f, TWO + "left\tcow\n"), *WORDS, "--model.preset", "gru128"],
         "The data have 3 classes, and one sigmoid tells two apart; write model.problem_type",
     ),
     (
@@ -355,7 +355,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("pooling", lambda f: ["--model.pooling", "sum"], "pooling is 'sum'; write one of"),
     (
         "smoothing",
-        lambda f: ["--model.preset", "documents_gru128", "--training.label_smoothing_factor", "0.1"],
+        lambda f: ["--model.preset", "gru128", "--training.label_smoothing_factor", "0.1"],
         "label_smoothing_factor is for a softmax, and this model has one sigmoid",
     ),
 ]  # fmt: skip

@@ -67,17 +67,17 @@ def parameters(model: nn.Module) -> tuple[int, int]:
 
 def test_preset_gru128() -> None:
     """E3: 1,000 x 128 embeddings; a GRU of 3 (128 x 128 + 128 x 128) weights; one output."""
-    model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("documents_gru128"))
+    model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("gru128"))
     total = 1000 * 128 + 3 * 128 * (128 + 128 + 2) + 128 + 1
     assert parameters(model) == (total, total)
     assert model.config.mask_padding
-    assert not RNNEncoderConfig.preset("documents_gru128", mask_padding=False).mask_padding
+    assert not RNNEncoderConfig.preset("gru128", mask_padding=False).mask_padding
 
 
 def test_preset_bilstm32_has_the_documents_parameters_and_torchs_second_bias() -> None:
     """E4: 2,034,113 parameters, 34,113 trained. Keras gives each gate one bias vector, torch gives it two, which are
     added: 4 x 32 numbers more in each direction, and no function more."""
-    model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("documents_bilstm32"))
+    model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("bilstm32_glove"))
     second_biases = 2 * 4 * 32
     assert parameters(model) == (2_034_113 + second_biases, 34_113 + second_biases)
     named = [name for name, _ in model.named_parameters() if name.endswith("bias_hh_l0")]

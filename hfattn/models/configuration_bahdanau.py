@@ -48,7 +48,7 @@ class BahdanauConfig(StrictConfig):
     (``attention_position="before"``); **Luong et al. 2015**, where it looks after the step, with the new state
     (``attention_position="after"``). ``BahdanauConfig.preset(name)`` has the settings of the papers:
     ``bahdanau2015``, ``luong2015_dot``, ``luong2015_general``, ``luong2015_concat``, ``luong2015_local_p``,
-    ``sutskever2014``, and ``documents`` (a bidirectional LSTM with Luong's attention at a size for a laptop).
+    ``sutskever2014``, and ``luong_small`` (a bidirectional LSTM with Luong's attention at a size for a laptop).
 
     Args:
         vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
@@ -141,7 +141,7 @@ class BahdanauConfig(StrictConfig):
             "attention_score": None,
             "output_layer": "state",
         },
-        "documents": {
+        "luong_small": {
             "vocab_size": 1000,
             "source_vocab_size": 1000,
             "share_embeddings": False,

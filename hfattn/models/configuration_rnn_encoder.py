@@ -27,8 +27,8 @@ _ONE_SIGMOID = {"num_labels": 1, "problem_type": "multi_label_classification"}
 class RNNEncoderConfig(StrictConfig):
     """Words -> embedding -> recurrent layers -> one vector per text, and a linear classifier over it.
 
-    ``RNNEncoderConfig.preset(name)`` has settings by name: ``documents_gru128`` (1,000 words, embeddings of 128 trained
-    with a GRU of 128 units), ``documents_bilstm32`` (20,000 words, frozen embeddings of 100 from a vector file, a
+    ``RNNEncoderConfig.preset(name)`` has settings by name: ``gru128`` (1,000 words, embeddings of 128 trained
+    with a GRU of 128 units), ``bilstm32_glove`` (20,000 words, frozen embeddings of 100 from a vector file, a
     bidirectional LSTM of 32 units) and ``yang2016`` (hierarchical attention, Yang et al. 2016, section 3.3).
 
     Args:
@@ -66,13 +66,13 @@ class RNNEncoderConfig(StrictConfig):
     model_type = "rnn_encoder"
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "documents_gru128": {
+        "gru128": {
             "vocab_size": 1000,
             "embedding_size": 128,
             "hidden_size": 128,
             **_ONE_SIGMOID,
         },
-        "documents_bilstm32": {
+        "bilstm32_glove": {
             "vocab_size": 20_000,
             "embedding_size": 100,
             "hidden_size": 32,

@@ -39,7 +39,7 @@ class VaswaniConfig(StrictConfig):
     ``decoder_layers``, ``VaswaniForCausalLM`` the decoder's alone, without cross-attention, ``VaswaniForMaskedLM`` and
     ``VaswaniForSequenceClassification`` the encoder's alone. The defaults are the base model of the paper but for its
     vocabulary. ``VaswaniConfig.preset(name)`` has ``base2017`` and ``big2017`` (table 3), ``small`` (two layers of
-    width 128) and ``documents`` (one layer with eight heads of width 256, 19,960,216 parameters).
+    width 128) and ``wide_layer`` (one layer with eight heads of width 256, 19,960,216 parameters).
 
     Args:
         vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
@@ -107,7 +107,7 @@ class VaswaniConfig(StrictConfig):
             "num_attention_heads": 8,
         },
         # 15,000 words on either side, each with an embedding of its own, and sentences of at most 20 words.
-        "documents": {
+        "wide_layer": {
             "vocab_size": 15_000,
             "source_vocab_size": 15_000,
             "share_embeddings": False,
