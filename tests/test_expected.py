@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from hfattn.cli import app
 from hfattn.cli import recipes as commands
 from hfattn.errors import UserError
+from hfattn.plots import plot_table
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 from hfattn.training.expected import (
@@ -28,7 +29,6 @@ from hfattn.training.expected import (
     results_page,
     write_expected,
 )
-from hfattn.training.results import plot_table
 
 RECIPES = ROOT / "recipes"
 CONFIGURATIONS = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name != "accelerate")

@@ -39,7 +39,6 @@ from hfattn.metrics import (
     column_slices,
     counterfactual,
     length_slices,
-    plot_confusion,
     read_swaps,
     scores_by_slice,
     swap_words,
@@ -48,6 +47,7 @@ from hfattn.metrics import (
     word_slices,
 )
 from hfattn.metrics.overlap import bootstrap_interval
+from hfattn.plots import plot_confusion
 from hfattn.tokenizers import build_character_tokenizer
 
 

@@ -191,7 +191,7 @@ def compare_runs(
         tables = by_length([read_run(run) for run in runs], part)
         print(length_table(tables))
         if output is not None:
-            from ..training.results import plot_bleu_by_length
+            from ..plots import plot_bleu_by_length
 
             plot_bleu_by_length(output, tables, f"BLEU by source length: {part.replace('_', ' ')}")
             print(f"Chart: {output}")

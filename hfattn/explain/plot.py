@@ -8,6 +8,7 @@ from torch import nn
 from ..errors import UserError
 from ..models.alignment import AttentionRecord
 from ..models.alignment_page import check_drawable
+from ..plots import installed_fonts
 from .labels import label, right_to_left
 
 if TYPE_CHECKING:
@@ -19,32 +20,6 @@ _CELL, _SMALLEST_CELL, _LONGEST_SIDE, _MARGIN = 0.3, 0.13, 24.0, 0.12  # inches
 _LONGEST_LABEL = 24  # characters
 _COLOURS = "cividis"  # lighter means more, for any kind of sight, and in print without colours
 _THREAD = (0.106, 0.424, 0.659)  # the blue of the page's threads
-# Fonts that hold what matplotlib's own does not; those that are installed are tried in turn, glyph by glyph.
-_FONTS = (
-    "DejaVu Sans",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Noto Sans JP",
-    "Noto Sans SC",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Yu Gothic",
-    "Microsoft YaHei",
-    "Malgun Gothic",
-    "WenQuanYi Zen Hei",
-    "Noto Sans Arabic",
-    "Noto Sans Hebrew",
-    "Noto Sans Devanagari",
-    "Arial Unicode MS",
-)
-
-
-def installed_fonts() -> list[str]:
-    """Families to write any text in, for ``fontfamily``: each glyph is taken from the first that has it."""
-    from matplotlib.font_manager import fontManager
-
-    installed = set(fontManager.get_font_names())
-    return [name for name in _FONTS if name in installed]
 
 
 def plot_alignment(

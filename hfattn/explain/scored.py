@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..models.alignment import AttentionRecord, token_names
+from ..plots import installed_fonts
 from .labels import label
-from .plot import installed_fonts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

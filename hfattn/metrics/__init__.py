@@ -16,7 +16,6 @@ from .classification import (
     ConfusionMatrix,
     class_probabilities,
     class_statistics,
-    plot_confusion,
 )
 from .counterfactual import counterfactual, read_swaps, swap_words
 from .entities import Entity, EntityScore, EntityScores, find_entities, tag_loss
@@ -83,7 +82,6 @@ __all__ = [
     "next_token_loss",
     "next_token_statistics",
     "normalize_answer",
-    "plot_confusion",
     "read_swaps",
     "scores_by_slice",
     "span_logits",

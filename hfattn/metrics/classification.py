@@ -1,13 +1,10 @@
 """Metrics of classifiers, over scikit-learn."""
 
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import datasets
 import evaluate
-import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from torch.nn import functional
@@ -149,42 +146,6 @@ class ClassificationScores:
         return scores
 
 
-def plot_confusion(path: Path, matrix: Sequence[Sequence[int]], labels: Sequence[str], title: str) -> None:
-    """Draw a confusion matrix as PNG: counts, on the colour of their share of the row.
-
-    Args:
-        path: the PNG file.
-        matrix: (C, C) of ``ConfusionMatrix``: a row for each right class, a column for each predicted one.
-        labels: (C,) names of the classes.
-        title: a line above.
-
-    Raises:
-        UserError: the matrix and the names do not fit together.
-    """
-    from matplotlib.figure import Figure
-
-    counts = np.asarray(matrix)
-    if counts.shape != (len(labels), len(labels)):
-        raise UserError(
-            f"A confusion matrix of shape {counts.shape} has not one row and column for each of {len(labels)} labels."
-        )
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = 1.6 + 0.7 * len(labels)
-    figure = Figure(figsize=(side + 0.6, side), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
-    for (row, column), share in np.ndenumerate(shares):
-        color = "black" if share > 0.5 else "white"  # on yellow, on blue
-        axes.text(column, row, f"{counts[row, column]}", color=color, ha="center", va="center", fontsize=9)
-    style: dict[str, Any] = {"parse_math": False}  # a label may spell "$x"
-    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", **style)
-    axes.set_yticks(range(len(labels)), labels, **style)
-    axes.set(xlabel="predicted class", ylabel="right class")
-    axes.set_title(title, **style)
-    figure.colorbar(image, label="share of the right class")
-    figure.savefig(path, dpi=150)
-
-
 __all__ = [
     "F1",
     "Accuracy",
@@ -192,5 +153,4 @@ __all__ = [
     "ConfusionMatrix",
     "class_probabilities",
     "class_statistics",
-    "plot_confusion",
 ]

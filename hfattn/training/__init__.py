@@ -30,7 +30,7 @@ from .extractive import ExtractiveTrainer
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .publishing import publish_run
-from .results import plot_bleu_by_length, plot_curves, plot_table, run_facts, scores_of_part
+from .results import run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
 from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 from .training_config import TrainingConfig
@@ -71,9 +71,6 @@ __all__ = [
     "model_config",
     "optimizer_class_and_arguments",
     "parse_command",
-    "plot_bleu_by_length",
-    "plot_curves",
-    "plot_table",
     "publish_run",
     "read_short_texts",
     "run_facts",

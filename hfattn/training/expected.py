@@ -19,9 +19,9 @@ from huggingface_hub.dataclasses import strict
 from ..errors import UserError
 from ..files import write_at_once
 from ..models.strict_config import unknown_name_message
+from ..plots import length_label
 from .command import parse_command
 from .config import checked, load_config, split_overrides
-from .results import length_label
 
 SUFFIX = ".expected.json"
 PAGE = "RESULTS.md"

@@ -33,10 +33,10 @@ from hfattn.metrics import (
     classification_summary,
     confident_mistakes,
     counterfactual,
-    plot_confusion,
     read_swaps,
 )
-from hfattn.training import RecipeCommand, load_config, parse_command, plot_table, publish_run, run_facts, writing
+from hfattn.plots import plot_confusion, plot_table
+from hfattn.training import RecipeCommand, load_config, parse_command, publish_run, run_facts, writing
 
 RECIPE = "baselines"
 PACKAGES = ("scikit-learn", "gensim", "snowballstemmer", "simplemma", "stop-words")

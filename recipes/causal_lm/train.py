@@ -41,6 +41,7 @@ from hfattn.evaluation import score_ids
 from hfattn.generation import read_prompt, sample_text
 from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics, text_scores
 from hfattn.models.strict_config import unknown_name_message
+from hfattn.plots import plot_curves, plot_table
 from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer, positions_of
 from hfattn.training import (
     FineTuningConfig,
@@ -49,8 +50,6 @@ from hfattn.training import (
     SampleCallback,
     load_config,
     parse_command,
-    plot_curves,
-    plot_table,
     publish_run,
     run_facts,
     scores_of_part,

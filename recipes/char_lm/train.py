@@ -20,6 +20,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.generation import sample_text
 from hfattn.metrics import LanguageModelScores, token_statistics
 from hfattn.models.strict_config import own_fields
+from hfattn.plots import plot_curves
 from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
 from hfattn.training import (
     RecipeCommand,
@@ -30,7 +31,6 @@ from hfattn.training import (
     load_config,
     model_config,
     parse_command,
-    plot_curves,
     publish_run,
     run_facts,
     scores_of_part,

@@ -45,10 +45,10 @@ from hfattn.metrics import (
     classification_summary,
     confident_mistakes,
     counterfactual,
-    plot_confusion,
     read_swaps,
 )
 from hfattn.models.strict_config import own_fields
+from hfattn.plots import plot_confusion, plot_curves, plot_table
 from hfattn.tokenizers import build_sampler, build_tokenizer
 from hfattn.training import (
     ClassifierConfig,
@@ -59,8 +59,6 @@ from hfattn.training import (
     has_one_sigmoid,
     load_config,
     parse_command,
-    plot_curves,
-    plot_table,
     publish_run,
     read_short_texts,
     run_facts,

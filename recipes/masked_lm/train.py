@@ -38,6 +38,7 @@ from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
 from hfattn.metrics.masked import MaskedScores, masked_statistics
 from hfattn.models.strict_config import unknown_name_message
+from hfattn.plots import plot_curves, plot_table
 from hfattn.pretrained import Loaded, ModelSource, base_model_name, load_model, load_tokenizer
 from hfattn.pretrained import load_config as load_model_config
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -47,8 +48,6 @@ from hfattn.training import (
     load_config,
     model_config,
     parse_command,
-    plot_curves,
-    plot_table,
     publish_run,
     run_facts,
     scores_of_part,

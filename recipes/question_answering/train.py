@@ -46,6 +46,7 @@ from hfattn.metrics import (
     scores_by_slice,
     span_logits,
 )
+from hfattn.plots import plot_curves, plot_table
 from hfattn.pretrained import load_model, load_tokenizer
 from hfattn.training import (
     ExtractiveTrainer,
@@ -53,8 +54,6 @@ from hfattn.training import (
     RecipeCommand,
     load_config,
     parse_command,
-    plot_curves,
-    plot_table,
     publish_run,
     run_facts,
     scores_of_part,

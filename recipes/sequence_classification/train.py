@@ -38,9 +38,9 @@ from hfattn.metrics import (
     classification_summary,
     confident_mistakes,
     counterfactual,
-    plot_confusion,
     read_swaps,
 )
+from hfattn.plots import plot_confusion, plot_curves, plot_table
 from hfattn.pretrained import ModelSource, load_model, load_tokenizer, positions_of
 from hfattn.training import (
     ClassifierTrainer,
@@ -50,8 +50,6 @@ from hfattn.training import (
     class_weights,
     load_config,
     parse_command,
-    plot_curves,
-    plot_table,
     publish_run,
     run_facts,
     scores_of_part,

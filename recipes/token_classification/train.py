@@ -50,6 +50,7 @@ from hfattn.metrics import (
     token_statistics,
 )
 from hfattn.metrics.slices import SENTENCE_EDGES
+from hfattn.plots import plot_curves, plot_table
 from hfattn.pretrained import load_model, load_tokenizer
 from hfattn.training import (
     FineTuningConfig,
@@ -57,8 +58,6 @@ from hfattn.training import (
     RecipeCommand,
     load_config,
     parse_command,
-    plot_curves,
-    plot_table,
     publish_run,
     run_facts,
     scores_of_part,

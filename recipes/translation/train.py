@@ -44,6 +44,7 @@ from hfattn.explain import alignment, plot_alignment, save_html
 from hfattn.generation import save_translator
 from hfattn.metrics import ExactMatch, TranslationScores, decode_generated, translation_report
 from hfattn.models.strict_config import StrictConfig, own_fields
+from hfattn.plots import plot_bleu_by_length, plot_curves, plot_table
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
@@ -53,9 +54,6 @@ from hfattn.training import (
     family_config,
     load_config,
     parse_command,
-    plot_bleu_by_length,
-    plot_curves,
-    plot_table,
     publish_run,
     run_facts,
     scores_of_part,

@@ -1,0 +1,204 @@
+"""Pictures of a run: loss curves, tables of texts, BLEU by length, confusion matrices."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import UserError
+
+# Fonts for scripts that matplotlib's default font lacks; matplotlib takes each glyph from the first font that has it.
+_FONTS = (
+    "DejaVu Sans",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans JP",
+    "Noto Sans SC",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Yu Gothic",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "WenQuanYi Zen Hei",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Devanagari",
+    "Arial Unicode MS",
+)
+
+
+def installed_fonts() -> list[str]:
+    """Return the installed font families that together cover the most scripts, for matplotlib's ``fontfamily``."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return [name for name in _FONTS if name in installed]
+
+
+def plot_curves(
+    path: Path,
+    log_history: Sequence[Mapping[str, Any]],
+    levels: Mapping[str, float],
+    title: str,
+    unit: str,
+    validation: str = "eval_nats_per_character",
+) -> None:
+    """Draw training and validation loss against the step.
+
+    Args:
+        path: output file; its extension selects PNG, SVG or PDF.
+        log_history: ``trainer.state.log_history``.
+        levels: values to compare with, by name; each is a dashed horizontal line.
+        title: title of the figure.
+        unit: label of the vertical axis, such as "nats per token".
+        validation: key of the validation loss in ``log_history``.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for key, label, style in (("loss", "training", "-"), (validation, "validation", "o-")):
+        points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
+        if points:
+            axes.plot(*zip(*points, strict=True), style, label=label, markersize=3)
+    for (name, level), color in zip(levels.items(), ("0.35", "0.6"), strict=False):
+        axes.axhline(level, color=color, linestyle="--", linewidth=1)
+        axes.annotate(
+            name, (1, level), (-3, 2), ("axes fraction", "data"), "offset points", color=color, fontsize=8, ha="right"
+        )
+    axes.set(title=title, xlabel="step", ylabel=unit)
+    axes.grid(alpha=0.25)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+def length_label(row: Mapping[str, Any]) -> str:
+    """Return the range of lengths of a row of ``bleu_by_length``, such as "11-20", or "51+" for the last row."""
+    return f"{row['from']}+" if row["to"] is None else f"{row['from']}-{row['to']}"
+
+
+def plot_bleu_by_length(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> None:
+    """Draw BLEU by source length: a group of bars for each range of lengths, with one bar for each run.
+
+    Args:
+        path: output file; its extension selects PNG, SVG or PDF.
+        runs: the rows of ``bleu_by_length`` by run name; all runs are measured on the same pairs.
+        title: title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    groups = next(iter(runs.values()))
+    figure = Figure(figsize=(max(7.0, 0.3 * len(groups) * (len(runs) + 1)), 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    width = 0.8 / len(runs)
+    for i, (name, rows) in enumerate(runs.items()):
+        places = [group + (i - (len(runs) - 1) / 2) * width for group in range(len(groups))]
+        bars = axes.bar(places, [row["bleu"] for row in rows], 0.92 * width, label=name)
+        if len(runs) <= 2:  # labels of more bars would overlap
+            axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+    labels = [f"{length_label(row)}\n{row['pairs']:,} {'pair' if row['pairs'] == 1 else 'pairs'}" for row in groups]
+    axes.set_xticks(range(len(groups)), labels, fontsize=8)
+    axes.set_ylim(bottom=0)
+    axes.margins(y=0.1)
+    axes.set(title=title, xlabel="words in the source", ylabel="BLEU")
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+    if len(runs) > 1:
+        figure.legend(loc="outside lower center", ncols=min(4, len(runs)), frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+_COLUMN_CHARACTERS = 44  # a longer cell is wrapped
+_GAP, _LEADING, _MARGIN = 0.3, 0.14, 0.15  # inches: between columns, between rows, around the table
+
+
+def plot_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    """Draw a table of texts, such as sample translations, with long cells wrapped.
+
+    Args:
+        path: output file; its extension selects PNG, SVG or PDF.
+        header: (columns,) names of the columns.
+        rows: (rows, columns) cells.
+        title: line above the table.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    figure = Figure()
+    style: dict[str, Any] = {"fontfamily": installed_fonts(), "fontsize": 9, "parse_math": False, "va": "top"}
+    table = [
+        [
+            figure.text(0, 0, textwrap.fill(str(cell), _COLUMN_CHARACTERS), weight="bold" if i == 0 else None, **style)
+            for cell in row
+        ]
+        for i, row in enumerate((header, *rows))
+    ]
+    heading = figure.text(0, 0, title or "", **{**style, "fontsize": 11})
+
+    def size(text: Any) -> tuple[float, float]:
+        extent = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+        return extent.width, extent.height
+
+    # The figure is as large as the rendered texts need.
+    sizes = [[size(text) for text in row] for row in table]
+    widths = [max(row[column][0] for row in sizes) + _GAP for column in range(len(header))]
+    heights = [max(height for _, height in row) + _LEADING for row in sizes]
+    above = size(heading)[1] + 2 * _LEADING if title else 0.0
+    whole = (
+        2 * _MARGIN + max(sum(widths) - _GAP, size(heading)[0] if title else 0),
+        2 * _MARGIN + above + sum(heights) - _LEADING / 2,
+    )
+    figure.set_size_inches(whole)
+    heading.set_position((_MARGIN / whole[0], 1 - _MARGIN / whole[1]))
+    top = _MARGIN + above
+    for i, (row, height) in enumerate(zip(table, heights, strict=True)):
+        left = _MARGIN
+        for text, width in zip(row, widths, strict=True):
+            text.set_position((left / whole[0], 1 - top / whole[1]))
+            left += width
+        if i < len(table) - 1:
+            line = 1 - (top + height - _LEADING / 2) / whole[1]
+            ends = (_MARGIN / whole[0], 1 - _MARGIN / whole[0])
+            color, thickness = ("0.2", 1.0) if i == 0 else ("0.85", 0.6)
+            figure.add_artist(Line2D(ends, (line, line), color=color, linewidth=thickness))
+        top += height
+    figure.savefig(path, dpi=150)
+
+
+def plot_confusion(path: Path, matrix: Sequence[Sequence[int]], labels: Sequence[str], title: str) -> None:
+    """Draw a confusion matrix: counts, colored by their share of the row.
+
+    Args:
+        path: output file; its extension selects PNG, SVG or PDF.
+        matrix: (C, C) as ``ConfusionMatrix`` returns it: a row for each true class, a column for each predicted one.
+        labels: (C,) names of the classes.
+        title: line above the matrix.
+
+    Raises:
+        UserError: if the matrix is not square with one row for each label.
+    """
+    from matplotlib.figure import Figure
+
+    counts = np.asarray(matrix)
+    if counts.shape != (len(labels), len(labels)):
+        raise UserError(
+            f"The confusion matrix has shape {counts.shape}; it needs one row and one column for each of the "
+            f"{len(labels)} labels."
+        )
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = 1.6 + 0.7 * len(labels)
+    figure = Figure(figsize=(side + 0.6, side), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+    for (row, column), share in np.ndenumerate(shares):
+        color = "black" if share > 0.5 else "white"  # legible on yellow and on blue
+        axes.text(column, row, f"{counts[row, column]}", color=color, ha="center", va="center", fontsize=9)
+    style: dict[str, Any] = {"parse_math": False}  # a label may contain "$"
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", **style)
+    axes.set_yticks(range(len(labels)), labels, **style)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    axes.set_title(title, **style)
+    figure.colorbar(image, label="share of the true class")
+    figure.savefig(path, dpi=150)
