@@ -27,7 +27,7 @@ from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, push, verify, write_manifest
 from hfattn.hub.card import card_code, check_card
-from hfattn.hub.manifest import check_manifest, repository_files
+from hfattn.hub.manifest import check_manifest, published_files, repository_files
 from hfattn.hub.templates import interval
 from hfattn.hub.verify import check_no_pickles, check_no_secrets
 from hfattn.training.expected import SUFFIX, read_expected
@@ -164,7 +164,7 @@ def test_code_that_is_missing_or_needs_a_network_is_found_out(run: Path) -> None
     with pytest.raises(UserError, match="does not pass hfattn verify") as refused:
         push(run, "user/other")
     for found in (
-        "files are those that the card was written for: modeling_char_rnn.py is not what it was",
+        "files are those that the card was written for: modeling_char_rnn.py has changed",
         "the model loads, each weight in its place: OSError: the process that verifies a folder has no network",
         "the card's code prints what the card says: OSError: the process that verifies a folder has no network",
     ):
@@ -227,9 +227,8 @@ def test_what_only_looks_like_a_path_is_none(run: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda run: (run / "config.json").write_text("{}"), "config.json is not what it was"),
+        (lambda run: (run / "config.json").write_text("{}"), "config.json has changed"),
         (lambda run: (run / "loss_curve.png").unlink(), "loss_curve.png is missing"),
-        (lambda run: (run / "more.txt").write_text("more"), "more.txt is not listed"),
         (lambda run: (run / "manifest.json").unlink(), "manifest.json is missing"),
     ],
 )
@@ -237,6 +236,32 @@ def test_files_are_compared_with_the_manifest(run: Path, spoil: Callable[[Path],
     check_manifest(run)
     spoil(run)
     with pytest.raises(AssertionError, match=message):
+        check_manifest(run)
+
+
+def test_files_that_the_manifest_does_not_list_stay_local(run: Path, hub: Hub) -> None:
+    """Neither a pickle nor code that lies beside a published model is looked at, sent, or able to change what is."""
+    (run / "attention.png").write_bytes(b"a picture")
+    (run / "state.pkl").write_bytes(b"\x80\x04\x95")
+    (run / "torch.py").write_text("raise SystemExit('this code ran')")
+    report = verify(run)
+    assert report.passed, report
+    assert report.unpublished == ["attention.png", "state.pkl", "torch.py"]
+    assert "Not published: attention.png, state.pkl, torch.py" in str(report)
+    (run / "modeling_char_rnn.py").rename(run / "modeling_other.py")  # code that is needed, and not listed
+    assert "modeling_char_rnn.py is missing" in verify(run).failures()
+    (run / "manifest.json").write_text("[]")
+    with pytest.raises(UserError, match="is not a manifest; write it again with hfattn card"):
+        verify(run)
+
+
+def test_a_manifest_reaches_no_file_outside_its_folder(run: Path) -> None:
+    (run.parent / "secret.txt").write_text("secret")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["files"]["../secret.txt"] = {"bytes": 6, "sha256": ""}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert "../secret.txt" not in published_files(run)
+    with pytest.raises(AssertionError, match=r"\.\./secret\.txt is missing"):
         check_manifest(run)
 
 
@@ -341,7 +366,7 @@ def test_one_commit_then_none_then_the_difference(data: Path, hub: Hub) -> None:
     hub.requests.clear()
     again = push_data(data, "user/steps")
     assert again.nothing_to_do
-    assert "holds all of this already" in str(again)
+    assert "is up to date" in str(again)
     assert "commit" not in [request.endpoint for request in hub.requests]
     (data / "README.md").write_text("---\nlicense: mit\n---\n# More numbers\n")
     (data / "train.parquet").rename(data / "test.parquet")
@@ -481,16 +506,29 @@ def test_every_command_has_an_example_that_runs(
             assert done.exit_code == 0, (example[1], done.output, done.exception)
 
 
-def test_the_page_on_publishing(
+def quickstart_commands() -> list[str]:
+    """The commands of ``make quickstart`` that use the trained model, without a text of one's own."""
+    makefile = (ROOT / "Makefile").read_text()
+    lines = re.findall(r"^\t\$\(BIN\)/(hfattn \S+ runs/dates .*)$", makefile, re.MULTILINE)
+    return [re.sub(r"\$\$\{TEXT:-(.*?)\}", r"\1", line).replace(' $${TEXT:+"$$TEXT"}', "") for line in lines]
+
+
+def test_the_page_on_publishing_after_the_quickstart(
     runs: dict[str, Path], tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(runs["bahdanau"], tmp_path / "runs" / "dates", ignore=shutil.ignore_patterns("checkpoints", "logs"))
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "publishing.md").read_text(), re.DOTALL)
-    for command in block.strip().splitlines():
+    quickstart = quickstart_commands()
+    assert [command.split()[1] for command in quickstart] == ["translate", "attend", "attend"]
+    for command in [*quickstart, *block.strip().splitlines()]:
         done = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == 0, (command, done.output)
     assert hub.repos["model", "user/dates"].private
+    made = {"attention.html", "attention.png"}
+    assert all((tmp_path / "runs" / "dates" / name).is_file() for name in made)
+    assert not made & hub.files("model", "user/dates").keys()
+    assert "```sh\nhfattn push runs/dates user/dates\n```" in (ROOT / "docs" / "tour.md").read_text()
     (section,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "publishing.md").read_text(), re.DOTALL)
     CardConfig(**yaml.safe_load(section)["card"])
 

@@ -1,4 +1,4 @@
-"""Which files of a folder make a repository, and what each of them holds."""
+"""Which files of a folder are published, and what each of them holds."""
 
 import hashlib
 import json
@@ -6,16 +6,40 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
+
 MANIFEST = "manifest.json"
-CARD = "README.md"  # its words may be edited; what its numbers and its code say is compared with the results
-PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")  # what such files are, by their names
+CARD = "README.md"  # you may edit its prose; its numbers and its code are compared with the results
+PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")  # usual names of pickles
 _LEFT_OUT = ("checkpoints", "logs", "__pycache__")
 _KEPT = (".eval_results", ".gitattributes")
 
 
 def repository_files(folder: Path) -> list[str]:
-    """The paths, from the folder on, of what is published: all but checkpoints, logs, hidden and unfinished files."""
+    """Return the paths of all files that may be published, relative to the folder.
+
+    Checkpoints, logs, and hidden or unfinished files are left out.
+    """
     return sorted(path.relative_to(folder).as_posix() for path in _walk(folder))
+
+
+def published_files(folder: Path) -> list[str]:
+    """Return the paths of the files that are published, relative to the folder.
+
+    In a model folder these are the files that ``manifest.json`` lists, the manifest itself and the card; whatever else
+    was put there later, such as a picture of attention, stays local. In a folder without a manifest it is every file.
+
+    Raises:
+        UserError: the manifest cannot be read.
+    """
+    files = repository_files(folder)
+    listed = _read_manifest(folder)
+    return files if listed is None else [name for name in files if name in listed or name in (MANIFEST, CARD)]
+
+
+def unpublished_files(folder: Path) -> list[str]:
+    """Return the paths of the files that ``manifest.json`` does not list, relative to the folder."""
+    return sorted(set(repository_files(folder)) - set(published_files(folder)))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -30,28 +54,38 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def write_manifest(folder: Path) -> None:
-    """Note the size and the SHA-256 of each file of a finished folder, the card apart, in ``manifest.json``."""
+    """Write ``manifest.json``: the size and the SHA-256 of each file of a finished folder except the card."""
     facts = {name: _facts(folder / name) for name in repository_files(folder) if name not in (MANIFEST, CARD)}
     (folder / MANIFEST).write_text(json.dumps({"files": facts}, indent=2) + "\n", encoding="utf-8")
 
 
 def check_manifest(folder: Path) -> str:
-    """Compare a folder with its manifest.
+    """Compare the files of a folder with its manifest.
 
     Returns:
-        What was compared.
+        How many files and bytes were compared.
 
     Raises:
-        AssertionError: a file is missing, is not listed, or holds something else.
+        AssertionError: there is no manifest, or a file that it lists is missing or has changed.
     """
-    assert (folder / MANIFEST).is_file(), f"{MANIFEST} is missing; hfattn card writes it"
-    listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-    present = {name for name in repository_files(folder) if name not in (MANIFEST, CARD)}
-    for name in sorted(listed.keys() | present):
+    listed = _read_manifest(folder)
+    assert listed is not None, f"{MANIFEST} is missing; hfattn card writes it"
+    present = set(repository_files(folder))
+    for name in sorted(listed):
         assert name in present, f"{name} is missing"
-        assert name in listed, f"{name} is not listed in {MANIFEST}"
-        assert _facts(folder / name) == listed[name], f"{name} is not what it was when the card was written"
+        assert _facts(folder / name) == listed[name], f"{name} has changed since the card was written"
     return f"{len(listed)} files, {sum(facts['bytes'] for facts in listed.values()):,} bytes"
+
+
+def _read_manifest(folder: Path) -> dict[str, Any] | None:
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        files: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8"))["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a manifest; write it again with hfattn card {folder}.") from error
+    return files
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -59,4 +93,4 @@ def _facts(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-__all__ = ["check_manifest", "repository_files", "write_manifest"]
+__all__ = ["check_manifest", "published_files", "repository_files", "unpublished_files", "write_manifest"]

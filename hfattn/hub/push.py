@@ -21,7 +21,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
 from ..errors import UserError
-from .manifest import repository_files
+from .manifest import published_files, repository_files, unpublished_files
 from .verify import check_publishable, verify
 
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # which commit this folder was pushed as, by repository and branch
@@ -36,7 +36,8 @@ class PushPlan:
         repo_id, branch: where.
         new: whether there is no such repository yet.
         added, changed, unchanged: paths and their sizes in bytes.
-        deleted: paths that are there and not in the folder.
+        deleted: paths in the repository that the folder does not publish.
+        unpublished: paths in a model folder that its manifest does not list; they are not sent.
         head: the commit that the push goes on from; None in a new repository.
         url: of the commit or the pull request that was made; None for a dry run, and where nothing changes.
         executed: whether this is more than a dry run.
@@ -49,6 +50,7 @@ class PushPlan:
     changed: dict[str, int] = field(default_factory=dict)
     unchanged: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
+    unpublished: list[str] = field(default_factory=list)
     head: str | None = None
     url: str | None = None
     executed: bool = False
@@ -58,13 +60,14 @@ class PushPlan:
         return not (self.new or self.added or self.changed or self.deleted)
 
     def __str__(self) -> str:
-        rows = [("new", self.added), ("changed", self.changed), ("as it is there", self.unchanged)]
+        rows = [("new", self.added), ("changed", self.changed), ("unchanged", self.unchanged)]
         lines = [f"{what:16}{_size(size):>12}  {name}" for what, files in rows for name, size in sorted(files.items())]
-        lines += [f"{'deleted there':16}{'':>12}  {name}" for name in sorted(self.deleted)]
+        lines += [f"{'deleted':16}{'':>12}  {name}" for name in sorted(self.deleted)]
+        lines += [f"{'not published':16}{'':>12}  {name}" for name in self.unpublished]
         where = f"{self.repo_id}{'' if self.branch == 'main' else f' ({self.branch})'}"
         sent = _size(sum(self.added.values()) + sum(self.changed.values()))
         if self.nothing_to_do:
-            lines.append(f"{where} holds all of this already.")
+            lines.append(f"{where} is up to date.")
         elif self.executed:
             lines.append(f"Pushed to {where}: {self.url}")
         else:
@@ -111,7 +114,7 @@ def push(
         raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
     check_may_push(repo_id)
     revision = branch or "main"
-    names = repository_files(folder)
+    names = published_files(folder) if repo_type == "model" else repository_files(folder)
     if not names:
         raise UserError(f"{folder} holds nothing to push; give the folder of a finished run.")
     if repo_type == "model":
@@ -123,6 +126,7 @@ def push(
     with _one_sentence(repo_id, revision):
         api = HfApi()
         plan = _plan(api, folder, names, repo_id, repo_type, revision, pr)
+        plan.unpublished = unpublished_files(folder) if repo_type == "model" else []
         if not plan.new and not plan.nothing_to_do and not pr:
             _check_head(api, folder, plan, repo_type, over)
         plan.executed = execute

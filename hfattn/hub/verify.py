@@ -17,7 +17,7 @@ from huggingface_hub import ModelCard
 from ..errors import UserError
 from . import clean_process
 from .card import card_code, check_card
-from .manifest import CARD, PICKLES, check_manifest, repository_files
+from .manifest import CARD, MANIFEST, PICKLES, check_manifest, published_files, repository_files, unpublished_files
 
 _PICKLES = (*PICKLES, ".msgpack")
 _TEXT = (".bib", ".html", ".jinja", ".json", ".jsonl", ".md", ".py", ".svg", ".tsv", ".txt", ".yaml", ".yml")
@@ -41,10 +41,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """What the verification of a folder found."""
+    """What the verification of a folder found.
+
+    Attributes:
+        folder: the model folder.
+        checks: what was checked.
+        unpublished: files of the folder that its manifest does not list; they are neither checked nor pushed.
+    """
 
     folder: Path
     checks: list[Check]
+    unpublished: list[str]
 
     @property
     def passed(self) -> bool:
@@ -57,37 +64,49 @@ class Report:
         words = {True: "pass", False: "FAIL", None: "-"}
         width = max(len(check.name) for check in self.checks) + 2
         lines = [f"{words[check.passed]:6}{check.name:{width}}{check.detail}" for check in self.checks]
+        if self.unpublished:
+            names = ", ".join(self.unpublished)
+            lines.append(
+                f"Not published: {names} (not listed in {MANIFEST}; hfattn card {self.folder} lists all files)"
+            )
         failed = sum(check.passed is False for check in self.checks)
         lines.append(
-            f"{self.folder}: " + (f"{failed} of {len(self.checks)} checks fail." if failed else "all is as it says.")
+            f"{self.folder}: " + (f"{failed} of {len(self.checks)} checks failed." if failed else "all checks passed.")
         )
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"folder": str(self.folder), "passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+        return {
+            "folder": str(self.folder),
+            "passed": self.passed,
+            "checks": [asdict(check) for check in self.checks],
+            "unpublished": self.unpublished,
+        }
 
 
 def verify(folder: str | Path, timeout: float = 900) -> Report:
-    """Look at a copy of a model folder in a process without hfattn and without a network.
+    """Check a copy of the published files of a model folder in a process without hfattn and without a network.
 
-    The code that the folder brings along is run there, as ``trust_remote_code=True`` runs it.
+    The code in the folder is run there, as ``trust_remote_code=True`` runs it. Files that ``manifest.json`` does not
+    list are not copied, so they cannot influence any check.
 
     Args:
         folder: the model folder.
-        timeout: seconds after which the process is given up.
+        timeout: seconds after which the process is stopped and its check fails.
 
     Raises:
-        UserError: there is no such folder, or no model in it.
+        UserError: there is no such folder, it holds no model, or its manifest cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
-    weights = [name for name in repository_files(folder) if name.endswith(".safetensors")]
-    if not weights or not any((folder / name).is_file() for name in ("config.json", "baseline.json")):
+    files = published_files(folder)
+    weights = [name for name in files if name.endswith(".safetensors")]
+    if not weights or not {"config.json", "baseline.json"} & set(files):
         raise UserError(f"{folder} holds no model with its weights as safetensors; give the folder of a finished run.")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
-        for name in repository_files(folder):
+        for name in files:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
         checks = [
@@ -97,7 +116,7 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
             _checked("the card says what was measured", lambda: _check_card(copy)),
         ]
         checks += _in_a_clean_process(copy, Path(scratch), timeout)
-    return Report(folder, checks)
+    return Report(folder, checks, unpublished_files(folder))
 
 
 def check_publishable(folder: Path) -> None:

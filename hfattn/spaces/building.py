@@ -14,7 +14,7 @@ import yaml
 
 from ..errors import UserError
 from ..files import new_folder
-from ..hub.manifest import repository_files
+from ..hub.manifest import published_files
 from ..models.strict_config import unknown_message
 from ..resources import PACKAGE, resource
 from .settings import MODELS, SETTINGS, SpaceModel, read_space
@@ -87,7 +87,7 @@ def _folder(given: str) -> Path | None:
 
 
 def _copy(model: Path, folder: Path) -> None:
-    for name in repository_files(model):
+    for name in published_files(model):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model / name, folder / name)
 
