@@ -225,21 +225,21 @@ def test_long_texts_keep_their_first_or_last_tokens_or_go() -> None:
     assert [first[i] for i in range(3)] == [
         {"input_ids": row[:3], "labels": label} for row, label in zip(ids, (1, 0, 1), strict=True)
     ]
-    last = EncodedTexts(TEXTS, tokenizer, 3, keep="last")
+    last = EncodedTexts(TEXTS, tokenizer, 3, too_long="cut_start")
     assert [last[i]["input_ids"] for i in range(3)] == [row[-3:] for row in ids]
     assert first.lengths.tolist() == last.lengths.tolist() == [[3], [2], [3]]
-    dropped = EncodedTexts(TEXTS, tokenizer, 4, overlong="drop")
+    dropped = EncodedTexts(TEXTS, tokenizer, 4, too_long="drop")
     assert (dropped.dropped, dropped.texts.items) == (1, TEXTS.items[1:])
     assert [dropped[i]["input_ids"] for i in range(len(dropped))] == ids[1:]
     ended = build_character_tokenizer(TEXTS.counts, ends=True)
-    for keep, text in (("first", "ab"), ("last", "de")):
-        assert EncodedTexts(TEXTS, ended, 3, keep=keep)[0]["input_ids"] == ended(text).input_ids
+    for too_long, text in (("cut", "ab"), ("cut_start", "de")):
+        assert EncodedTexts(TEXTS, ended, 3, too_long=too_long)[0]["input_ids"] == ended(text).input_ids
     with pytest.raises(UserError, match=r"^Text 2 of texts has a text of 4 tokens; raise data.max_length, which is 3"):
-        EncodedTexts(LabelledTexts("texts", TEXTS.items[1:], ["no", "yes"]), tokenizer, 3, overlong="error")
+        EncodedTexts(LabelledTexts("texts", TEXTS.items[1:], ["no", "yes"]), tokenizer, 3, too_long="error")
     with pytest.raises(UserError, match=r"^Every text of texts is longer than data.max_length, 1; raise it"):
-        EncodedTexts(TEXTS, tokenizer, 1, overlong="drop")
-    with pytest.raises(UserError, match=r"^keep is 'middle'; write one of first, last"):
-        EncodedTexts(TEXTS, tokenizer, 3, keep="middle")
+        EncodedTexts(TEXTS, tokenizer, 1, too_long="drop")
+    with pytest.raises(UserError, match=r"^too_long is 'middle'; write one of error, drop, cut, cut_start"):
+        EncodedTexts(TEXTS, tokenizer, 3, too_long="middle")
 
 
 def test_batches_for_a_softmax_and_for_one_sigmoid() -> None:

@@ -172,32 +172,32 @@ def encode(pairs: Pairs = TEXTS, longest: tuple[int, int] = (4, 5), **options: A
     return EncodedPairs(pairs, tokenizer, tokenizer, *longest, **options)
 
 
-def test_what_is_too_long_is_an_error_or_dropped_or_truncated() -> None:
+def test_what_is_too_long_is_an_error_or_dropped_or_cut() -> None:
     with pytest.raises(
         UserError,
-        match=r"^Pair 1 of texts has a source of 6 tokens, its end included; raise data.max_source_length, which is 4",
+        match=r"^Pair 1 of texts has a source of 6 tokens, its end token included; raise data.max_source_length",
     ):
         encode()
     with pytest.raises(UserError, match=r"^Pair 2 of texts has a target of 7 tokens, .* raise data.max_target_length"):
         encode(longest=(6, 5))
-    dropped = encode(overlong="drop")
+    dropped = encode(too_long="drop")
     assert dropped.dropped == 2
     assert dropped.pairs.items == TEXTS.items[2:]
     assert dropped[0] == {"input_ids": [3, 4, 5, 2], "labels": [3, 4, 5, 2]}
-    truncated = encode(overlong="truncate")
-    assert truncated.dropped == 0
-    assert truncated.pairs == TEXTS
-    assert truncated[0] == {"input_ids": [3, 4, 5, 2], "labels": [3, 4, 2]}
-    assert truncated[1] == {"input_ids": [3, 4, 2], "labels": [3, 4, 5, 6, 2]}
-    assert truncated.lengths.tolist() == [[4, 3], [3, 5], [4, 4], [2, 2]]
+    cut = encode(too_long="cut")
+    assert cut.dropped == 0
+    assert cut.pairs == TEXTS
+    assert cut[0] == {"input_ids": [3, 4, 5, 2], "labels": [3, 4, 2]}
+    assert cut[1] == {"input_ids": [3, 4, 2], "labels": [3, 4, 5, 6, 2]}
+    assert cut.lengths.tolist() == [[4, 3], [3, 5], [4, 4], [2, 2]]
     assert dropped.lengths.tolist() == [[4, 4], [2, 2]]
     with pytest.raises(UserError, match=r"^Every pair of texts is longer than data.max_source_length, 1, or"):
-        encode(longest=(1, 1), overlong="drop")
-    with pytest.raises(UserError, match=r"^overlong is 'cut'; write one of error, drop, truncate"):
-        encode(overlong="cut")
+        encode(longest=(1, 1), too_long="drop")
+    with pytest.raises(UserError, match=r"^too_long is 'truncate'; write one of error, drop, cut, cut_start"):
+        encode(too_long="truncate")
     assert TEXTS.place(2) == "Pair 3 of texts"
     unknown = Pairs("new.tsv", [Pair("ab", "ab", line=1), Pair("a", "bß", line=7)])
-    with pytest.raises(UserError, match=r"^Line 7 of new.tsv holds 'ß' \(U\+00DF\), which does not occur in the"):
+    with pytest.raises(UserError, match=r"^Line 7 of new.tsv has 'ß' \(U\+00DF\), which does not occur in the"):
         encode(unknown)
 
 

@@ -459,7 +459,7 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(
             "source": f"{tmp_path}/train.{{en,de}}",
             "validation": f"{tmp_path}/val.{{en,de}}",
             "test": f"{tmp_path}/flickr.{{en,de}}",
-            "overlong": "drop",
+            "too_long": "drop",
             "max_target_length": 24,
         },
         tokenizer={"kind": "unigram", "vocab_size": 60, "sampling": 0.5},
@@ -510,7 +510,7 @@ def test_two_vocabularies_are_published_together(
     lines = "".join(f"{i // 10} {i % 10}.\t{NUMBERS[i // 10].title()} {NUMBERS[i % 10]}!\n" for i in range(100))
     config = tiny_config(
         tmp_path,
-        data={"source": str(written(tmp_path, lines)), "split": [0.8, 0.1, 0.1], "overlong": "truncate"},
+        data={"source": str(written(tmp_path, lines)), "split": [0.8, 0.1, 0.1], "too_long": "cut"},
         tokenizer={"kind": "word", "lowercase": True, "strip_punctuation": True, "separate": True},
         training={"max_steps": 60, "eval_steps": 60, "save_steps": 60},
     )
@@ -548,7 +548,7 @@ def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path, mon
         tmp_path,
         data={
             "source": str(written(tmp_path, lines)),
-            "overlong": "truncate",
+            "too_long": "cut",
             "max_source_length": 5,
             "max_target_length": 5,
         },
@@ -605,7 +605,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "new letter",
         lambda f: ["--data.source", written(f, "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
-        r"Line \d+ of pairs.tsv holds '.' \(U\+4E..\), which does not occur in the training data; write tokenizer.unk",
+        r"Line \d+ of pairs.tsv has '.' \(U\+4E..\), which does not occur in the training data; write tokenizer.unk",
     ),
     ("line counts", uneven, "a.en has 2 lines and a.de has 1; give files whose lines are translations"),
     ("one part", lambda f: ["--data.test", "test.tsv"], "test is given without validation; give both"),

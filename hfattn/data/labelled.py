@@ -172,13 +172,12 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         texts: the texts.
         tokenizer: if it closes each text with an end symbol, that stays.
         max_length: in tokens, such an end included.
-        overlong: a longer text loses what is too much ("truncate"), is left out ("drop"), or is an error ("error").
-        keep: the "first" or the "last" tokens of a text that is truncated.
+        too_long: what happens to longer texts: "error"; "drop"; "cut" keeps their first tokens, "cut_start" their last.
         float_labels: labels are lists of one number, ``[0.0]`` or ``[1.0]``, as a model with one sigmoid needs them
             where it does not convert them, and not numbers of classes.
         sampler: for training, a ``SubwordSampler`` that draws the ids of a text anew each time that it is read. A draw
-            that is too long gives way to the tokenizer's own segmentation, which is the one that ``overlong`` is
-            about.
+            that is too long gives way to the tokenizer's own segmentation, which is the one that ``too_long``
+            applies to.
         seed: of the draws; seed, epoch and index decide each of them.
 
     Attributes:
@@ -197,8 +196,7 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         *,
-        overlong: str = "truncate",
-        keep: str = "first",
+        too_long: str = "cut",
         float_labels: bool = False,
         sampler: Segmenter | None = None,
         seed: int = 0,
@@ -209,11 +207,10 @@ class EncodedTexts(Dataset[dict[str, Any]]):
             [item.text for item in texts],
             tokenizer,
             max_length,
-            overlong=overlong,
+            too_long=too_long,
             place=texts.place,
             what="a text",
             option="data.max_length",
-            keep=keep,
         )
         kept = [(item, ids) for item, ids in zip(texts, encoded, strict=True) if ids is not None]
         if not kept:

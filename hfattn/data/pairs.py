@@ -1,4 +1,4 @@
-"""Pairs of a source and a target text: where they come from, how they are split, how they become training examples."""
+"""Pairs of a source text and a target text: reading, splitting, and encoding as training examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,14 @@ from .rows import Row, Rows, open_rows, parallel_files, read_lines
 
 
 class Pair(NamedTuple):
-    """A source, its target, what it is an example of where that is known, and its line in the file it comes from."""
+    """A source text and its target text.
+
+    Attributes:
+        source: the text to translate.
+        target: its translation.
+        kind: what the pair is an example of, such as a written form of a date; empty if not known.
+        line: line number in the file; None if the pair is not from a file.
+    """
 
     source: str
     target: str
@@ -38,7 +45,7 @@ class Pairs(Examples[Pair]):
 
 
 def read_pairs(
-    source: str | Path,
+    dataset: str | Path,
     *,
     source_column: str = "source",
     target_column: str = "target",
@@ -46,28 +53,29 @@ def read_pairs(
     split: str = "train",
     revision: str | None = None,
 ) -> Pairs:
-    """Read pairs from a file, from two parallel files, or from a data set on the Hub.
+    """Read pairs from a file, from two parallel files, or from a dataset on the Hub.
 
     Args:
-        source: one of
+        dataset: one of
 
-            - the path of a tab-separated UTF-8 file: a source, a tab and its target on each line, without a header;
+            - the path of a tab-separated UTF-8 file without a header: a source, a tab and its target on each line;
             - the path of a ``.jsonl`` file: an object with both columns on each line;
-            - two paths at once, such as ``"folder/train.{en,de}"``: line by line, the sources and their targets;
-            - the id of a data set on the Hub.
+            - two paths at once, such as ``"folder/train.{en,de}"``: the sources and their targets, line by line;
+            - the id of a dataset on the Hub.
 
-        source_column, target_column: of JSON lines and of data sets; ``translation.en`` reaches inside a column.
-        config, split, revision: the part of a Hub data set to read.
+        source_column, target_column: names of the columns in JSON lines or on the Hub; ``translation.en`` is the column
+            ``en`` within the column ``translation``.
+        config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
-        UserError: there is no such file, data set or column, it is empty, or a line is not as it should be; the message
-            has the line's number.
+        UserError: the file, dataset or column does not exist, is empty, or has a malformed line; the message has the
+            line number.
     """
-    source, columns = str(source), (source_column, target_column)
-    if files := parallel_files(source):
-        rows = _parallel_rows(source, files, columns)
+    dataset, columns = str(dataset), (source_column, target_column)
+    if files := parallel_files(dataset):
+        rows = _parallel_rows(dataset, files, columns)
     else:
-        rows = open_rows(source, columns=columns, config=config, split=split, revision=revision)
+        rows = open_rows(dataset, columns=columns, config=config, split=split, revision=revision)
     items = [
         Pair(rows.text(row, source_column, "source"), rows.text(row, target_column, "target"), line=row.number)
         for row in rows
@@ -77,7 +85,7 @@ def read_pairs(
     return Pairs(rows.name, items, unit=rows.unit)
 
 
-def _parallel_rows(source: str, files: tuple[str, str], columns: tuple[str, str]) -> Rows:
+def _parallel_rows(dataset: str, files: tuple[str, str], columns: tuple[str, str]) -> Rows:
     paths = [Path(file).expanduser() for file in files]
     for path in paths:
         if not path.is_file():
@@ -89,19 +97,18 @@ def _parallel_rows(source: str, files: tuple[str, str], columns: tuple[str, str]
             "lines are translations of each other."
         )
     rows = [Row(i, dict(zip(columns, row, strict=True))) for i, row in enumerate(zip(*texts, strict=True), start=1)]
-    return Rows(Path(source).name, lambda: iter(rows))
+    return Rows(Path(dataset).name, lambda: iter(rows))
 
 
 def split_pairs(pairs: Pairs, split: Sequence[float | int | str], seed: int) -> list[Pairs]:
     """Shuffle pairs and cut them into train, validation and, if three parts are given, test.
 
-    The pairs of one source, which may have several translations, stay together: no source that is evaluated was
-    trained on.
+    Pairs with the same source, which may have several translations, stay together, so that no source is in two parts.
 
     Args:
-        pairs: all of them.
+        pairs: all pairs.
         split: shares or numbers of distinct sources, as in ``split_positions``.
-        seed: of the shuffling.
+        seed: seed of the shuffling.
 
     Raises:
         UserError: the split does not fit, or leaves a part empty.
@@ -110,27 +117,27 @@ def split_pairs(pairs: Pairs, split: Sequence[float | int | str], seed: int) -> 
 
 
 class EncodedPairs(Dataset[dict[str, list[int]]]):
-    """Token ids of pairs: ``input_ids`` of the source and ``labels`` of the target, for ``DataCollatorForSeq2Seq``.
+    """Token ids of pairs, for ``DataCollatorForSeq2Seq``: ``input_ids`` of the source and ``labels`` of the target.
 
     Args:
         pairs: the pairs.
-        tokenizer, target_tokenizer: of the sources and of the targets; each ends each text with its end symbol.
-        max_source_length, max_target_length: in tokens, that end included.
-        overlong: a pair with a longer text is an error ("error"), is left out ("drop"), or loses what is too much of
-            that text before its end symbol ("truncate").
-        sampler: for training, draws the ids of a text anew each time that it is read: a ``SubwordSampler`` of both
-            sides, or one or None for each side. A draw that is too long gives way to the tokenizer's own segmentation,
-            which is the one that ``overlong`` is about.
-        seed: of the draws; seed, epoch and index decide each of them.
+        tokenizer, target_tokenizer: tokenizers of the two sides; both add an end token.
+        max_source_length, max_target_length: maximum numbers of tokens, the end token included.
+        too_long: what happens to a pair with a longer text: "error"; "drop" leaves it out; "cut" keeps the first tokens
+            of that text, "cut_start" the last.
+        sampler: for training, samples another segmentation of a text each time that it is read (subword
+            regularization): one ``SubwordSampler`` for both sides, or a tuple with one or None for each side.
+            ``too_long`` applies to the tokenizer's own segmentation, which also replaces a sample that is too long.
+        seed: seed of the samples. Seed, epoch and index determine each of them.
 
     Attributes:
-        pairs: those that are kept, in their order.
+        pairs: the pairs that are kept, in their order.
         dropped: number of pairs that were left out.
-        lengths: (n, 2) tokens of each source and each target, their ends included; where they are drawn, those of the
-            first pass, around which those of other passes lie.
+        lengths: (n, 2) numbers of tokens of each source and each target, the end token included; measured in the first
+            epoch if segmentations are sampled.
 
     Raises:
-        UserError: a text is too long, or all are, or holds a character that can be neither encoded nor replaced.
+        UserError: a text is too long, all pairs are dropped, or a character can be neither encoded nor replaced.
     """
 
     def __init__(
@@ -141,7 +148,7 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
         max_source_length: int,
         max_target_length: int,
         *,
-        overlong: str = "error",
+        too_long: str = "error",
         sampler: Segmenter | tuple[Segmenter | None, Segmenter | None] | None = None,
         seed: int = 0,
     ) -> None:
@@ -151,7 +158,7 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
                 texts,
                 side_tokenizer,
                 longest,
-                overlong=overlong,
+                too_long=too_long,
                 place=pairs.place,
                 what=f"a {side}",
                 option=f"data.max_{side}_length",
@@ -197,9 +204,9 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
         return {"input_ids": source, "labels": target}
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw other segmentations than in other epochs."""
+        """Set the epoch, on which the sampled segmentations depend."""
         self.epoch = epoch
 
     def sampler(self, seed: int) -> PermutationSampler:
-        """The order in which training reads the pairs."""
+        """Return the sampler that shuffles the pairs for training."""
         return PermutationSampler(len(self), seed)

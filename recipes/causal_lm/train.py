@@ -39,10 +39,11 @@ from hfattn.data import (
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
 from hfattn.generation import read_prompt, sample_text
-from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics, text_scores
+from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics
 from hfattn.models.strict_config import unknown_name_message
 from hfattn.plots import plot_curves, plot_table
 from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer, positions_of
+from hfattn.reports import causal_lm as report
 from hfattn.training import (
     FineTuningConfig,
     FineTuningTrainer,
@@ -346,14 +347,14 @@ def main() -> None:
                 score = score_ids(
                     model.eval(), dataset.ids, data.block, stride, unit="token", rows=arguments.eval_batch_size
                 )
-                before[part] = with_text_scores(score, packed[part])
+                before[part] = report.with_text_scores(score, packed[part])
         written["before"] = continuations(model, tokenizer, config.sample, arguments.seed)
     trainer.train_or_resume(command.resume)
 
     # Evaluation, with the best weights on the validation set
 
     metrics = {
-        part: with_text_scores(
+        part: report.with_text_scores(
             scores_of_part(trainer.predict(dataset, metric_key_prefix=part).metrics, part), packed[part]
         )
         for part, dataset in evaluation_sets.items()
@@ -367,11 +368,6 @@ def main() -> None:
         with writing(command.run):
             publish(command, config, trainer, model, tokenizer, parts, packed, metrics, written, facts)
     trainer.finish()
-
-
-def with_text_scores(score: Mapping[str, Any], text: PackedText) -> dict[str, Any]:
-    """The scores of a part per token, and per what does not depend on the tokens."""
-    return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(text.size))}
 
 
 def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: SampleConfig, seed: int) -> list[str]:
@@ -421,9 +417,8 @@ def publish(
         {"prompt": prompt, "decoding": name, **{when: texts[i] for when, texts in written.items()}}
         for i, (prompt, name) in enumerate(ways)
     ]
-    plot_table(
-        run / "samples.png", list(samples[0]), [[on_a_line(text) for text in row.values()] for row in samples], title
-    )
+    rows = [[report.on_one_line(text) for text in row.values()] for row in samples]
+    plot_table(run / "samples.png", list(samples[0]), rows, title)
     tokens = state.global_step * data.block * trainer.get_total_train_batch_size(trainer.args)
     results = {
         **run_facts(RECIPE, command.config, asdict(config), trainer.args.seed),
@@ -432,7 +427,7 @@ def publish(
             "block": data.block,
             "stride": config.evaluation.stride or data.block,
             "dropped_tokens": trainer.train_dataset.dropped,
-            "parts": {part: part_facts(parts[part], packed[part]) for part in parts},
+            "parts": {part: report.part_facts(parts[part], packed[part]) for part in parts},
         },
         "model": {
             **facts,
@@ -446,46 +441,7 @@ def publish(
         "samples": samples,
         "new_tokens": read_prompt(model, tokenizer, samples[0]["prompt"], 40)[1],  # of the example on the card
     }
-    publish_run(command, results, summary(run, results), model, tokenizer, config.sample.prompts[:2])
-
-
-def on_a_line(text: str) -> str:
-    """A text as a table shows it: a stroke between lines, and nothing that no font has."""
-    return " ".join("".join(c if c.isprintable() else " / " if c == "\n" else " " for c in text).split())
-
-
-def part_facts(documents: Documents, packed: PackedText) -> dict[str, Any]:
-    """How much text a part is, and which."""
-    return {
-        "documents": len(documents),
-        "characters": sum(len(item.text) for item in documents),
-        "tokens": len(packed),
-        "unknown_tokens": packed.unknown,
-        "sha256": documents.fingerprint,
-    }
-
-
-def summary(run: Path, results: Mapping[str, Any]) -> str:
-    """The end of a run in words: its scores, before and after, its samples, how to go on."""
-    columns = {
-        "perplexity": ("perplexity", "12.3f"),
-        "bits/char": ("bits_per_character", "11.4f"),
-        "bits/byte": ("bits_per_byte", "11.4f"),
-        "per word": ("perplexity_per_word", "12.4g"),
-        "accuracy": ("accuracy", "10.4f"),
-        "tokens": ("tokens", "10d"),
-    }
-    widths = [int(form.split(".")[0].rstrip("df")) for _, form in columns.values()]
-    lines = ["", f"{'':20}" + "".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))]
-    for part, after in results["metrics"].items():
-        for name, score in ((f"{part}, before", after.get("before")), (part, after)):
-            if score is not None:
-                lines.append(f"{name:20}" + "".join(f"{score[key]:{form}}" for key, form in columns.values()))
-    for sample in results["samples"]:
-        lines += ["", f"--- {sample['decoding']}", sample["after"]]
-    return "\n".join(
-        [*lines, "", f"Model, results, curve and samples: {run}", f"Let it write: hfattn generate {run} --prompt ..."]
-    )
+    publish_run(command, results, report.summary(run, results), model, tokenizer, config.sample.prompts[:2])
 
 
 if __name__ == "__main__":

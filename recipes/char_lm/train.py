@@ -5,7 +5,6 @@ accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.y
 accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.yaml --resume
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from hfattn.generation import sample_text
 from hfattn.metrics import LanguageModelScores, token_statistics
 from hfattn.models.strict_config import own_fields
 from hfattn.plots import plot_curves
+from hfattn.reports import char_lm as report
 from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
 from hfattn.training import (
     RecipeCommand,
@@ -227,25 +227,7 @@ def publish(
         "samples": {"prompt": config.sample.prompt, "by_temperature": samples},
     }
     probes = [config.sample.prompt, *samples.values()][:2]
-    publish_run(command, results, summary(run, results), model, tokenizer, probes)
-
-
-def summary(run: Path, results: Mapping[str, Any]) -> str:
-    """The end of a run in words: its scores beside what counting characters reaches, its samples, how to go on."""
-    lines = ["", f"{'':24}{'nats/char':>10}{'bits/char':>10}{'accuracy':>10}{'perplexity':>12}{'characters':>12}"]
-    for name in ("unigram", "bigram"):
-        nats = results["data"][f"{name}_entropy_nats"]
-        lines.append(f"{name + ' entropy':24}{nats:10.4f}{nats / math.log(2):10.4f}")
-    for name, score in results["metrics"].items():
-        lines.append(
-            f"{'this model, ' + name:24}{score['nats_per_character']:10.4f}{score['bits_per_character']:10.4f}"
-            f"{score['accuracy']:10.4f}{score['perplexity']:12.3f}{score['characters']:12d}"
-        )
-    for temperature, sample in results["samples"]["by_temperature"].items():
-        lines += ["", f"--- temperature {temperature}", sample]
-    return "\n".join(
-        [*lines, "", f"Model, results and curve: {run}", f"Let it write: hfattn generate {run} --prompt ..."]
-    )
+    publish_run(command, results, report.summary(run, results), model, tokenizer, probes)
 
 
 if __name__ == "__main__":

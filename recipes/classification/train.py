@@ -144,7 +144,7 @@ def main() -> None:
             texts,
             tokenizer,
             data.max_length,
-            keep=data.keep,
+            too_long="cut_start" if data.keep == "last" else "cut",
             float_labels=has_one_sigmoid(settings),
             sampler=sampler if part == "train" else None,
             seed=arguments.seed,
@@ -216,7 +216,12 @@ def publish(
         step = -(-len(parts[shown]) // config.evaluation.counterfactual_texts)
 
         def predict(texts: Sequence[str]) -> np.ndarray:
-            dataset = EncodedTexts(unlabelled(texts), tokenizer, config.data.max_length, keep=config.data.keep)
+            dataset = EncodedTexts(
+                unlabelled(texts),
+                tokenizer,
+                config.data.max_length,
+                too_long="cut_start" if config.data.keep == "last" else "cut",
+            )
             return predict_classes(model, dataset, DataCollatorWithPadding(tokenizer))
 
         metrics[shown]["counterfactual"] = counterfactual(

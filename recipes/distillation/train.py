@@ -143,7 +143,7 @@ def main() -> None:
             texts,
             tokenizer,
             data.max_length,
-            keep=data.keep,
+            too_long="cut_start" if data.keep == "last" else "cut",
             sampler=sampler if part == "train" else None,
             seed=arguments.seed,
         )
@@ -247,7 +247,7 @@ def publish(
     rows, collate = trainer.args.per_device_eval_batch_size, DataCollatorWithPadding(tokenizer)
 
     def encode(texts: LabelledTexts) -> EncodedTexts:
-        return EncodedTexts(texts, tokenizer, data.max_length, keep=data.keep)
+        return EncodedTexts(texts, tokenizer, data.max_length, too_long="cut_start" if data.keep == "last" else "cut")
 
     def predict(dataset: EncodedTexts) -> np.ndarray:
         with trainer.accelerator.autocast():

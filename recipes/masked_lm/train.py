@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub.dataclasses import strict
 from transformers import (
     AutoModelForMaskedLM,
@@ -21,7 +20,6 @@ from transformers import (
     DataCollatorForTokenClassification,
     DistilBertConfig,
     PreTrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
 )
@@ -41,6 +39,8 @@ from hfattn.models.strict_config import unknown_name_message
 from hfattn.plots import plot_curves, plot_table
 from hfattn.pretrained import Loaded, ModelSource, base_model_name, load_model, load_tokenizer
 from hfattn.pretrained import load_config as load_model_config
+from hfattn.reports import masked_lm as report
+from hfattn.reports.masked_lm import BLANK
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
@@ -60,7 +60,6 @@ RECIPE = "masked_lm"
 FAMILIES: dict[str, type[PreTrainedConfig]] = {
     family.model_type: family for family in (BertConfig, DistilBertConfig, VaswaniConfig)
 }
-BLANK = "[MASK]"  # in sample.sentences, whatever the tokenizer's own mask is
 EVALUATION_SEED = 0  # what is hidden from every model that is evaluated, so that their scores compare
 BERT_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
@@ -284,7 +283,7 @@ def main() -> None:
             f"The tokenizer has {len(tokenizer)} tokens and the model {model.config.vocab_size}; write a model.name "
             "whose tokenizer is its own."
         )
-    before = fill_in(model, tokenizer, config)
+    before = report.fill_in(model, tokenizer, config.sample.sentences, config.sample.number, config.data.max_length)
 
     # Training
 
@@ -352,7 +351,7 @@ def publish(
     if source is None:
         tokenizer.model_max_length = data.max_length  # to which it truncates, where that is asked for
     tokenizer.save_pretrained(run)
-    after = fill_in(model, tokenizer, config)
+    after = report.fill_in(model, tokenizer, config.sample.sentences, config.sample.number, config.data.max_length)
     samples: list[dict[str, Any]] = [
         {"sentence": sentence, "before": first, "after": last}
         for sentence, first, last in zip(config.sample.sentences, before, after, strict=True)
@@ -362,7 +361,7 @@ def publish(
     if data.next_sentence:
         unit, curve = "nats per masked token + nats per pair", "eval_loss"
     plot_curves(run / "loss_curve.png", state.log_history, {}, title, unit, curve)
-    rows = [[sample["sentence"], listed(sample["before"]), listed(sample["after"])] for sample in samples]
+    rows = [[sample["sentence"], report.listed(sample["before"]), report.listed(sample["after"])] for sample in samples]
     plot_table(run / "filled_in.png", ["sentence", "before training", "after it"], rows, title)
     results = {
         **run_facts(RECIPE, command.config, asdict(config), trainer.args.seed),
@@ -400,70 +399,7 @@ def publish(
         "mask_token": tokenizer.mask_token,
     }
     probes = [sample["sentence"] for sample in samples[:2]]
-    publish_run(command, results, summary(run, results), model, tokenizer, probes)
-
-
-@torch.inference_mode()
-def fill_in(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: Config) -> list[list[dict[str, Any]]]:
-    """For each sentence of the section ``sample`` its most probable tokens, and their probabilities.
-
-    Raises:
-        UserError: a sentence is longer than the examples.
-    """
-    was_training = model.training
-    model.eval()
-    filled = []
-    for sentence in config.sample.sentences:
-        inputs = tokenizer(sentence.replace(BLANK, tokenizer.mask_token), return_tensors="pt").to(model.device)
-        if inputs.input_ids.shape[1] > config.data.max_length:
-            raise UserError(f"sample.sentences has {sentence!r}, longer than data.max_length; write a shorter one.")
-        logits = model(**inputs)[0]  # (1, T, V), whatever the class calls them
-        probabilities = logits[inputs.input_ids == tokenizer.mask_token_id][0].float().softmax(-1)
-        top = probabilities.topk(config.sample.number)
-        filled.append(
-            [
-                {"token": tokenizer.decode([i]), "probability": round(probability, 4)}
-                for i, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-            ]
-        )
-    model.train(was_training)
-    return filled
-
-
-def listed(tokens: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{each['token']} {each['probability']:.2f}" for each in tokens)
-
-
-def beginning(model: Mapping[str, Any]) -> str:
-    """What the weights were before training, in words."""
-    if model["base_model"] is None:
-        return "All weights began at random."
-    if not model["new_weights"]:
-        return f"All weights began as those of {model['base_model']}."
-    return (
-        f"The weights began as those of {model['base_model']}, which has none for {', '.join(model['new_weights'])}: "
-        "these began at random, and were learned here."
-    )
-
-
-def summary(run: Path, results: Mapping[str, Any]) -> str:
-    """The end of a run in words: its scores, which weights are new, what it fills in, how to go on."""
-    lines = ["", f"{'':16}{'masked':>10}{'accuracy':>10}{'nats':>10}{'exp(nats)':>11}{'next sentence':>15}"]
-    for part, score in results["metrics"].items():
-        relation = score.get("next_sentence_accuracy")
-        lines.append(
-            f"{part:16}{score['masked_tokens']:10d}{score['masked_accuracy']:10.4f}{score['nats_per_masked_token']:10.4f}"
-            f"{score['pseudo_perplexity']:11.2f}{'–' if relation is None else f'{relation:.4f}':>15}"
-        )
-    lines += ["", beginning(results["model"])]
-    for sample in results["samples"]:
-        lines += [
-            "",
-            sample["sentence"],
-            f"  before  {listed(sample['before'])}",
-            f"  after   {listed(sample['after'])}",
-        ]
-    return "\n".join([*lines, "", f"Model, results, curve and table: {run}"])
+    publish_run(command, results, report.summary(run, results), model, tokenizer, probes)
 
 
 if __name__ == "__main__":

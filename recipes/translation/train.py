@@ -2,11 +2,11 @@
 
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --data.source pairs.tsv \\
-    --tokenizer.unknown true --data.overlong drop
+    --tokenizer.unknown true --data.too_long drop
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --resume
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -40,11 +40,11 @@ from hfattn.data import (
     split_pairs,
 )
 from hfattn.errors import one_sentence
-from hfattn.explain import alignment, plot_alignment, save_html
 from hfattn.generation import save_translator
-from hfattn.metrics import ExactMatch, TranslationScores, decode_generated, translation_report
+from hfattn.metrics import TranslationScores, decode_generated
 from hfattn.models.strict_config import StrictConfig, own_fields
 from hfattn.plots import plot_bleu_by_length, plot_curves, plot_table
+from hfattn.reports import translation as report
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
@@ -56,7 +56,6 @@ from hfattn.training import (
     parse_command,
     publish_run,
     run_facts,
-    scores_of_part,
     writing,
 )
 
@@ -88,7 +87,7 @@ class DataConfig:
     evaluation_pairs: int = 1000  # of these, in each of the other parts
     max_source_length: int = 64  # tokens, the end included
     max_target_length: int = 64
-    overlong: str = "error"  # a longer text: "error", or "drop" its pair, or "truncate" it; only in training
+    too_long: str = "error"  # pairs with a longer text: error, drop or cut; other parts than train are cut, not dropped
 
     def validate_sizes(self) -> None:
         for name in ("pairs", "evaluation_pairs", "max_source_length", "max_target_length"):
@@ -238,8 +237,8 @@ def main() -> None:
             target_tokenizer,
             data.max_source_length,
             data.max_target_length,
-            # What is evaluated is never left out.
-            overlong=data.overlong if part == "train" or data.overlong == "error" else "truncate",
+            # Pairs are never left out of an evaluation.
+            too_long=data.too_long if part == "train" or data.too_long == "error" else "cut",
             sampler=samplers if part == "train" else (None, None),
             seed=arguments.seed,
         )
@@ -354,7 +353,7 @@ def publish(
         for part, searches in generated.items()
     }
     metrics = {
-        part: translation_metrics(translated[part], translations[part], part, likelihoods[part]) for part in translated
+        part: report.part_scores(part, translated[part], translations[part], likelihoods[part]) for part in translated
     }
     shown = "test" if "test" in parts else "validation"
     best = translations[shown].get("beam", translations[shown]["greedy"])
@@ -383,7 +382,7 @@ def publish(
             "strip_punctuation": config.tokenizer.strip_punctuation,
             "max_source_length": config.data.max_source_length,
             "max_target_length": config.data.max_target_length,
-            "overlong": config.data.overlong,
+            "too_long": config.data.too_long,
             "dropped": trainer.train_dataset.dropped,
             "parts": {part: {"pairs": len(pairs), "sha256": pairs.fingerprint} for part, pairs in parts.items()},
         },
@@ -399,88 +398,11 @@ def publish(
             "padding_share": round(trainer.padding_share, 4),
         },
         "samples": samples,
-        "alignments": draw_alignments(run, model, tokenizer, separate, drawn),
+        "alignments": report.draw_alignments(run, model, tokenizer, separate, drawn),
     }
-    publish_run(command, results, summary(run, results), model, tokenizer, [sample["source"] for sample in samples[:2]])
-
-
-def translation_metrics(
-    pairs: Sequence[Pair], translations: Mapping[str, Sequence[str]], part: str, likelihood: Mapping[str, float]
-) -> dict[str, Any]:
-    """All scores of a part: of its likelihoods, of greedy search, under ``beam`` of a beam, and by kind of pair."""
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    reports = {search: translation_report(sources, texts, references) for search, texts in translations.items()}
-    greedy = reports.pop("greedy")
-    return {
-        **scores_of_part(likelihood, part),
-        **greedy,
-        "pairs": likelihood[f"{part}_pairs"],
-        "translated": greedy["pairs"],
-        **reports,
-        "exact_match_by_kind": exact_match_by_kind(pairs, translations["greedy"]),
-    }
-
-
-def draw_alignments(
-    run: Path,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    target_tokenizer: PreTrainedTokenizerBase | None,
-    sources: Sequence[str],
-) -> list[str]:
-    """Where the model looks while it translates: a picture and a page for each source, unless it has no attention."""
-    model.set_attn_implementation("eager")  # the fused ones have no weights to show
-    inputs = tokenizer(list(sources), padding=True, truncation=True, return_tensors="pt").to(model.device)
-    outputs = model.generate(**inputs, output_attentions=True, return_dict_in_generate=True)
-    if not outputs.cross_attentions or outputs.cross_attentions[0] is None:
-        return []
-    names = [f"alignment-{i + 1}" for i in range(len(sources))]
-    for i, (name, source) in enumerate(zip(names, sources, strict=True)):
-        record = alignment(outputs, i, tokenizer=tokenizer, target_tokenizer=target_tokenizer, **inputs)
-        plot_alignment(record, title=source).savefig(run / f"{name}.png", dpi=150)
-        save_html(record, run / f"{name}.html", title=source)
-    return names
-
-
-def exact_match_by_kind(pairs: Iterable[Pair], translations: Sequence[str]) -> dict[str, float]:
-    """Exact match of each kind of pair, where the data tell kinds apart: of dates, the written forms."""
-    kinds: dict[str, list[tuple[str, str]]] = {}
-    for pair, translation in zip(pairs, translations, strict=True):
-        if pair.kind:
-            kinds.setdefault(pair.kind, []).append((translation, pair.target))
-    metric = ExactMatch()
-    scores = {}
-    for kind, texts in kinds.items():
-        predictions, references = zip(*texts, strict=True)
-        scores[kind] = metric.compute(predictions=predictions, references=references)["exact_match"]
-    return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
-
-
-def summary(run: Path, results: Mapping[str, Any]) -> str:
-    """The end of a run in words: its scores, what it does with forms that it never saw, some translations."""
-    lines = [
-        "",
-        f"{'':16}{'pairs':>8}{'exact match':>14}{'BLEU':>8}{'chrF':>8}{'token accuracy':>16}{'nats/token':>12}",
-    ]
-    for part, score in results["metrics"].items():
-        lines.append(
-            f"{part.replace('_', ' '):16}{score['pairs']:8d}{score['exact_match']:14.4f}{score['bleu']:8.2f}"
-            f"{score['chrf']:8.2f}{score['token_accuracy']:16.4f}{score['nats_per_token']:12.4f}"
-        )
-        if "beam" in score:
-            beam = score["beam"]
-            lines.append(f"{'  with a beam':16}{'':8}{beam['exact_match']:14.4f}{beam['bleu']:8.2f}{beam['chrf']:8.2f}")
-    if "unseen_forms" in results["metrics"]:
-        lines += ["", "Forms that training never saw, and the share of dates translated rightly:"]
-        for kind, share in results["metrics"]["unseen_forms"]["exact_match_by_kind"].items():
-            lines.append(f"  {kind:40}{share:.3f}")
-    lines.append("")
-    lines += [f"{sample['source']} → {sample['translation']}" for sample in results["samples"]]
-    example = results["samples"][0]["source"]
-    lines += ["", f"Model, results and pictures: {run}", f'Let it translate: hfattn translate {run} "{example}"']
-    if results["alignments"]:
-        lines.append(f'See where it looks: hfattn attend {run} "{example}"')
-    return "\n".join(lines)
+    publish_run(
+        command, results, report.summary(run, results), model, tokenizer, [sample["source"] for sample in samples[:2]]
+    )
 
 
 if __name__ == "__main__":
