@@ -18,7 +18,7 @@ import torch
 import typer
 
 from hfattn.attention import attend
-from hfattn.models.attention_scores import additive_energies, pairwise
+from hfattn.models.score_kernels import additive_energies, pairwise
 
 Form = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -14,8 +14,9 @@ import torch
 from commands import ROOT, environment
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hfattn.models import attention_scores
-from hfattn.models.attention_scores import SET_FEATURE_MAPS, Additive, Feature, Score, additive_energies
+from hfattn.models import attention_scores, score_kernels
+from hfattn.models.attention_scores import SET_FEATURE_MAPS, Additive, Feature, Score
+from hfattn.models.score_kernels import additive_energies
 
 Vector = torch.Tensor
 F64 = torch.float64
@@ -377,7 +378,7 @@ def naive_additive(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -> t
 
 @pytest.fixture(params=[1, 40, 200, 2**18])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setitem(attention_scores.CHUNK_ELEMENTS, "cpu", request.param)
+    monkeypatch.setitem(score_kernels.CHUNK_ELEMENTS, "cpu", request.param)
     return request.param
 
 
@@ -402,7 +403,7 @@ def test_chunked_additive_gradcheck(chunk: int) -> None:
 @pytest.mark.parametrize("name", ["additive", "deep", "feature"])
 def test_no_tensor_of_all_pairs_forward_or_backward(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     t, s, h = 48, 64, 32
-    monkeypatch.setitem(attention_scores.CHUNK_ELEMENTS, "cpu", 2 * s * h)
+    monkeypatch.setitem(score_kernels.CHUNK_ELEMENTS, "cpu", 2 * s * h)
     score = make(name, h, h, {})
     query, key = rand(1, t, h, grad=True), rand(1, s, h, grad=True)
     mask = torch.ones(t, s, dtype=torch.bool).tril() if name == "feature" else None
@@ -411,7 +412,7 @@ def test_no_tensor_of_all_pairs_forward_or_backward(name: str, monkeypatch: pyte
         energies.backward(torch.ones_like(energies))
     assert largest.elements <= 2 * s * h < t * s * h / 10
     whole = copy.deepcopy(score)
-    monkeypatch.setitem(attention_scores.CHUNK_ELEMENTS, "cpu", 2**30)
+    monkeypatch.setitem(score_kernels.CHUNK_ELEMENTS, "cpu", 2**30)
     other = [tensor.detach().clone().requires_grad_() for tensor in (query, key)]
     for parameter in whole.parameters():
         parameter.grad = None
@@ -423,7 +424,7 @@ def test_no_tensor_of_all_pairs_forward_or_backward(name: str, monkeypatch: pyte
 
 MEMORY = """
 import resource, torch
-from hfattn.models.attention_scores import additive_energies, pairwise
+from hfattn.models.score_kernels import additive_energies, pairwise
 def pairs(sums, v): return sums.tanh() @ v
 def peak(form, size):
     tensors = [torch.randn(shape, requires_grad=True) for shape in ((1, size, 64), (1, size, 64), (64,))]

@@ -18,12 +18,11 @@ from .attention_scores import (
     InnerProduct,
     Parametric,
     Score,
-    broadcast,
     by_name,
-    full_precision,
     options_of,
-    unknown_message,
 )
+from .score_kernels import broadcast, full_precision
+from .strict_config import unknown_message
 
 
 def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> Any:

@@ -1,7 +1,7 @@
-"""Distribution functions g(e): from the energies of a query to the weights of its values.
+"""Distribution functions g(e), which turn the energies of a query into the weights of its values.
 
-Every distribution gives exactly 0 to a masked key and to every key of a query that may attend to none, and neither its
-values nor its gradients are ever NaN there.
+Every distribution gives a weight of exactly 0 to a masked key, and to every key if the query may attend to none.
+Neither weights nor gradients are NaN there.
 
 Shapes: ``…`` any batch dimensions, T queries, S keys. Energies, masks (boolean, True = may be attended, broadcast) and
 weights are (…, T, S).
@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from .attention_scores import SCORES, Parametric, by_name, widen
+from .attention_scores import SCORES, Parametric, by_name
+from .score_kernels import widen
 
 
 def _fill(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Masked energies become the lowest finite number: minus infinity would make NaN of a row without any other."""
+    """Set masked energies to the lowest finite number: minus infinity gives NaN in a row that is masked entirely."""
     return energies if mask is None else torch.where(mask, energies, torch.finfo(energies.dtype).min)
 
 
@@ -29,13 +30,26 @@ def _softmax(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 class Distribution(Parametric):
-    """A distribution function. Masked positions, and rows that are masked as a whole, get exact zeros."""
+    """A distribution function g. Masked positions, and rows that are masked entirely, get exact zeros.
 
-    compares_vectors: ClassVar[bool] = False  # made with the widths of queries and keys, and called with both
+    A subclass defines ``weigh``. One that also reads the queries and keys sets ``compares_vectors`` and defines
+    ``prepare``, ``prepared_width`` and ``forward`` in its place, as ``Compositional`` does.
+    """
+
+    compares_vectors: ClassVar[bool] = False  # constructed with query_size and key_size, called with query and prepared
+
+    @property
+    def prepared_width(self) -> int:
+        """Width of what ``prepare`` returns, summed over its tensors."""
+        return 0
 
     def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What depends on the keys (…, S, d_k) alone, once per source, for a distribution that looks at them."""
+        """Return what depends on the keys (…, S, d_k) alone: tensors (…, S, some width), computed once per source."""
         return ()
+
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return weights (…, T, S) of energies (…, T, S); ``mask`` is boolean, broadcastable to them, or None."""
+        raise NotImplementedError
 
     def forward(
         self,
@@ -44,33 +58,21 @@ class Distribution(Parametric):
         query: torch.Tensor | None = None,
         prepared: tuple[torch.Tensor, ...] = (),
     ) -> torch.Tensor:
-        """Weights (…, T, S). ``query`` (…, T, d_q) and ``prepared`` matter only where ``compares_vectors`` says so."""
-        raise NotImplementedError
+        """Return weights (…, T, S). ``query`` (…, T, d_q) and ``prepared`` are read only if ``compares_vectors``."""
+        return self.weigh(energies, mask)
 
 
 class Softmax(Distribution):
     """exp(e_i) / Σ exp(e_j)."""
 
-    def forward(
-        self,
-        energies: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        query: torch.Tensor | None = None,
-        prepared: tuple[torch.Tensor, ...] = (),
-    ) -> torch.Tensor:
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return _softmax(energies, mask)
 
 
 class Sigmoid(Distribution):
-    """1 / (1 + exp(-e_i)), each position for itself: the weights of a row do not sum to one."""
+    """1 / (1 + exp(-e_i)), each position on its own: the weights of a row do not sum to one."""
 
-    def forward(
-        self,
-        energies: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        query: torch.Tensor | None = None,
-        prepared: tuple[torch.Tensor, ...] = (),
-    ) -> torch.Tensor:
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return _zero(_fill(energies, mask).sigmoid(), mask)
 
 
@@ -110,14 +112,14 @@ class _Entmax(torch.autograd.Function):
     """α-entmax along the last dimension: p = max((α - 1) e - τ, 0)^(1 / (α - 1)), τ such that Σ p = 1.
 
     Its Jacobian is diag(u) - u uᵀ / Σ u with u = p^(2 - α) on the support of p and 0 elsewhere (Peters et al.
-    2019); for α = 2, where u is 1, the gradient on the support is centred.
+    2019); for α = 2, where u is 1, the gradient on the support is centered.
     """
 
     @staticmethod
     def forward(ctx: Any, energies: torch.Tensor, mask: torch.Tensor | None, alpha: float) -> torch.Tensor:
         z = _fill(widen(energies), mask)
         z = (alpha - 1) * (z - z.amax(-1, keepdim=True))
-        z = z.clamp(min=-1)  # τ is never below -1, so what lies there has the weight 0
+        z = z.clamp(min=-1)  # τ is never below -1, so the weights of smaller z are 0
         if alpha == 2:
             threshold = _threshold_sparsemax(z)
         elif alpha == 1.5:
@@ -134,9 +136,9 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (weights,) = ctx.saved_tensors
         support = weights > 0
-        # Elsewhere a weight is 0, or NaN, which has to reach the gradient as it does through softmax.
+        # Outside the support a weight is 0, or NaN, which must reach the gradient as it does with softmax.
         u = torch.where(support, torch.where(support, widen(weights), 1).pow(2 - ctx.alpha), widen(weights))
-        total = u.sum(-1, keepdim=True)  # zero in a row that is masked as a whole
+        total = u.sum(-1, keepdim=True)  # zero in a row that is masked entirely
         gradient = widen(gradient)
         mean = (u * gradient).sum(-1, keepdim=True) / torch.where(total > 0, total, 1)
         return (u * (gradient - mean)).to(weights.dtype), None, None
@@ -146,7 +148,8 @@ class Entmax(Distribution):
     """argmax over the simplex of p·e + H_α(p), H_α Tsallis' entropy (Peters et al. 2019): weights can be exactly 0.
 
     Args:
-        alpha: 1 is softmax, 2 is sparsemax, and 1.5 is computed exactly too; others above 1 by bisection.
+        alpha: 1 is softmax and 2 is sparsemax; these and 1.5 (the default) are computed exactly, other numbers above 1
+            by bisection.
     """
 
     def __init__(self, *, alpha: float = 1.5) -> None:
@@ -155,14 +158,8 @@ class Entmax(Distribution):
             raise ValueError(f"alpha is {alpha!r}; write 1 (softmax), 2 (sparsemax) or another number above 1.")
         self.alpha = alpha
 
-    def forward(
-        self,
-        energies: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        query: torch.Tensor | None = None,
-        prepared: tuple[torch.Tensor, ...] = (),
-    ) -> torch.Tensor:
-        if self.alpha == 1 or not energies.shape[-1]:  # nothing is sorted where there is no key
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        if self.alpha == 1 or not energies.shape[-1]:  # without keys there is nothing to sort
             return _softmax(energies, mask)
         return _Entmax.apply(energies, mask, self.alpha)
 
@@ -180,20 +177,20 @@ def hard_sample(
     generator: torch.Generator | None = None,
     greedy: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one position for each query from softmax(e) (Xu et al. 2015, section 4.1); ``greedy`` takes the likeliest.
+    """Draw one position per query from softmax(e) (Xu et al. 2015, section 4.1); ``greedy`` takes the most probable.
 
     Returns:
-        One-hot weights (…, T, S), which carry no gradient, and the log-probability (…, T) of what was drawn, which
-        does: the score-function estimator of the gradient of E[loss] is the gradient of ``loss.detach() * log_prob``.
-        A row that is masked as a whole draws nothing: zeros, of log-probability 0.
+        One-hot weights (…, T, S), without a gradient, and the log-probability (…, T) of the drawn positions, with one:
+        the score-function estimator of the gradient of E[loss] is the gradient of ``loss.detach() * log_prob``. A row
+        that is masked entirely draws no position: its weights and its log-probability are 0.
     """
     if not energies.shape[-1]:
         return energies.detach(), widen(energies).sum(-1)
     log_p = _fill(widen(energies), mask).log_softmax(-1)
     order = log_p.detach()
     if not greedy:
-        # Of independent clocks that ring at the rates p, the one of position i rings first with probability p_i. None
-        # rings at time zero, where even a masked position would win.
+        # The smallest of independent exponential variables with rates p is that of position i with probability p_i.
+        # None may be zero, or a masked position would win.
         clocks = torch.empty_like(order).exponential_(generator=generator)
         order = order - clocks.clamp_(min=torch.finfo(clocks.dtype).tiny).log()
     index = order.argmax(-1, keepdim=True)
@@ -205,12 +202,12 @@ def hard_sample(
 
 
 class Hard(Distribution):
-    """One position per query: drawn from softmax(e) in training, the largest energy at evaluation.
+    """One position per query: drawn from softmax(e) in training, that of the largest energy in evaluation.
 
     Args:
-        estimator: "straight_through" passes gradients as if the weights were softmax(e) (Bengio et al. 2013);
-            "score_function" passes none, and the caller, who needs the log-probability, draws with ``hard_sample`` (or
-            takes ``HardAttention``).
+        estimator: "straight_through" (the default) passes gradients as if the weights were softmax(e) (Bengio et al.
+            2013); "score_function" passes none: use ``hard_sample`` or ``HardAttention``, which return the
+            log-probability that this estimator needs.
     """
 
     ESTIMATORS = ("straight_through", "score_function")
@@ -223,15 +220,8 @@ class Hard(Distribution):
             )
         self.estimator = estimator
 
-    def forward(
-        self,
-        energies: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        query: torch.Tensor | None = None,
-        prepared: tuple[torch.Tensor, ...] = (),
-        generator: torch.Generator | None = None,
-    ) -> torch.Tensor:
-        weights, _ = hard_sample(energies, mask, generator, greedy=not self.training)
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        weights, _ = hard_sample(energies, mask, greedy=not self.training)
         if self.estimator == "score_function" or not self.training:
             return weights
         soft = _softmax(energies, mask)
@@ -241,10 +231,11 @@ class Hard(Distribution):
 class Compositional(Distribution):
     """tanh(E) ⊙ sigmoid(N), N minus a dissimilarity of query and key: weights in (-1, 1) (Tay et al. 2019).
 
-    Where queries and keys differ in width, a learned P (d_k, d_q) maps the queries.
+    If queries and keys differ in width, a learned P (d_k, d_q) maps the queries.
 
     Args:
-        dissimilarity: name of a score that is minus a distance.
+        dissimilarity: name of a score that is a negated distance: "manhattan" (the default), "euclidean",
+            "sq_euclidean" or "chebyshev".
     """
 
     compares_vectors = True
@@ -262,6 +253,10 @@ class Compositional(Distribution):
         }
         self.dissimilarity = by_name(distances, dissimilarity, "a dissimilarity")(key_size, key_size)
         self.initialize_()
+
+    @property
+    def prepared_width(self) -> int:
+        return self.dissimilarity.key_size
 
     def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (self.dissimilarity.prepare(key),)
@@ -283,18 +278,12 @@ class Compositional(Distribution):
 
 
 class Normalize(Distribution):
-    """e_i / Σ e_j, for scores that are never negative, such as ``boxcar`` and ``generalized_kernel``.
+    """e_i / Σ e_j, for scores that are not negative, such as ``boxcar`` and ``generalized_kernel``.
 
-    A row without any weight (nothing in the window) gives zeros.
+    A row whose energies are all zero (no key in the window) gives zeros.
     """
 
-    def forward(
-        self,
-        energies: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        query: torch.Tensor | None = None,
-        prepared: tuple[torch.Tensor, ...] = (),
-    ) -> torch.Tensor:
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         energies = _zero(energies, mask)
         total = widen(energies).sum(-1, keepdim=True)
         positive = total > 0

@@ -140,7 +140,6 @@ class VaswaniAttention(nn.Module):
         self.v_proj = Projection(config.hidden_size, width, gain)
         self.out_proj = Projection(width, config.hidden_size, gain)
         self.attention = Attention(self.head_dim, self.head_dim, **config.attention_parts(kind))
-        self.prepared_widths = [part.shape[-1] for part in self.attention.prepare(torch.empty(1, 1, self.head_dim))]
 
     def forward(
         self,
@@ -167,13 +166,19 @@ class VaswaniAttention(nn.Module):
         else:
             eager = self.config._attn_implementation == "eager"
             need_weights = eager or bool(kwargs.get("output_attentions", self.config.output_attentions))
-            prepared = key.split(self.prepared_widths, dim=-1) if len(self.prepared_widths) > 1 else (key,)
-            context, weights = self.attention(query, prepared, value, attention_mask, need_weights, dropout=dropout)
+            context, weights = self.attention(
+                query, self._split(key), value, attention_mask, need_weights, dropout=dropout
+            )
             context = context.to(query.dtype).transpose(1, 2)  # (B, T, h, d)
         return self.out_proj(context.flatten(-2)), weights
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
+
+    def _split(self, prepared: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Split prepared keys (B, h, S, some width) into the score's and the distribution's."""
+        width = self.attention.distribution.prepared_width
+        return prepared.split([prepared.shape[-1] - width, width], dim=-1) if width else (prepared,)
 
     def _keys_and_values(
         self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
@@ -190,10 +195,9 @@ class VaswaniAttention(nn.Module):
                 past_key_values.is_updated[self.layer_idx] = True
         source = hidden_states if key_value_states is None else key_value_states
         key, value = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))  # (B, h, S, d)
-        if not is_fused(self.config, self.kind) and any(
-            self.prepared_widths
-        ):  # else the score looks at no key, but a cache counts them
-            key = torch.cat(self.attention.prepare(key), dim=-1)
+        if not is_fused(self.config, self.kind):
+            prepared = torch.cat(self.attention.prepare(key), dim=-1)
+            key = prepared if prepared.shape[-1] else key  # a score of positions prepares nothing; a cache counts keys
         if cache is None:
             return key, value
         # A cache has one dtype, and a score may prepare float32 where the model is in half precision.
