@@ -569,7 +569,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("no writer", lambda f: ["--scratch.model_type", "distilbert"],
      "There is no causal language model of the type distilbert"),
     ("tokenizer", lambda f: ["--tokenizer", written(f, "t.json", "{}")], "t.json is no tokenizer.json"),
-    ("probe", lambda f: ["--tuning.method", "probe"], "probe trains a new head, and all of this model is trained"),
+    ("probe", lambda f: ["--tuning.method", "head_only"], "head_only trains a new head, and all of this model"),
     ("best", lambda f: ["--data.test", "b.txt"], "cuts a test from source, and test is given too"),
 ]  # fmt: skip
 

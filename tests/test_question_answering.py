@@ -376,7 +376,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
     ("kind", "fields"),
     [
         ("bert", {"tuning": {"method": "lora", "rank": 2}, "evaluation": {"columns": ["fact"]}}),
-        ("gpt2", {"tuning": {"method": "probe"}, "data": {"unanswerable": True, "doc_stride": 4}}),
+        ("gpt2", {"tuning": {"method": "head_only"}, "data": {"unanswerable": True, "doc_stride": 4}}),
     ],
 )
 def test_other_models_and_ways_to_tune(

@@ -204,11 +204,11 @@ def test_lower_layers_learn_more_slowly(method: str, models: dict[str, Path], tm
 def test_a_probe_trains_the_new_head_alone(models: dict[str, Path]) -> None:
     where = source(models["distilbert"])
     loaded = load_model(AutoModelForSequenceClassification, where, num_labels=2)
-    model = tuned(loaded, TuningConfig(method="probe"))
+    model = tuned(loaded, TuningConfig(method="head_only"))
     trained = {name for name, tensor in model.named_parameters() if tensor.requires_grad}
     assert trained == {"pre_classifier.weight", "pre_classifier.bias", "classifier.weight", "classifier.bias"}
     assert set(loaded.new_weights) == trained
-    facts = tuning_facts(model, loaded, TuningConfig(method="probe"), where)
+    facts = tuning_facts(model, loaded, TuningConfig(method="head_only"), where)
     assert facts["trained_parameters"] == 32 * 32 + 32 + 2 * 32 + 2
     assert facts["base_model"] == "distilbert"
 
@@ -352,7 +352,7 @@ def test_two_processes_train_as_one_with_twice_the_batch(
         ({"data": {"long": "tail"}}, "data.long is 'tail'; write one of head, head_tail, windows."),
         ({"data": {"part_column": "part"}}, "has no column 'part'; write one of text, label."),
         ({"class_weights": "even"}, "class_weights is 'even'; write balanced, null, or 2 numbers"),
-        ({"tuning": {"method": "some"}}, "method is 'some'; write full, lora or probe."),
+        ({"tuning": {"method": "some"}}, "method is 'some'; write one of full, lora, head_only."),
         ({"tuning": {"method": "lora", "target_modules": ["query"]}}, "this model's linear layers are k_lin, lin1"),
         ({"tuning": {"method": "lora"}, "averaging": {"last": 2}}, "lora saves updates; write ema"),
         ({"evaluation": {"swaps": "absent.yaml"}}, "There is no file absent.yaml of words to swap"),

@@ -169,7 +169,7 @@ def test_long_sentences_in_windows_or_cut() -> None:
     """Windows of six pieces that share two: a word is decided about where the fewer of its neighbours are missing."""
     made = wordpiece_tokenizer(["a b c d e f g h i j"], types=False)
     sentences = sentence("a b c d e f g h i", "B-PER I-PER O O B-LOC O O O O")
-    encoded = EncodedSentences(sentences, made, 8, stride=2)
+    encoded = EncodedSentences(sentences, made, 8, too_long="windows", overlap=2)
     texts = [made.decode(encoded[i]["input_ids"], skip_special_tokens=True) for i in range(len(encoded))]
     assert texts == ["a b c d e f", "e f g h i"]
     # Of e and f, positions 5 and 6 of 8 in the first window, and 1 and 2 of 7 in the second.
@@ -180,10 +180,8 @@ def test_long_sentences_in_windows_or_cut() -> None:
     assert (len(cut), cut.undecided, cut.windows[0][1]) == (1, 3, {i + 1: i for i in range(6)})
     gone = EncodedSentences(sentence("a \u200b b", "B-PER I-PER O"), made, 8)  # nothing is left of the second word
     assert (gone.undecided, gone.windows[0][1]) == (1, {1: 0, 2: 2})
-    with pytest.raises(
-        UserError, match=r"data\.stride is 6, and of data.max_length 8 6 tokens are left for words; write"
-    ):
-        EncodedSentences(sentences, made, 8, stride=6)
+    with pytest.raises(UserError, match=r"data\.overlap is 6, and data.max_length 8 leaves 6 tokens for words; write"):
+        EncodedSentences(sentences, made, 8, too_long="windows", overlap=6)
 
 
 # The recipe
@@ -191,7 +189,7 @@ def test_long_sentences_in_windows_or_cut() -> None:
 
 def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
     config: dict[str, Any] = {
-        "data": {"sentences": 200, "evaluation_sentences": 30, "max_length": 60},
+        "data": {"examples": 200, "evaluation_examples": 30, "max_length": 60},
         "model": {"name": str(pretrained)},
         "training": {
             "per_device_train_batch_size": 8,
@@ -203,7 +201,7 @@ def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
             "logging_steps": 5,
             "report_to": "none",
         },
-        "sample": {"number": 3},
+        "sample": {"mistakes": 3},
     }
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
@@ -232,10 +230,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         folder,
         model,
         data={
-            "source": str(conll(folder, "train.conll", "train", 400)),
+            "dataset": str(conll(folder, "train.conll", "train", 400)),
             "test": str(conll(folder, "test.conll", "test", 60)),
             "max_length": 18,
-            "stride": 6,
+            "too_long": "windows",
+            "overlap": 6,
         },
         training={"max_steps": 120, "eval_steps": 40, "save_steps": 40, "metric_for_best_model": "f1"},
         max_tokens=600,
@@ -262,7 +261,7 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
     assert list(loaded.config.id2label.values()) == labels
     validation = split_tagged(read_tagged(finished / "train.conll"), [0.9, 0.1], seed=42)[1]
     for part, sentences in {"validation": validation, "test": read_tagged(finished / "test.conll")}.items():
-        encoded = EncodedSentences(sentences, tokenizer, 18, stride=6)
+        encoded = EncodedSentences(sentences, tokenizer, 18, too_long="windows", overlap=6)
         assert len(encoded) > len(sentences)
         predicted = [["O"] * len(item.words) for item in sentences]
         nats = 0.0
@@ -323,7 +322,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
     ("kind", "fields"),
     [
         ("bert", {"tuning": {"method": "lora", "rank": 2}, "evaluation": {"columns": ["ambiguous"]}}),
-        ("gpt2", {"tuning": {"method": "probe"}, "data": {"label_all_pieces": True}}),
+        ("gpt2", {"tuning": {"method": "head_only"}, "data": {"label_all_pieces": True}}),
         ("distilbert", {"tuning": {"layer_decay": 0.5}, "data": {"max_length": 9}}),  # long sentences are cut
     ],
 )
@@ -350,7 +349,7 @@ def test_two_processes_train_and_score_as_one_with_twice_the_batch(
     """31 windows in batches of 8: the last ones are not shared evenly."""
     training = {"max_steps": 6, "eval_steps": 6, "save_steps": 6, "adam_epsilon": 1.0, "learning_rate": 1.0}
     options = {"dropout": 0.0, "attention_dropout": 0.0}
-    data = {"evaluation_sentences": 31}
+    data = {"evaluation_examples": 31}
     config = tiny_config(tmp_path, model, training=training, model={"options": options}, data=data)
     launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
     script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
@@ -377,22 +376,23 @@ def test_files_of_the_recipe_are_valid() -> None:
 
 
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.txt"], r"There is no file .*no.txt; write the path"),
-    ("tags", lambda f: ["--data.source", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
+    ("missing file", lambda f: ["--data.dataset", f / "no.txt"], r"There is no file .*no.txt; write the path"),
+    ("tags", lambda f: ["--data.dataset", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
     (
         "test's tag",
-        lambda f: ["--data.source", written(f, NAMED * 2 + "\n" + NAMED), "--data.split", "[0.5, 0.5]",
+        lambda f: ["--data.dataset", written(f, NAMED * 2 + "\n" + NAMED), "--data.split", "[0.5, 0.5]",
                    "--data.test", written(f, "A B-X\n", "test.conll")],
         "Line 1 of test.conll has the tag 'B-X', which is none of O, B-LOC",
     ),
-    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and beside words and tags names has am"),
-    ("names' test", lambda f: ["--data.test", "b.conll"], "names has its own validation and test; leave"),
+    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of names are"),
+    ("names' test", lambda f: ["--data.test", "b.conll"], "names has its own validation and test; remove"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sentences such as"),
     ("sizes", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
     ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
-    ("stride", lambda f: ["--data.stride", "58"], "data.stride is 58, and of data.max_length 60 58 tokens are left"),
+    ("overlap", lambda f: ["--data.too_long", "windows", "--data.overlap", "58"],
+     "data.overlap is 58, and data.max_length 60 leaves 58 tokens for words; write"),
     ("no model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model's fol"),
-    ("method", lambda f: ["--tuning.method", "half"], "tuning: method is 'half'; write full, lora or probe"),
+    ("method", lambda f: ["--tuning.method", "half"], "tuning: method is 'half'; write one of full, lora, head_only"),
 ]  # fmt: skip
 
 

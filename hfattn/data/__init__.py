@@ -3,6 +3,7 @@
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .dates import DATES, PARTS, date_links, date_pairs
 from .documents import Document, Documents, read_documents
+from .examples import check_columns
 from .extra_texts import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
 from .facts import FACTS, FACTS_PARTS, fact_questions
 from .fitting import FittedTexts, WindowCollator, mean_of_windows
@@ -14,6 +15,7 @@ from .next_sentence import SentencePairs, split_sentences
 from .opinions import OPINIONS, OPINIONS_PARTS, opinion_texts
 from .packing import DOCUMENTS, PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
+from .parts import PartsConfig, fingerprints
 from .phrases import PHRASES, PHRASES_PARTS, phrase_pairs
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
 from .reading import check_model, check_tokenizer
@@ -61,6 +63,7 @@ __all__ = [
     "PackedText",
     "Pair",
     "Pairs",
+    "PartsConfig",
     "PermutationSampler",
     "Question",
     "Questions",
@@ -75,6 +78,7 @@ __all__ = [
     "WindowCollator",
     "Windows",
     "augmented",
+    "check_columns",
     "check_model",
     "check_split",
     "check_tokenizer",
@@ -82,6 +86,7 @@ __all__ = [
     "date_pairs",
     "encode_text",
     "fact_questions",
+    "fingerprints",
     "is_embedded_reber",
     "is_local",
     "load_embeddings",

@@ -103,3 +103,18 @@ class Examples(Generic[Item]):
                 "of them, or another split."
             )
         return [replace(self, items=part) for part in items]
+
+
+def check_columns(columns: Sequence[str], examples: Examples[Any]) -> None:
+    """Make sure that the examples have the columns whose values ``evaluation.columns`` is to tell apart.
+
+    Raises:
+        UserError: they lack one.
+    """
+    known = examples.items[0].fields
+    for column in columns:
+        if column not in known:
+            raise UserError(
+                f"evaluation.columns names {column!r}, and the other columns of {examples.name} are "
+                f"{', '.join(known) or 'none'}; write one of these, or remove it."
+            )

@@ -272,9 +272,9 @@ class EncodedSentences(Dataset[dict[str, Any]]):
         sentences: the sentences.
         tokenizer: a fast one.
         max_length: in tokens, special ones included.
-        stride: a longer sentence is read in windows that share so many tokens, and a word is decided about by the
-            window in which there is most on either side of it; None: the sentence is cut, and what is behind is in no
-            window.
+        too_long: ``"cut"``: a longer sentence loses its last words; ``"windows"``: it is read in overlapping windows,
+            and the tag of a word comes from the window with the most context on both sides of it.
+        overlap: tokens that two windows share.
         label_all_pieces: the other pieces of a word have labels too: I- where the word has B- or S-, else the word's.
 
     Attributes:
@@ -293,16 +293,20 @@ class EncodedSentences(Dataset[dict[str, Any]]):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         *,
-        stride: int | None = None,
+        too_long: str = "cut",
+        overlap: int = 0,
         label_all_pieces: bool = False,
     ) -> None:
         check_tokenizer(tokenizer, max_length)
         room = max_length - tokenizer.num_special_tokens_to_add()
-        if not (stride or 0) < room:
+        windows = too_long == "windows"
+        if room < 1 or (windows and overlap >= room):
             raise UserError(
-                f"data.stride is {stride}, and of data.max_length {max_length} {room} tokens are left for words; write "
-                "a smaller stride, or a greater max_length."
+                f"data.overlap is {overlap}, and data.max_length {max_length} leaves {room} tokens for words; write a "
+                "smaller overlap, or a greater max_length."
             )
+        self.max_length, self.too_long, self.overlap = max_length, too_long, overlap if windows else None
+        self.label_all_pieces = label_all_pieces
         self.sentences = sentences
         self.number_of = {label: i for i, label in enumerate(sentences.labels)}
         self.ids: list[list[int]] = []
@@ -313,8 +317,8 @@ class EncodedSentences(Dataset[dict[str, Any]]):
             [" ".join(item.words) for item in sentences],
             truncation=True,
             max_length=max_length,
-            stride=stride or 0,
-            return_overflowing_tokens=stride is not None,
+            stride=overlap if windows else 0,
+            return_overflowing_tokens=windows,
             return_offsets_mapping=True,
         )
         rows_of: list[list[int]] = [[] for _ in sentences.items]

@@ -1,1 +1,5 @@
-"""What a finished run leaves behind: the results, pictures and tables that its model card shows."""
+"""What the recipes leave in their run folders: results, pictures, summaries and cards.
+
+Each module belongs to one kind of recipe. It writes the ``results.json`` that the card template of the same name in
+``model_cards/`` reads.
+"""

@@ -23,6 +23,7 @@ class RecipeCommand:
     """What every recipe reads from its command line.
 
     Attributes:
+        recipe: name of the recipe.
         config: the YAML file.
         run: the folder of the run.
         resume: whether to go on with what is there.
@@ -31,6 +32,7 @@ class RecipeCommand:
         push_private: whether a new one is private.
     """
 
+    recipe: str
     config: Path
     run: Path
     resume: bool
@@ -124,4 +126,4 @@ def parse_command(recipe: str, description: str, words: list[str] | None = None)
     run = known.output_dir or Path("runs") / f"{recipe}-{known.config.stem}"
     if known.push_to is not None:
         check_may_push(known.push_to)
-    return RecipeCommand(known.config, run, known.resume, overrides, known.push_to, known.push_private)
+    return RecipeCommand(recipe, known.config, run, known.resume, overrides, known.push_to, known.push_private)

@@ -10,6 +10,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 
 from ..errors import UserError
+from ..fields import refusal
 from ..models.strict_config import StrictConfig, unknown_name_message
 from ..yaml_values import load_yaml
 
@@ -120,10 +121,7 @@ def checked(schema: Callable[..., Schema], arguments: dict[str, Any], prefix: st
     try:
         return schema(**arguments)
     except StrictDataclassError as error:
-        # The validator's own message is the cause; what wraps it names functions.
-        reason = str(error.__cause__ or error)
-        if isinstance(error.__cause__, TypeError):
-            reason = f"{reason.removeprefix('Field ')}; write a value of that type."
+        reason = refusal(error)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         reason = str(error)
     reason = " ".join(reason.split())

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from ..errors import UserError
+from ..fields import at_least, number, one_of
 from ..pretrained import Loaded, ModelSource, base_model_name
 from .trainer import ReliableTrainer
 from .training_config import TrainingConfig
@@ -25,29 +26,19 @@ ADAPTER = "adapter"  # folder within a run's
 class TuningConfig:
     """The section ``tuning``: which weights are trained, and how fast."""
 
-    method: str = "full"  # full (all weights), lora (low-rank updates and the head), probe (the head alone)
-    rank: int = 8  # of the updates, r
-    alpha: int = 16  # the updates are scaled by alpha / r
-    lora_dropout: float = 0.0  # of what the updates read
-    target_modules: list[str] | None = None  # last names of the updated layers; null: all linear ones of the body
-    layer_decay: float = 1.0  # factor of the learning rate from each layer to the one below it
-
-    def validate_method(self) -> None:
-        if self.method not in ("full", "lora", "probe"):
-            raise ValueError(f"method is {self.method!r}; write full, lora or probe.")
-        for name in ("rank", "alpha"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
-        if not 0 <= self.lora_dropout < 1:
-            raise ValueError(f"lora_dropout is {self.lora_dropout}; write a number from 0 to below 1.")
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(f"layer_decay is {self.layer_decay}; write a number above 0, at most 1, such as 0.9.")
+    # All weights, low-rank updates and the head, or the head alone.
+    method: str = one_of(("full", "lora", "head_only"), "full")
+    rank: int = at_least(1, 8)  # r of the low-rank updates
+    alpha: int = at_least(1, 16)  # the updates are scaled by alpha / r
+    lora_dropout: float = number(0.0, least=0, below=1)  # dropout on the input of the updates
+    target_modules: list[str] | None = None  # last names of the updated layers; null: all linear layers of the body
+    layer_decay: float = number(1.0, above=0, most=1)  # factor of the learning rate from each layer to the one below
 
     def validate_together(self) -> None:
         if self.method != "lora" and self.target_modules is not None:
-            raise ValueError("target_modules are those of lora; write method: lora, or leave them out.")
-        if self.method == "probe" and self.layer_decay != 1:
-            raise ValueError("layer_decay slows down layers that a probe does not train; write 1, or another method.")
+            raise ValueError("target_modules applies to method lora; write method: lora, or remove it.")
+        if self.method == "head_only" and self.layer_decay != 1:
+            raise ValueError("layer_decay has no effect with method head_only; write 1, or another method.")
 
 
 @strict
@@ -85,9 +76,9 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
     if tuning.method == "full":
         return model
     heads = new_modules(loaded)
-    if tuning.method == "probe":
+    if tuning.method == "head_only":
         if not heads:
-            raise UserError("tuning.method probe trains a new head, and all of this model is trained; write full.")
+            raise UserError("tuning.method head_only trains a new head, and all of this model is trained; write full.")
         model.requires_grad_(False)
         for head in heads:
             model.get_submodule(head).requires_grad_(True)

@@ -212,12 +212,12 @@ class ReliableTrainer(Trainer):
         }
 
     def whole_model(self) -> PreTrainedModel:
-        """The model with all of its weights, for the main process to save and to use alone.
+        """Return the model with all of its weights in evaluation mode, for the main process to save and to use alone.
 
-        All processes call it: with FSDP each holds a part of the weights, and the main one gets a model of its own.
+        All processes call it: with FSDP each holds a part of the weights, and the main one gets a copy of its own.
         """
         if not self.is_fsdp_enabled:
-            return self.model
+            return self.model.eval()
         weights = self.accelerator.get_state_dict(self.model)
         if not self.is_world_process_zero():
             return self.model

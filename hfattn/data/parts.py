@@ -1,0 +1,101 @@
+"""The fields of the section ``data`` that recipes share: which dataset, and where each of its parts comes from."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from huggingface_hub.dataclasses import strict
+
+from .examples import Examples
+from .rows import source_of_part
+from .text import check_split
+
+PARTS = ("train", "validation", "test")
+Part = TypeVar("Part", bound=Examples[Any])
+
+
+@strict
+@dataclass
+class PartsConfig(Generic[Part]):
+    """The common fields of the section ``data``. A recipe adds the columns that it reads and overrides ``read``.
+
+    Attributes:
+        unit: what a split counts, for messages.
+        generated: names of the generated datasets that the recipe knows; these have parts of their own.
+    """
+
+    unit: ClassVar[str] = "texts"
+    generated: ClassVar[tuple[str, ...]] = ()
+
+    dataset: str = ""  # name of a generated dataset, path of a file, or id of a dataset on the Hub
+    validation: str | None = None  # another file, or a split of the dataset on the Hub; null: part of dataset
+    test: str | None = None
+    # Shares of train, validation[, test], or numbers with a last part "rest"; used where validation is null.
+    split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.1])
+    config: str | None = None  # of a dataset on the Hub
+    hub_split: str = "train"
+    revision: str | None = None
+
+    def validate_parts(self) -> None:
+        if not self.dataset:
+            names = "".join(f"{name!r}, " for name in self.generated)
+            raise ValueError(f"dataset is empty; write {names}the path of a file, or the id of a dataset on the Hub.")
+        check_split(self.split, unit=self.unit)
+        if self.dataset in self.generated and (self.validation, self.test) != (None, None):
+            raise ValueError(f"{self.dataset} has its own validation and test; remove validation and test.")
+        if self.validation is None and self.test is not None and len(self.split) == 3:
+            raise ValueError(f"split {self.split} already makes a test, and test is given too; remove one of them.")
+
+    def read_parts(self, seed: int) -> dict[str, Part]:
+        """Return the examples of each part: train, validation, and what else is evaluated at the end.
+
+        Args:
+            seed: of what is generated, and of the shuffling before a split.
+
+        Raises:
+            UserError: a part cannot be read, or the split does not fit.
+        """
+        if self.dataset in self.generated:
+            return self.generate(seed)
+        whole = self.read(self.dataset, self.hub_split)
+        parts = {"train": whole}
+        if self.validation is None:
+            parts = dict(zip(PARTS, self.cut(whole, seed), strict=False))
+        for part, place in (("validation", self.validation), ("test", self.test)):
+            if place is not None:
+                parts[part] = self.read(*self.locate(place), train=whole)
+        return parts
+
+    def read(self, dataset: str, split: str, train: Part | None = None) -> Part:
+        """Read one part.
+
+        Args:
+            dataset: path of a file, or id of a dataset on the Hub.
+            split: name of the split there.
+            train: the training part, where another part is read: its names of labels hold for all.
+        """
+        raise NotImplementedError
+
+    def generate(self, seed: int) -> dict[str, Part]:
+        """Return the parts of a dataset in ``generated``."""
+        raise NotImplementedError
+
+    def key(self, item: Any) -> Hashable:
+        """Return what examples must differ in to be cut into different parts."""
+        raise NotImplementedError
+
+    def cut(self, whole: Part, seed: int) -> list[Part]:
+        """Cut the dataset into train, validation and, if the split has three parts, test."""
+        return whole.split(self.split, seed, key=self.key, unit=self.unit)
+
+    def locate(self, place: str) -> tuple[str, str]:
+        """Return the dataset and the split that ``validation`` or ``test`` names."""
+        return source_of_part(self.dataset, place, self.hub_split)
+
+
+def fingerprints(parts: Mapping[str, Examples[Any]]) -> dict[str, str]:
+    """Return the SHA-256 of the examples of each part."""
+    return {part: examples.fingerprint for part, examples in parts.items()}
+
+
+__all__ = ["PartsConfig", "fingerprints"]

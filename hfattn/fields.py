@@ -1,0 +1,83 @@
+"""Checks of single configuration fields, declared where the field is declared.
+
+Each function returns a field of a ``huggingface_hub`` strict dataclass. Its check runs on every assignment and skips
+``None``, which the type of the field admits or refuses. A check knows the value and not the name of the field: its
+message begins with "is", and ``refusal`` puts the name before it.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from huggingface_hub.dataclasses import validated_field
+from huggingface_hub.errors import StrictDataclassError
+
+
+def at_least(minimum: int, default: int | None) -> Any:
+    """Return a field for a whole number of at least ``minimum``; a default of None makes it optional."""
+    return _field(lambda value: value >= minimum, f"a whole number of at least {minimum}", default)
+
+
+def number(
+    default: float | None,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Return a field for a finite number within bounds.
+
+    Args:
+        default: value of the field where the YAML file has none; None makes it optional.
+        least, most: inclusive bounds.
+        above, below: exclusive bounds.
+    """
+    bounds = [
+        f"{word} {bound:g}"
+        for word, bound in (("of at least", least), ("above", above), ("at most", most), ("below", below))
+        if bound is not None
+    ]
+
+    def fits(value: float) -> bool:
+        return (
+            abs(value) < float("inf")
+            and (least is None or value >= least)
+            and (above is None or value > above)
+            and (most is None or value <= most)
+            and (below is None or value < below)
+        )
+
+    return _field(fits, f"a number {', '.join(bounds)}", default)
+
+
+def share(default: float | None) -> Any:
+    """Return a field for a number from 0 to 1."""
+    return _field(lambda value: 0 <= value <= 1, "a number from 0 to 1", default)
+
+
+def one_of(choices: Collection[str], default: str | None) -> Any:
+    """Return a field for one of these words."""
+    return _field(lambda value: value in choices, f"one of {', '.join(choices)}", default)
+
+
+def _field(fits: Callable[[Any], bool], wanted: str, default: Any) -> Any:
+    advice = f"{wanted}, or null" if default is None else wanted
+
+    def check(value: Any) -> None:
+        if value is not None and not fits(value):
+            raise ValueError(f"is {value!r}; write {advice}.")
+
+    return validated_field(check, default=default)
+
+
+def refusal(error: StrictDataclassError) -> str:
+    """Return the reason why a strict dataclass refused its fields, as a sentence that names the field."""
+    reason = str(error.__cause__ or error)
+    field = re.match(r"Validation error for field '(\w+)'", str(error))
+    if isinstance(error.__cause__, TypeError):
+        return f"{reason.removeprefix('Field ')}; write a value of that type."
+    return f"{field[1]} {reason}" if field else reason
+
+
+__all__ = ["at_least", "number", "one_of", "refusal", "share"]

@@ -1,0 +1,96 @@
+"""What every training recipe leaves in its run folder: model, loss curve, results, card and manifest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..plots import plot_curves, plot_table
+from ..training import (
+    RecipeCommand,
+    ReliableSeq2SeqTrainer,
+    ReliableTrainer,
+    TrainingConfig,
+    publish_run,
+    run_facts,
+)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run whose training and evaluation are finished.
+
+    Attributes:
+        command: the command line.
+        config: the recipe's configuration.
+        trainer: the trainer, for the history and the duration of the training.
+        model: the trained model, whole and in evaluation mode.
+        tokenizer: its tokenizer, as it is saved.
+    """
+
+    command: RecipeCommand
+    config: TrainingConfig
+    trainer: ReliableTrainer | ReliableSeq2SeqTrainer
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.command.run
+
+    @property
+    def title(self) -> str:
+        """The title of pictures: recipe and configuration."""
+        return f"{self.command.recipe}: {self.command.config.stem}"
+
+    def save(self) -> None:
+        """Save the model and its tokenizer to the run folder."""
+        self.model.save_pretrained(self.folder)
+        self.tokenizer.save_pretrained(self.folder)
+
+
+def leave_behind(
+    run: TrainedRun,
+    sections: Mapping[str, Any],
+    summary: str,
+    fingerprint_texts: Sequence[str | Sequence[str]],
+    *,
+    loss: str,
+    loss_unit: str | None = None,
+    levels: Mapping[str, float] | None = None,
+) -> None:
+    """Draw the loss curve, write results, card and manifest, print the summary, and push where that is asked for.
+
+    Args:
+        run: the run; its model is saved already.
+        sections: what ``results.json`` holds beside the facts of the run: ``data``, ``model``, ``metrics``,
+            ``training`` and what the card of the recipe shows.
+        summary: the lines to print at the end.
+        fingerprint_texts: texts or pairs of texts by whose outputs a copy of the model is recognized.
+        loss: name of the validation loss in the evaluations, such as ``nats_per_word``.
+        loss_unit: label of the vertical axis; None: ``loss`` with spaces.
+        levels: losses to compare with, by name, drawn as horizontal lines.
+    """
+    command, trainer = run.command, run.trainer
+    unit = loss_unit or loss.replace("_", " ")
+    curve = run.folder / "loss_curve.png"
+    plot_curves(curve, trainer.state.log_history, levels or {}, run.title, unit, f"eval_{loss}")
+    facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed)
+    publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts)
+
+
+def draw_mistakes(folder: Path, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw a table of mistakes as ``mistakes.png``; without any mistake there is no picture."""
+    if rows:
+        plot_table(folder / "mistakes.png", list(rows[0]), [list(row.values()) for row in rows], title)
+
+
+def shown_part(parts: Mapping[str, Any]) -> str:
+    """Return the part whose examples are shown: the test, or else the validation."""
+    return "test" if "test" in parts else "validation"
+
+
+__all__ = ["TrainedRun", "draw_mistakes", "leave_behind", "shown_part"]
