@@ -1,11 +1,11 @@
-"""Claims of the literature, tested: one setting, one thing changed at a time, everything else the same.
+"""Test claims of the literature: train variants that differ in one setting, and write a page of the results.
 
     python benchmarks/claims.py run scores --data 'multi30k/{part}.{en,de}' [--seeds 1 2 3] [--runs runs/claims]
     python benchmarks/claims.py write [--runs runs/claims]
 
-``run`` trains what is missing of a table, one run after the other, through the recipe's own command; a run that was
-interrupted is resumed. ``write`` makes docs/claims.md of all runs that have finished, with a chart for each table. In
-the path of the data, {part} stands for train, val and test_2016_flickr.
+``run`` trains the missing runs of a table one after the other, with the command of the recipe; an interrupted run is
+resumed. ``write`` generates docs/claims.md from all finished runs, with a chart for each table. In the data path,
+{part} stands for train, val and test_2016_flickr.
 """
 
 import argparse
@@ -25,14 +25,14 @@ PAGE = ROOT / "docs" / "claims.md"
 
 @dataclass(frozen=True)
 class Table:
-    """A claim, and the runs that can refute it.
+    """A claim and the runs that test it.
 
     Attributes:
-        claim: in words, with its source.
-        config: of the recipe that all runs begin from.
-        common: overrides of them all.
-        variants: further overrides, by name.
-        verdict: what the runs say; written where all of them have finished.
+        claim: the claim and its source.
+        config: name of the recipe configuration that all runs start from.
+        common: overrides that all runs share.
+        variants: further overrides of each variant, by name.
+        verdict: the conclusion; written only if all runs have finished.
     """
 
     claim: str
@@ -50,7 +50,7 @@ BUDGET = {
     "training.save_total_limit": 1,
     "training.per_device_eval_batch_size": 256,
 }
-SHORT = {  # and what the recipes' own configurations have otherwise
+SHORT = {  # all other fields are those of the configurations
     "max_tokens": 4096,
     "tokenizer.lowercase": "false",
     "tokenizer.vocab_size": 5000,
@@ -86,8 +86,9 @@ WITHOUT: dict[str, Any] = {"training.warmup_steps": 0}
 
 TABLES = {
     "scores": Table(
-        "Dot and general scores are ahead of the additive one (Luong et al. 2015, section 5.3); at large widths,"
-        " additive is ahead of an unscaled dot product (Vaswani et al. 2017, section 3.2.1).",
+        "The dot and general scores give better results than the additive score (Luong et al. 2015, section "
+        "5.3). At large widths, the additive score gives better results than an unscaled dot product (Vaswani "
+        "et al. 2017, section 3.2.1).",
         "multi30k_en_de_bahdanau",
         RECURRENT,
         {
@@ -95,12 +96,13 @@ TABLES = {
             "general": {"model.attention_score": "general"},
             "additive": {"model.attention_score": "additive"},
         },
-        "Luong's order is not borne out in the decoder of Bahdanau et al.: additive and general are alike, and the"
-        " plain dot product is seven points behind, and unsteady. That additive is ahead of an unscaled dot product is"
-        " seen at a width of 256 already.",
+        "Luong's order is not confirmed in the decoder of Bahdanau et al.: additive and general are equal "
+        "within the spread, and the dot product is seven points of BLEU lower, with a large spread. The "
+        "advantage of the additive score over an unscaled dot product already shows at a width of 256.",
     ),
     "distributions": Table(
-        "Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019) are at least as good as softmax.",
+        "Sparsemax (Martins & Astudillo 2016) and 1.5-entmax (Peters et al. 2019) give results at least as "
+        "good as softmax.",
         "multi30k_en_de_bahdanau",
         RECURRENT | {"model.attention_score": "general"},
         {
@@ -108,8 +110,8 @@ TABLES = {
             "1.5-entmax": {"model.attention_distribution": "entmax"},
             "sparsemax": {"model.attention_distribution": "sparsemax"},
         },
-        "Not borne out in a short run: 1.5-entmax is one point behind softmax, sparsemax three, and the sparser the"
-        " distribution, the slower the loss falls.",
+        "Not confirmed in a short run: 1.5-entmax is one point of BLEU below softmax and sparsemax three "
+        "points. The sparser the distribution, the slower the loss decreases.",
     ),
     "positions": Table(
         "Sinusoidal and learned positions give nearly the same results (Vaswani et al. 2017, table 3, row E).",
@@ -119,12 +121,13 @@ TABLES = {
             "sinusoidal": {"model.positions": "sinusoidal"},
             "learned": {"model.positions": "learned", "model.max_position_embeddings": 80},
         },
-        "In eight passes over 29,000 captions learned positions are 1.5 points behind, several times the spread: a"
-        " short run does not bear it out.",
+        "Not confirmed in a short run: after eight epochs on 29,000 captions, learned positions are 1.5 "
+        "points of BLEU lower, several times the spread.",
     ),
     "norms": Table(
-        "A post-norm Transformer needs warm-up, a pre-norm one does not (Xiong et al. 2020), and T-Fixup trains as "
-        "well with neither of the two (Huang et al. 2020).",
+        "A post-norm Transformer needs warm-up and a pre-norm Transformer does not (Xiong et al. 2020). With "
+        "T-Fixup, a Transformer trains equally well without layer norm and without warm-up (Huang et al. "
+        "2020).",
         "multi30k_en_de_transformer",
         TRANSFORMER,
         {
@@ -135,8 +138,8 @@ TABLES = {
             "T-Fixup, warm-up": {"model.norm": "none", **WITH_WARMUP},
             "T-Fixup": {"model.norm": "none", **WITHOUT},
         },
-        "It holds: without warm-up the post-norm model learns hardly anything, and the pre-norm one loses a point or"
-        " none. T-Fixup needs neither normalisation nor warm-up, and is ahead of both here.",
+        "Confirmed: without warm-up, the post-norm model hardly learns and the pre-norm model loses about one "
+        "point of BLEU. T-Fixup needs neither layer norm nor warm-up and gives the best results here.",
     ),
 }
 
@@ -146,12 +149,12 @@ def folder(runs: Path, table: str, variant: str, seed: int) -> Path:
 
 
 def log_of(run: Path) -> Path:
-    return run.with_name(f"{run.name}.log")  # a name may have a dot in it
+    return run.with_name(f"{run.name}.log")  # with_suffix would cut a name that contains a dot
 
 
 def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
     table = TABLES[name]
-    parts = {"source": "train", "validation": "val", "test": "test_2016_flickr"}
+    parts = {"dataset": "train", "validation": "val", "test": "test_2016_flickr"}
     places = {f"data.{part}": data.replace("{part}", file) for part, file in parts.items()}
     for seed in seeds:
         for variant, overrides in table.variants.items():
@@ -170,24 +173,24 @@ def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
                     stderr=log,
                     env=dict(os.environ),
                 )
-            if code:  # a run that diverges is a result; its last words are in the log
+            if code:  # a run that diverges is a result; the error is in the log
                 print(f"  ended with exit code {code}: {log_of(out)}", flush=True)
 
 
 def measured(values: list[float]) -> str:
-    """The mean, and with several runs the standard deviation."""
+    """Return the mean, with the standard deviation if there are several runs."""
     spread = f" ± {statistics.stdev(values):.3g}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.4g}{spread}"
 
 
 def runs_of(name: str, variant: str, runs: Path) -> list[Path]:
-    """The folders of a variant's runs, a seed each."""
+    """Return the run folders of a variant, one for each seed."""
     stem = folder(runs, name, variant, 0).name.removesuffix("0")
     return sorted((runs / name).glob(f"{stem}[0-9]*"))
 
 
 def results_of(name: str, variant: str, runs: Path) -> list[dict[str, Any]]:
-    """What the runs of a variant measured that have finished."""
+    """Return the results of the finished runs of a variant."""
     paths = [run / "results.json" for run in runs_of(name, variant, runs)]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
@@ -208,7 +211,7 @@ def rows(name: str, found: dict[str, list[dict[str, Any]]], runs: Path) -> list[
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
-    """What a run logged up to its last checkpoint."""
+    """Return the log history of a run up to its last checkpoint."""
     from hfattn.training import last_complete_checkpoint
 
     checkpoint = last_complete_checkpoint(run / "checkpoints")
@@ -216,7 +219,7 @@ def logged(run: Path) -> list[dict[str, Any]]:
 
 
 def draw(name: str, runs: Path) -> Path | None:
-    """The chart of a table: how its runs learned, a colour for each variant, a line for each seed."""
+    """Draw training and validation loss of a table: one color for each variant, one line for each seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -229,7 +232,7 @@ def draw(name: str, runs: Path) -> Path | None:
                 points = [(entry["step"], entry[key]) for entry in logged(run) if key in entry]
                 if points:
                     lines += axes.plot(*zip(*points, strict=True), style, color=f"C{number}", label=label, markersize=4)
-                    label = "_"  # one entry of the legend for all lines of a variant
+                    label = "_"  # one legend entry for all lines of a variant
     if not lines:
         return None
     for axes, title in zip(panels, ("training loss", "validation, nats per token"), strict=True):
@@ -250,13 +253,14 @@ def write(runs: Path) -> None:
     every = [results for found in measurements.values() for several in found.values() for results in several]
     machines = sorted({each["hardware"].get("gpu", each["hardware"]["cpu"]) for each in every})
     lines = [
-        "# Claims, tested",
+        "# Claims of the literature",
         "",
-        "Each table has one setting and one thing changed in it: same data, same order, same steps. The numbers are",
-        "written by `python benchmarks/claims.py write` from the runs' `results.json`; BLEU is of greedy search on",
-        "test_2016_flickr of Multi30k, cased; ± is the standard deviation over seeds. These are small models and short",
-        "runs: they test a claim where that is cheap, and a difference within the spread is none.",
-        f"They ran on: {', '.join(machines)}.",
+        "Each table tests one claim: its rows differ in one setting and share the data, the order of the data and",
+        "the number of steps. `python benchmarks/claims.py write` generates this page from the `results.json` of",
+        "the runs. BLEU is cased, with greedy search, on test_2016_flickr of Multi30k; ± is the standard deviation",
+        "over seeds. The models are small and the runs are short, so the tables test each claim in that setting",
+        "only. A difference within the spread is not a difference.",
+        f"Hardware: {', '.join(machines)}.",
     ]
     for name, table in TABLES.items():
         common = " ".join(f"--{field} {value}" for field, value in table.common.items() if field not in BUDGET)
@@ -273,7 +277,7 @@ def write(runs: Path) -> None:
             *rows(name, measurements[name], runs),
         ]
         if chart := draw(name, runs):
-            lines += ["", f"![How the variants of the {name} learn](assets/{chart.name})"]
+            lines += ["", f"![Training and validation loss of the {name}](assets/{chart.name})"]
         if all(measurements[name].values()):
             lines += ["", table.verdict]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -283,8 +287,8 @@ def write(runs: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("run", "write"))
-    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="which to run; default: all")
-    parser.add_argument("--data", default="multi30k/{part}.{en,de}", help="parallel files")
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="tables to run (default: all)")
+    parser.add_argument("--data", default="multi30k/{part}.{en,de}", help="path of the parallel files")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=Path, default=Path("runs/claims"))
     arguments = parser.parse_args()
