@@ -35,8 +35,8 @@ from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.training.schedules import exponential_warmup, linear_warmup, noam, tfixup
 
 RECORDS = Path(__file__).parent / "records"
-# Okabe & Ito's colours without the yellow and the black, which one of the two grounds would hide.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C8C8C")
+# Okabe & Ito's colors without the yellow and the black, which one of the two grounds would hide.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C8C8C")
 THEMES = {"light": "#333333", "dark": "#c9ccd6"}  # of lines and letters
 
 
@@ -46,7 +46,7 @@ def _style(theme: str) -> Any:
         "axes.edgecolor": ink,
         "axes.facecolor": "none",
         "axes.labelcolor": ink,
-        "axes.prop_cycle": cycler(color=COLOURS),
+        "axes.prop_cycle": cycler(color=COLORS),
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.titlesize": 9,
@@ -138,8 +138,8 @@ def regression() -> Figure:
         zip(figure.subplots(1, 4, sharey=True), settings.items(), strict=True)
     ):
         estimate, _ = attend(at, x, y, score, distribution, score_options=options)
-        one.plot(x, y, linestyle="none", marker="o", markersize=2.5, color=COLOURS[-1])
-        one.plot(at, estimate, color=COLOURS[i])
+        one.plot(x, y, linestyle="none", marker="o", markersize=2.5, color=COLORS[-1])
+        one.plot(at, estimate, color=COLORS[i])
         one.set(title=title, xlabel="x")
     return figure
 
@@ -153,13 +153,13 @@ def distributions() -> Figure:
     assert set(names) == set(DISTRIBUTIONS)
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots(2, 4).flat
-    _bars(next(axes), ENERGIES, "energies e", COLOURS[-1])
+    _bars(next(axes), ENERGIES, "energies e", COLORS[-1])
     for one, name in zip(axes, names, strict=True):
         distribution: Any = DISTRIBUTIONS[name](query_size=1, key_size=1) if name == "compositional" else name
         energies = ENERGIES.clamp(min=0) if name == "normalize" else ENERGIES
         with torch.no_grad():
             weights = _weights(energies, distribution)
-        _bars(one, weights, f"{name}: sum {weights.sum():.2f}", COLOURS[0])
+        _bars(one, weights, f"{name}: sum {weights.sum():.2f}", COLORS[0])
     return figure
 
 
@@ -172,8 +172,8 @@ def _weights(energies: torch.Tensor, distribution: Any) -> torch.Tensor:
     return weights[0]
 
 
-def _bars(axes: Axes, values: torch.Tensor, title: str, colour: str) -> None:
-    axes.bar(range(len(values)), values, color=colour)
+def _bars(axes: Axes, values: torch.Tensor, title: str, color: str) -> None:
+    axes.bar(range(len(values)), values, color=color)
     axes.axhline(0, linewidth=0.6, color=matplotlib.rcParams["axes.edgecolor"])
     axes.set(title=title, xticks=[])
     axes.spines.bottom.set_visible(False)
@@ -335,7 +335,7 @@ def draw(name: str, theme: str) -> bytes:
     return file.getvalue()
 
 
-def coloured() -> str:
+def colored() -> str:
     """The scored texts as elements of a page."""
     return "\n".join(f"<p><em>{scored.method}</em></p>\n{scores_snippet(scored)}" for scored in scores())
 

@@ -7,7 +7,7 @@
 - ``<!-- figure NAME: caption -->`` is a picture that figures.py draws while the site is built, one for light pages and
   one for dark ones; ``<!-- page NAME: caption -->`` is an interactive page of hfattn.explain.
 - ``<!-- table NAME -->`` is a table of tables.py, made of what the repository has recorded, and
-  ``<!-- texts coloured -->`` a text that was scored in several ways.
+  ``<!-- texts colored -->`` a text that was scored in several ways.
 - Formulas between dollars are written as MathML, which a browser draws by itself.
 """
 
@@ -153,7 +153,7 @@ def _placed(match: re.Match[str], page: Page, files: Files) -> str:
     if kind == "table":
         return tables.TABLES[name]()
     if kind == "texts":
-        return f'<div class="coloured">\n{figures.coloured()}\n</div>'
+        return f'<div class="colored">\n{figures.colored()}\n</div>'
     text = f"<figcaption markdown='span'>{caption}</figcaption>"
     if kind == "page":
         address = get_relative_url(f"figures/{name}.html", page.url)

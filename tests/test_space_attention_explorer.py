@@ -1,4 +1,4 @@
-"""The explorer of attention: what it shows of each model is what the package computes, for many readers at a time."""
+"""Attention explorer: its pages show what the package computes, for many users at a time."""
 
 import html
 import json
@@ -35,7 +35,7 @@ SEARCH: dict[str, Any] = {"way": "beam", "beams": 3, "temperature": 1.0, "seed":
 
 
 def save_model(folder: Path, family: str, task: str) -> Path:
-    """A small model with random weights, and words or characters as the fallback models have them."""
+    """A small model with random weights, with words or characters like the fallback models."""
     if task == "phrases":
         texts = [text for pair in phrase_pairs("train", 2000, 1) for text in pair[:2]]
         settings = TokenizerConfig(kind="wordpiece", vocab_size=3000, lowercase=True)
@@ -85,7 +85,7 @@ def user(url: str) -> Client:
 
 
 def translate(user: Client, text: str = SENTENCE, task: str = "phrases", **search: Any) -> tuple[str, ...]:
-    """What is shown of each family."""
+    """What the page shows for each family."""
     return user.predict(text=text, task=task, **{**SEARCH, **search}, api_name="/translate")
 
 
@@ -154,17 +154,17 @@ def test_twenty_readers_at_once_get_their_own(url: str, user: Client) -> None:
 
 def test_what_a_model_cannot_read_is_said(url: str, user: Client) -> None:
     for shown in translate(user, "22 ab® 2019 ñ", "dates"):  # characters that it has no symbol for
-        assert "This model cannot read: ®, ñ." in shown
+        assert "Not in the vocabulary of this model: ®, ñ." in shown
         assert "<table" not in shown
     for shown in translate(user, "the elephant is old"):
         assert re.search(r"reads them in pieces: e·?l\S+\.", shown)
         assert rows(shown)
     for shown in translate(user, "the Ω is old"):
-        assert "This model cannot read: Ω." in shown
+        assert "Not in the vocabulary of this model: Ω." in shown
         assert rows(shown)
-    assert 'class="note"' not in translate(user, "The HOUSE is old.")[0]  # small letters are the same words
+    assert 'class="note"' not in translate(user, "The HOUSE is old.")[0]  # the model lowercases the text
     spanish = Client(url, verbose=False, headers={"Accept-Language": "es"})
-    assert "Este modelo no puede leer: Ω." in translate(spanish, "the Ω is old")[0]
+    assert "No está en el vocabulario de este modelo: Ω." in translate(spanish, "the Ω is old")[0]
 
 
 def test_text_is_shown_as_text(user: Client) -> None:
@@ -176,8 +176,8 @@ def test_text_is_shown_as_text(user: Client) -> None:
 @pytest.mark.parametrize(
     ("text", "search", "sentence", "spanish"),
     [
-        ("", {}, "There is no text; type one to translate.", "No hay texto"),
-        ("  \n", {}, "There is no text; type one to translate.", "No hay texto"),
+        ("", {}, "The text is empty; type a text to translate.", "El texto está vacío"),
+        ("  \n", {}, "The text is empty; type a text to translate.", "El texto está vacío"),
         ("a" * 201, {}, "The text has 201 characters; at most 200 are allowed.", "El texto tiene 201 caracteres"),
         (SENTENCE, {"seed": None}, "The seed is missing; type a whole number.", "Falta la semilla"),
     ],
@@ -194,8 +194,8 @@ def test_bad_input_is_answered_with_a_sentence(
 
 
 @pytest.mark.parametrize(("width", "language", "names"), [
-    (1280, "en-US", ("Text", "Translate", "Sampling", "Temperature", "Dates → ISO 8601", "cannot read: Ω")),
-    (360, "es-ES", ("Texto", "Traducir", "Muestreo", "Temperatura", "Fechas → ISO 8601", "puede leer: Ω")),
+    (1280, "en-US", ("Text", "Translate", "Sampling", "Temperature", "Dates → ISO 8601", "vocabulary of this model: Ω")),
+    (360, "es-ES", ("Texto", "Traducir", "Muestreo", "Temperatura", "Fechas → ISO 8601", "vocabulario de este modelo: Ω")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     text, button, sampling, temperature, dates, unknown = names

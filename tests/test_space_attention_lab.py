@@ -1,4 +1,4 @@
-"""The laboratory of attention: what it shows is what the formulas give, and a hand can move it."""
+"""Attention lab: its figures match the formulas, and a user can move the points."""
 
 import math
 import os
@@ -140,12 +140,12 @@ def test_what_is_said_beside_the_numbers(user: Client) -> None:
     assert "⚠️" not in line(user)[2]
     assert "⚠️ Some of these energies are negative" in line(user, distribution="normalize")[2]
     nothing = line(user, score="boxcar", distribution="normalize", query=-5)
-    assert "No key has any weight" in nothing[2]
+    assert "All weights are zero" in nothing[2]
     assert context(nothing[1]) == [0.0]
     assert 'attend(query, key, value, "gaussian", "softmax", score_options={&#x27;s' not in nothing[2]
     assert "score_options={'s': 0.7}" in line(user)[2]
     spanish = Client(user.src, verbose=False, headers={"Accept-Language": "es"})
-    assert "Algunas de estas energías son negativas" in line(spanish, distribution="normalize")[2]
+    assert "Algunas energías son negativas" in line(spanish, distribution="normalize")[2]
 
 
 def test_sums_of_sigmoid_leave_the_hull_and_are_still_in_the_picture(user: Client) -> None:
@@ -159,13 +159,17 @@ def test_sums_of_sigmoid_leave_the_hull_and_are_still_in_the_picture(user: Clien
 @pytest.mark.parametrize(
     ("keys", "sentence", "en_espanol"),
     [
-        ([[1, 2], [1, "x"]], "Row 2 holds “x”, which is no number; write one such as 1.5.", "La fila 2 contiene"),
-        ([[1, 2], [1, ""]], "Row 2 lacks a number; write all of them, or empty the row.", "A la fila 2 le falta"),
-        ([[1, 2], [1, "nan"]], "Row 2 lacks a number; write all of them, or empty the row.", "le falta"),
-        ([[1, 60]], "Row 1 holds 60; write numbers from −5 to 5.", "escribe números de −5 a 5"),
-        ([[1, "inf"]], "Row 1 holds inf; write numbers from −5 to 5.", "La fila 1 contiene inf"),
-        ([["", None]], "There is no key; write at least one row of numbers.", "No hay ninguna clave"),
-        ([[1, 1]] * 13, "There are 13 keys; at most 12 can be told apart here.", "Hay 13 claves"),
+        (
+            [[1, 2], [1, "x"]],
+            "Row 2 contains “x”, which is not a number; write a number such as 1.5.",
+            "La fila 2 contiene",
+        ),
+        ([[1, 2], [1, ""]], "A number is missing in row 2; fill in all cells, or clear the row.", "Falta un número"),
+        ([[1, 2], [1, "nan"]], "A number is missing in row 2; fill in all cells, or clear the row.", "la fila 2"),
+        ([[1, 60]], "Row 1 contains 60; write numbers from −5 to 5.", "escribe números de −5 a 5"),
+        ([[1, "inf"]], "Row 1 contains inf; write numbers from −5 to 5.", "La fila 1 contiene inf"),
+        ([["", None]], "There are no keys; write at least one row of numbers.", "No hay ninguna clave"),
+        ([[1, 1]] * 13, "There are 13 keys; the figure shows at most 12.", "Hay 13 claves"),
     ],
 )
 def test_bad_input_is_answered_with_a_sentence(
@@ -209,8 +213,8 @@ def place(svg: Locator, x: float, y: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("width", "language", "names"), [
-    (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key for itself", "Distribution g(e)")),
-    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "Cada clave por su", "Distribución g(e)")),
+    (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key is weighted independently", "Distribution g(e)")),
+    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "Cada clave se pondera", "Distribución g(e)")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     score, plane_tab, query, of_sigmoid, distribution = names

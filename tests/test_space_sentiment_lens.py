@@ -1,4 +1,4 @@
-"""The demo in which two classifiers read one opinion, as users meet it: over HTTP and in a browser."""
+"""Sentiment lens: tested over HTTP and in a browser."""
 
 import os
 import re
@@ -105,7 +105,7 @@ def test_answers_are_those_of_the_models(user: Client, folders: dict[str, Path])
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_colours_are_those_of_the_method(user: Client, folders: dict[str, Path], method: str) -> None:
+def test_colors_are_those_of_the_method(user: Client, folders: dict[str, Path], method: str) -> None:
     shown = read(user, method=method)
     for place, folder in enumerate(folders.values()):
         model, tokenizer, _ = load_any_model(str(folder))
@@ -126,8 +126,8 @@ def test_colours_are_those_of_the_method(user: Client, folders: dict[str, Path],
         assert f"τ = {shared.kendall:+.2f}" in shown[2 * place + 1]
         assert f"share {shared.top_k:.0%}" in shown[2 * place + 1]
         if method != "attention":
-            assert f"Blue counts for “{depends.target}”" in shown[2 * place + 1]
-    assert "Words that it does not know: " in shown[1]
+            assert f"Blue: in favor of “{depends.target}”" in shown[2 * place + 1]
+    assert "Words outside the vocabulary of this model: " in shown[1]
     assert "surprised" in shown[1]
 
 
@@ -154,7 +154,7 @@ def test_words_that_should_not_matter(user: Client, folders: dict[str, Path]) ->
             best = int(shares[0].argmax())
             assert f"{shares[0][best]:.1%} → {shares[1][best]:.1%}" in row, name
     none = user.predict(text="It is good.", one="", other="", api_name="/swap")
-    assert "No word here is on the lists" in none
+    assert "The opinion contains no word from the lists" in none
     spanish = user.predict(text="María dice que la película francesa es buena.", one="", other="", api_name="/swap")
     assert "<mark>Juan</mark>" in spanish
     assert "<mark>japonesa</mark>" in spanish
@@ -197,7 +197,7 @@ def test_twenty_users_at_once_get_their_own_answers(url: str, user: Client) -> N
             {"text": "good film", "one": "good", "other": ""},
             "write two different words, each without spaces",
         ),
-        ("/swap", {"text": "good film", "one": "a", "other": "b"}, "Neither “a” nor “b” is a word of the opinion."),
+        ("/swap", {"text": "good film", "one": "a", "other": "b"}, "The opinion contains neither “a” nor “b”."),
     ],
 )
 def test_bad_input_is_answered_with_a_sentence(
@@ -209,14 +209,14 @@ def test_bad_input_is_answered_with_a_sentence(
 
 def test_a_sentence_is_in_the_reader_s_language(url: str) -> None:
     spanish = Client(url, verbose=False, headers={"Accept-Language": "es-MX,es;q=0.9"})
-    with pytest.raises(AppError, match="La opinión está vacía; escriba una frase"):
+    with pytest.raises(AppError, match="La opinión está vacía; escribe una frase"):
         read(spanish, "")
     assert re.search("(positiva|negativa)", read(spanish)[0])
 
 
 @pytest.mark.parametrize(("width", "language", "names"), [
-    (1280, "en-US", ("Read it", "Attention", "Swap words", "Names")),
-    (360, "es-ES", ("Leerla", "Atención", "Cambiar palabras", "Nombres")),
+    (1280, "en-US", ("Classify", "Attention", "Swap words", "Names")),
+    (360, "es-ES", ("Clasificar", "Atención", "Cambiar palabras", "Nombres")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     start, attention, swap, kind = names
@@ -267,7 +267,7 @@ def test_a_model_without_attention_is_explained_by_gradients(
     endpoint = next(each for each in page.fns.values() if each.api_name == "read")
     request = type("Request", (), {"headers": {}})()
     *_, shown = endpoint.fn("good film", "attention", request)
-    assert "This model weighs no words by attention; choose a gradient." in shown[1]
+    assert "This model has no attention over words; choose a gradient method." in shown[1]
     *_, shown = endpoint.fn("good film", "gradient_x_input", request)
     assert "hfattn-scores" in shown[1]
     model, _, _ = load_any_model(str(folders["pretrained"]))

@@ -43,7 +43,7 @@ PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 CLEAN = sys.executable != PYTHON
 LENGTH = 30
 SETTINGS = {
-    "temperature": 0.8, "top_k": 0, "top_p": 1.0, "length": LENGTH, "seed": 0, "colour": "unit", "unit": 0
+    "temperature": 0.8, "top_k": 0, "top_p": 1.0, "length": LENGTH, "seed": 0, "color": "unit", "unit": 0
 }  # fmt: skip
 Writer = tuple[CharRNNForCausalLM, PreTrainedTokenizerBase, Path]
 
@@ -145,11 +145,11 @@ def test_a_long_text_keeps_nobody_waiting(url: str, user: Client) -> None:
     long.cancel()
 
 
-def test_colours_are_those_of_the_units_and_of_surprise(user: Client, writer: Writer) -> None:
-    """A character has the colour of the state that said it, whether it is drawn as it is written or afterwards."""
+def test_colors_are_those_of_the_units_and_of_surprise(user: Client, writer: Writer) -> None:
+    """A character has the color of the state that said it, whether it is drawn as it is written or afterwards."""
     model, tokenizer, _ = writer
     text, written, bars = user.predict(prompt="The ", **{**SETTINGS, "unit": 5}, api_name="/write")
-    again = user.predict(text=text, colour="unit", unit=5, api_name="/recolour")
+    again = user.predict(text=text, color="unit", unit=5, api_name="/recolor")
     shades = re.findall(r'<i class="([pn]\d)">', written)
     assert len(shades) == LENGTH
     assert re.findall(r'<i class="([pn]\d)">', again)[-LENGTH:] == shades
@@ -159,7 +159,7 @@ def test_colours_are_those_of_the_units_and_of_surprise(user: Client, writer: Wr
     assert len(set(shades)) > 3
     assert bars.count("<tr>") == 10
 
-    surprise = user.predict(text=text, colour="surprise", unit=5, api_name="/recolour")
+    surprise = user.predict(text=text, color="surprise", unit=5, api_name="/recolor")
     ids = tokenizer(text, return_tensors="pt").input_ids
     bits = -model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0] / torch.log(torch.tensor(2.0))
     expected = ["s0", *(f"s{min(8, round(bit))}" for bit in bits.tolist())]
@@ -180,10 +180,10 @@ def test_the_unit_that_follows_something_is_the_one_that_correlates_most(user: C
 @pytest.mark.parametrize(
     ("prompt", "settings", "sentence"),
     [
-        ("", {}, "The prompt is empty; type at least one character to begin with."),
-        ("The ß", {}, "The model has never seen the character 'ß'; leave it out of the prompt."),
-        ("The \u200b", {}, r"The model has never seen the character '\u200b'; leave it out of the prompt."),
-        ("x" * 1001, {}, "The prompt is 1001 characters long; at most 1000 are allowed."),
+        ("", {}, "The prompt is empty; type at least one character."),
+        ("The ß", {}, "The character 'ß' is not in the vocabulary of the model; remove it from the prompt."),
+        ("The \u200b", {}, r"The character '\u200b' is not in the vocabulary of the model; remove it from the prompt."),
+        ("x" * 1001, {}, "The prompt has 1001 characters; at most 1000 are allowed."),
         ("The", {"seed": None}, "A number is missing; fill in every field of numbers."),
         ("The", {"length": 100_000}, "Value 100000 is greater than maximum value 1000."),
         ("The", {"temperature": -1}, "Value -1 is less than minimum value 0."),

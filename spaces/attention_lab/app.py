@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import gradio as gr
 import numpy as np
 import torch
-from lab_plots import COLOURS, CSS, draw_line, draw_plane, draw_weights, number
+from lab_plots import COLORS, CSS, draw_line, draw_plane, draw_weights, number
 
 from hfattn.attention import DISTRIBUTIONS, SCORES, Distribution, Hard, attend
 from hfattn.spaces import Texts, launch, refuse
 
 TEXTS = Texts(Path(__file__).parent / "texts.yaml")
 LIMIT = 5.0  # keys, values and queries lie between minus this and this
-MOST = len(COLOURS)  # keys
+MOST = len(COLORS)  # keys
 STEP = 0.05  # of a query
 QUERIES, SIDE = 201, 48  # of the curve; of a side of the field
 WITH_HIDDEN, HIDDEN = ("additive", "deep", "feature"), 3  # scores with a hidden layer, and its width here

@@ -1,4 +1,4 @@
-"""The pictures of the laboratory, as SVG that takes its colours from the page: light, dark, large and small.
+"""The pictures of the laboratory, as SVG that takes its colors from the page: light, dark, large and small.
 
 Marks that a reader can drag have ``data-handle``: ``q`` (the query), ``k3`` (the key of row 3) or ``v3`` (its value).
 ``data-frame`` of the picture says where the coordinates of the plane lie in it.
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-# Okabe and Ito's colours for readers who see some colours alike, then others of the same kind; every mark has a number.
-COLOURS = (
+# Okabe and Ito's colors for readers who see some colors alike, then others of the same kind; every mark has a number.
+COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
     "#882255", "#999933", "#332288", "#aa4499", "#117733", "#ddcc77",
 )  # fmt: skip
@@ -101,9 +101,9 @@ class Frame:
             parts.append(_text(self.left + 5, self.top + 13, y_name, "start"))
         return "".join(parts)
 
-    def line(self, x: np.ndarray, y: np.ndarray, css: str, colour: str = "") -> str:
+    def line(self, x: np.ndarray, y: np.ndarray, css: str, color: str = "") -> str:
         places = " ".join("{:.1f},{:.1f}".format(*self.at(*point)) for point in zip(x, y, strict=True))
-        stroke = f' style="stroke:{colour}"' if colour else ""
+        stroke = f' style="stroke:{color}"' if color else ""
         return f'<polyline class="{css}" points="{places}"{stroke}/>'
 
 
@@ -126,9 +126,7 @@ def _handle(name: str, x: float, y: float, shape: str) -> str:
 
 def _key(row: int, x: float, y: float, weight: float) -> str:
     radius = 7 + 9 * min(1.0, abs(weight)) ** 0.5
-    return (
-        f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{COLOURS[row]}"/>{_number(row, x, y)}'
-    )
+    return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{COLORS[row]}"/>{_number(row, x, y)}'
 
 
 def _number(row: int, x: float, y: float) -> str:
@@ -136,8 +134,8 @@ def _number(row: int, x: float, y: float) -> str:
 
 
 def _on(row: int) -> str:
-    """Black or white, whichever is read more easily on a colour."""
-    red, green, blue = (int(COLOURS[row][i : i + 2], 16) for i in (1, 3, 5))
+    """Black or white, whichever is read more easily on a color."""
+    red, green, blue = (int(COLORS[row][i : i + 2], 16) for i in (1, 3, 5))
     return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 145 else "#fff"
 
 
@@ -190,7 +188,7 @@ def draw_line(
     ticks = _ticks(-limit, limit)
     parts = [upper.grid(ticks, _ticks(low, high), y_name="v"), upper.line(grid, curve, "curve")]
     parts.append(lower.grid(ticks, [-1.0, 0.0, 1.0] if least < 0 else [0.0, 1.0], x_name="q, k", y_name="α"))
-    parts += [lower.line(grid, curve_weights[:, i], "weight", COLOURS[i]) for i in range(len(keys))]
+    parts += [lower.line(grid, curve_weights[:, i], "weight", COLORS[i]) for i in range(len(keys))]
     x, y = upper.at(query, context)
     bottom = lower.top + lower.height
     stem = f'<path class="query" d="M{x:.1f} {TOP}V{bottom:.1f}"/>'
@@ -215,7 +213,7 @@ def draw_plane(
 ) -> str:
     """Keys as numbered circles that grow with their weights, values, their convex hull, the query and the context.
 
-    The plane behind them has in each place the colours of the keys that a query there would read, mixed by their
+    The plane behind them has in each place the colors of the keys that a query there would read, mixed by their
     weights, and the paler, the more evenly these are spread.
 
     Args:
@@ -239,10 +237,10 @@ def draw_plane(
     hull = " ".join("{:.1f},{:.1f}".format(*frame.at(*corner)) for corner in convex_hull(values))
     parts.append(f'<polygon class="hull" points="{hull}"/>')
     cx, cy = frame.at(*context)
-    for value, weight, colour in zip(values, weights, COLOURS, strict=False):
+    for value, weight, color in zip(values, weights, COLORS, strict=False):
         x, y = frame.at(*value)
         parts.append(
-            f'<path d="M{cx:.1f} {cy:.1f}L{x:.1f} {y:.1f}" stroke="{colour}" stroke-width="3" '
+            f'<path d="M{cx:.1f} {cy:.1f}L{x:.1f} {y:.1f}" stroke="{color}" stroke-width="3" '
             f'opacity="{min(1.0, abs(weight)):.2f}"/>'
         )
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -250,7 +248,7 @@ def draw_plane(
             x, y = frame.at(*value)
             square = (
                 f'<rect class="mark" x="{x - 8:.1f}" y="{y - 8:.1f}" width="16" height="16" rx="3" '
-                f'fill="{COLOURS[i]}"/>{_number(i, x, y)}'
+                f'fill="{COLORS[i]}"/>{_number(i, x, y)}'
             )
             parts.append(_handle(f"v{i}", x, y, square))
         place = frame.at(*key)
@@ -270,8 +268,8 @@ def _picture(field: np.ndarray) -> str:
     """Weights (G, G, S) as an image in a data URI."""
     size = np.abs(field)
     total = size.sum(-1, keepdims=True)
-    colours = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOURS[: field.shape[-1]]])
-    mixed = (size @ colours) / np.where(total > 0, total, 1)
+    colors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in COLORS[: field.shape[-1]]])
+    mixed = (size @ colors) / np.where(total > 0, total, 1)
     # Even weights are pale, and so are small ones.
     opacity = 20 + 130 * np.clip(size.max(-1, keepdims=True), 0, 1)
     pixels = np.concatenate([mixed, np.where(total > 0, opacity, 0)], axis=-1).round().astype(np.uint8)
@@ -308,10 +306,10 @@ def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
         start, end = sorted((-low, weight - low))
         bar = (
             f'<i style="left:{100 * start / (high - low):.2f}%;width:{100 * (end - start) / (high - low):.2f}%;'
-            f'background:{COLOURS[i]}"></i>'
+            f'background:{COLORS[i]}"></i>'
         )
         rows.append(
-            f'<tr><td><i style="background:{COLOURS[i]};color:{_on(i)}">{i + 1}</i></td><td>{number(energy)}</td>'
+            f'<tr><td><i style="background:{COLORS[i]};color:{_on(i)}">{i + 1}</i></td><td>{number(energy)}</td>'
             f'<td class="bar"><div>{bar}</div></td><td>{number(weight, 3)}</td></tr>'
         )
     head = '<tr><th scope="col">i</th><th scope="col">e</th><th></th><th scope="col">α</th></tr>'

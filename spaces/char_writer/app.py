@@ -32,7 +32,7 @@ MAX_PROMPT = 1000
 MAX_LENGTH = 1000
 PAUSE = 0.01  # seconds between two characters: a small model writes faster than anyone can watch
 SHOWN = 10  # characters of the distribution of the next
-LEVELS = 8  # shades of a colour
+LEVELS = 8  # shades of a color
 MOST_SURPRISE = 8.0  # bits, of the darkest shade
 EXAMPLES: list[tuple[str, float]] = [("The ", 0.2), ("The ", 0.8), ("The ", 1.5), ("The class ", 0.5), ("def ", 0.5)]
 CSS = """
@@ -135,15 +135,15 @@ def surprises(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: 
     return np.concatenate([[0.0], bits.numpy()])
 
 
-def shade(colour: str, value: float) -> str:
+def shade(color: str, value: float) -> str:
     """The class of a character in ``CSS``, from a state in (−1, 1) or a surprise in bits."""
-    if colour == "surprise":
+    if color == "surprise":
         return f"s{min(LEVELS, round(LEVELS * value / MOST_SURPRISE))}"
     return f"{'p' if value >= 0 else 'n'}{min(LEVELS, round(LEVELS * abs(value)))}"
 
 
-def coloured(character: str, colour: str, value: float) -> str:
-    return f'<i class="{shade(colour, value)}">{html.escape(character)}</i>'
+def colored(character: str, color: str, value: float) -> str:
+    return f'<i class="{shade(color, value)}">{html.escape(character)}</i>'
 
 
 def sheet(characters: str, legend: str) -> str:
@@ -226,39 +226,39 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
         if missing := uncovered_characters(tokenizer, prompt):
             refuse(TEXTS.say(request, "unknown_character", character=missing[0]))
 
-    def legend(colour: str, unit: int, request: gr.Request) -> str:
-        return "" if colour == "none" else TEXTS.say(request, f"legend_{colour}", unit=unit)
+    def legend(color: str, unit: int, request: gr.Request) -> str:
+        return "" if color == "none" else TEXTS.say(request, f"legend_{color}", unit=unit)
 
     def write(
         prompt: str, temperature: float, top_k: float, top_p: float, length: float, seed: float | None,
-        colour: str, unit: float, request: gr.Request,
+        color: str, unit: float, request: gr.Request,
     ) -> Iterator[tuple[str, str, str]]:  # fmt: skip
         check(prompt, request, temperature, top_k, top_p, length, seed, unit)
         if len(prompt) > MAX_PROMPT:
             refuse(TEXTS.say(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT))
         assert seed is not None
-        text, page = prompt, sheet(f"<b>{html.escape(prompt)}</b>", legend(colour, int(unit), request))
+        text, page = prompt, sheet(f"<b>{html.escape(prompt)}</b>", legend(color, int(unit), request))
         yield text, page, ""
         for step in continuation(model, tokenizer, prompt, temperature, int(top_k), top_p, int(length), int(seed)):
             time.sleep(PAUSE)
             text += step.character
             bits = -math.log2(max(step.given[step.token].item(), 1e-30))
-            value = {"unit": float(step.states[int(unit)]), "surprise": bits, "none": 0.0}[colour]
-            page += coloured(step.character, colour, value)
+            value = {"unit": float(step.states[int(unit)]), "surprise": bits, "none": 0.0}[color]
+            page += colored(step.character, color, value)
             yield text, page, distribution(step, tokenizer)
 
-    def recolour(text: str, colour: str, unit: float, request: gr.Request) -> str:
+    def recolor(text: str, color: str, unit: float, request: gr.Request) -> str:
         if not text:
-            return sheet("", legend(colour, int(unit), request))
+            return sheet("", legend(color, int(unit), request))
         check(text, request, unit)
-        if colour == "unit":
+        if color == "unit":
             # The state that said a character is the one after the character before it.
             states = hidden_units(model, tokenizer, text).values[:, int(unit)]
             values = np.concatenate([[0.0], states[:-1]])
         else:
-            values = surprises(model, tokenizer, text) if colour == "surprise" else np.zeros(len(text))
-        characters = "".join(coloured(c, colour, v) for c, v in zip(text, values.tolist(), strict=True))
-        return sheet(characters, legend(colour, int(unit), request))
+            values = surprises(model, tokenizer, text) if color == "surprise" else np.zeros(len(text))
+        characters = "".join(colored(c, color, v) for c, v in zip(text, values.tolist(), strict=True))
+        return sheet(characters, legend(color, int(unit), request))
 
     def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, str]:
         if not text:
@@ -269,7 +269,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
         if found[unit] == 0:
             refuse(TEXTS.say(request, "constant"))
         gr.Info(TEXTS.say(request, "found", unit=unit, value=found[unit]), duration=5)
-        return gr.update(value=unit), gr.update(value="unit"), recolour(text, "unit", unit, request)
+        return gr.update(value=unit), gr.update(value="unit"), recolor(text, "unit", unit, request)
 
     with gr.Blocks(title="Character writer", analytics_enabled=False) as page:
         gr.Markdown(TEXTS("title"))
@@ -298,9 +298,9 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
                 temperature = gr.Slider(
                     0, 2, 0.8, step=0.05, label=TEXTS("temperature"), info=TEXTS("temperature_info")
                 )
-                colour = gr.Radio(
-                    [(TEXTS(f"colour_{name}"), name) for name in ("unit", "surprise", "none")],
-                    value="unit", label=TEXTS("colour"),
+                color = gr.Radio(
+                    [(TEXTS(f"color_{name}"), name) for name in ("unit", "surprise", "none")],
+                    value="unit", label=TEXTS("color"),
                 )  # fmt: skip
                 unit = gr.Slider(0, units - 1, 0, step=1, label=TEXTS("unit"), info=TEXTS("unit_info"))
                 followed = gr.Dropdown(
@@ -323,18 +323,18 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
         writing = gr.on(
             [start.click, prompt.submit],
             write,
-            [prompt, temperature, top_k, top_p, length, seed, colour, unit],
+            [prompt, temperature, top_k, top_p, length, seed, color, unit],
             [text, paper, following],
             api_name="write",
             show_progress="hidden",  # it would lay an "Error" over the text that is there
         )
-        again = {"fn": recolour, "inputs": [text, colour, unit], "outputs": paper, "show_progress": "hidden"}
-        # While it is written, a text keeps the colours that it began with; then it takes those that are chosen.
-        writing.then(**again, api_name="recolour_written", api_visibility="private")
+        again = {"fn": recolor, "inputs": [text, color, unit], "outputs": paper, "show_progress": "hidden"}
+        # While it is written, a text keeps the colors that it began with; then it takes those that are chosen.
+        writing.then(**again, api_name="recolor_written", api_visibility="private")
         stopped = stop.click(None, cancels=[writing])
-        stopped.then(**again, api_name="recolour_stopped", api_visibility="private")
-        gr.on([colour.input, unit.release], **again, api_name="recolour")
-        followed.select(find, [text, followed], [unit, colour, paper], api_name="find", show_progress="hidden")
+        stopped.then(**again, api_name="recolor_stopped", api_visibility="private")
+        gr.on([color.input, unit.release], **again, api_name="recolor")
+        followed.select(find, [text, followed], [unit, color, paper], api_name="find", show_progress="hidden")
     return page
 
 

@@ -199,7 +199,7 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
         return text
 
     def explained(reader: Reader, text: str, method: str, request: gr.Request) -> str:
-        """The coloured words of one model, and what is to be said of them."""
+        """The colored words of one model, and what is to be said of them."""
         looked = reader.attention(text)
         chosen = looked
         if method != "attention":
