@@ -198,7 +198,7 @@ def evaluate_folder(
         texts = texts if limit is None else texts.sample(limit, seed=0)
         return evaluate_classifier(model, tokenizer, texts, Path(name) / "results.json")
     if model.can_generate():
-        opened = open_text(data, config=config, split=split, **({"column": columns[0]} if columns else {}))
+        opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
 

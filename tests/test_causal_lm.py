@@ -129,9 +129,9 @@ def test_a_tokenizer_without_start_and_end() -> None:
     packed = pack(["é the"], tokenizer)
     assert len(packed) == 5
     assert (packed.size.characters, packed.size.bytes) == (4, 4)
-    with pytest.raises(UserError, match="no end token to put between the 2 documents; take another"):
+    with pytest.raises(UserError, match="no end token to put between the 2 documents; use another"):
         pack(["the", "cat"], tokenizer)
-    with pytest.raises(UserError, match=r"holds 'x' \(U\+0078\)"):
+    with pytest.raises(UserError, match=r"has 'x' \(U\+0078\)"):
         pack(["x"], tokenizer)
 
 
@@ -167,9 +167,9 @@ def test_every_token_is_evaluated_once_with_enough_context(n: int, stride: int) 
 
 
 def test_what_is_too_short_or_skips_is_refused() -> None:
-    with pytest.raises(UserError, match="has 8 tokens, fewer than one block of 8 and its last target; give a longer"):
+    with pytest.raises(UserError, match="has 8 tokens, and one window of 8 needs 9; use a longer"):
         PackedBlocks(np.arange(8), 8)
-    with pytest.raises(UserError, match="A stride of 9 skips tokens; write a whole number from 1 to the block, 8"):
+    with pytest.raises(UserError, match="A stride of 9 skips tokens; write a whole number from 1 to the length"):
         PackedBlocks(np.arange(20), 8, 9)
 
 
@@ -178,12 +178,12 @@ def test_a_corpus_is_one_document_or_several(tmp_path: Path) -> None:
     text.write_text(" = A = \nfirst\n = = part = = \nmore\n = B = \nsecond\n")
     (whole,) = read_corpus(str(text))
     assert whole.text == text.read_text()  # to the last newline: its characters are counted
-    each = read_corpus(str(text), documents="each", document_start="^ = [^=]")
+    each = read_corpus(str(text), lines_are_texts=True, document_start="^ = [^=]")
     assert [item.text for item in each] == [" = A = \nfirst\n = = part = = \nmore", " = B = \nsecond"]
     rows = tmp_path / "a.jsonl"
     rows.write_text("".join(json.dumps({"t": word}) + "\n" for word in ("one", "two", "three")))
-    assert [item.text for item in read_corpus(str(rows), column="t")] == ["one\ntwo\nthree"]
-    several = read_corpus(str(rows), column="t", documents="each")
+    assert [item.text for item in read_corpus(str(rows), text_column="t")] == ["one\ntwo\nthree"]
+    several = read_corpus(str(rows), text_column="t", lines_are_texts=True)
     parts = split_corpus(several, [1, 1, "rest"])
     assert [[item.text for item in part] for part in parts] == [["one"], ["two"], ["three"]]
     assert [part.items[0].text for part in split_corpus(read_corpus(str(text)), [3, 4, "rest"])] == [
@@ -437,7 +437,7 @@ def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path, monkeyp
     config = tiny_config(
         tmp_path,
         Path("no-such/model"),
-        data={"source": str(rows), "documents": "each", "split": [140, 30, "rest"]},
+        data={"source": str(rows), "lines_are_texts": True, "split": [140, 30, "rest"]},
         scratch={"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2},
         tokenizer=str(file),
         averaging={"ema": 0.9},
@@ -530,17 +530,16 @@ def written(folder: Path, name: str, text: str) -> Path:
 SCRATCH = ["--scratch.model_type", "gpt2", "--scratch.n_embd", "8", "--scratch.n_head", "2"]
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing text", lambda f: ["--data.source", f / "no.txt"], r"There is no file .*no.txt; write the path"),
-    ("empty", lambda f: ["--data.source", written(f, "e.txt", " \n")], "e.txt is empty; write at least one text"),
-    ("short", lambda f: ["--data.source", written(f, "s.txt", "The cat. " * 9)], "fewer than one block of 16 and its"),
+    ("empty", lambda f: ["--data.source", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
+    ("short", lambda f: ["--data.source", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
     ("column", lambda f: ["--data.source", written(f, "a.jsonl", '{"t": "x"}\n')],
      "Line 1 of a.jsonl has no column 'text'"),
     ("no JSON", lambda f: ["--data.source", written(f, "a.jsonl", "{}\n{\n")],
      "has no column|Line 2 of a.jsonl is no JSON"),
-    ("start", lambda f: ["--data.document_start", "^="], "write documents: each too, or leave it out"),
-    ("documents", lambda f: ["--data.documents", "many"], "documents is 'many'; write one of one, each"),
-    ("no beginning", lambda f: ["--data.documents", "each", "--data.document_start", "^=="],
+    ("start", lambda f: ["--data.document_start", "^="], "write lines_are_texts: true, or remove it"),
+    ("no beginning", lambda f: ["--data.lines_are_texts", "true", "--data.document_start", "^=="],
      "No line of text.txt matches"),
-    ("no end", lambda f: ["--model.name", without_end(f), "--data.documents", "each"],
+    ("no end", lambda f: ["--model.name", without_end(f), "--data.lines_are_texts", "true"],
      "has no end token to put between"),
     ("missing model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model"),
     ("encoder", lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "looks ahead: it is an encoder"),

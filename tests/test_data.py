@@ -87,7 +87,7 @@ from hfattn.errors import UserError
 
 for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "n"), ("me/nothing", "text")):
     try:
-        print(json.dumps("".join(open_text(name, column=column).pieces())))
+        print(json.dumps("".join(open_text(name, text_column=column).pieces())))
     except UserError as error:
         print(json.dumps(str(error)))
 """
@@ -123,7 +123,7 @@ def test_splits() -> None:
     for split in splits:
         with pytest.raises(UserError, match="write shares such as"):
             split_positions(1000, split)
-    with pytest.raises(UserError, match="characters and there are 50; make its parts smaller"):
+    with pytest.raises(UserError, match="characters and there are 50; write smaller parts"):
         split_positions(50, [40, 20, "rest"])
 
 
@@ -248,13 +248,13 @@ def test_bad_texts(tmp_path: Path) -> None:
         open_text(str(tmp_path))
     with pytest.raises(UserError, match="There is no file"):
         open_text(str(tmp_path / "none.txt"))
-    with pytest.raises(UserError, match="stride of 11 skips characters"):
+    with pytest.raises(UserError, match="stride of 11 skips characters; write at most the length of a window, 10"):
         Windows(IDS, 10, 11)
     for short in (Windows, lambda ids, window: Streams(ids, window, 1)):
         with pytest.raises(UserError, match="10 characters"):
             short(IDS[:10], 10)
     (tmp_path / "a.txt").write_text("abc")
-    with pytest.raises(UserError, match=r"a.txt holds 'c' \(U\+0063\)"):
+    with pytest.raises(UserError, match=r"a.txt has 'c' \(U\+0063\)"):
         encode_text(open_text(str(tmp_path / "a.txt")), build_character_tokenizer(["ab"]))
     pairs = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "ab": 3}, [("a", "b")])))
     with pytest.raises(UserError, match=r"fewer tokens of a\.txt than it has characters; use one of single characters"):

@@ -513,7 +513,7 @@ def test_a_trained_head_is_kept(
     results = results_of(tmp_path)
     assert results["model"]["new_weights"] == []
     assert results["samples"][0]["before"] == results_of(distilbert)["samples"][0]["after"]
-    assert "All weights began as those of run." in capsys.readouterr().out
+    assert "Initialized from run." in capsys.readouterr().out
 
 
 def test_next_sentences_are_scored(bert: Path) -> None:
@@ -663,23 +663,23 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "single sentences",
         lambda f: [*source(f, "".join(f"farm {i}\n" for i in range(60))), *AS_BERT, *PAIRS],
-        "No document of texts.txt has two sentences, and a pair needs two; write data.next_sentence: false",
+        "No document of texts.txt has the two sentences that a pair needs; write data.next_sentence: false",
     ),
     (
         "one document",
         lambda f: [*source(f, "^ A. B. C.\nD. E.\n"), *AS_BERT, *PAIRS, "--data.document_start", "^\\^",
                    "--data.validation", f / "texts.txt"],
-        "draws from another document, and texts.txt is one only; write data.next_sentence: false, or",
+        "needs at least two documents, and texts.txt is only one; write data.next_sentence: false, or",
     ),
-    ("nothing in it", lambda f: source(f, "\n \n\n"), "texts.txt is empty; write at least one text"),
-    ("empty rows", lambda f: source(f, '{"text": ""}\n', "a.jsonl"), "a.jsonl is empty; write at least one text"),
+    ("nothing in it", lambda f: source(f, "\n \n\n"), "texts.txt is empty; it must have at least one text"),
+    ("empty rows", lambda f: source(f, '{"text": ""}\n', "a.jsonl"), "a.jsonl is empty; it must have at least"),
     ("column", lambda f: ["--data.text_column", "review"], "Line 1 of farm.jsonl has no column 'review'; write one of"),
     (
         "start",
         lambda f: [*source(f, "a\nb\n"), "--data.document_start", "^ = "],
         "No line of texts.txt matches '\\^ = '; write another data.document_start",
     ),
-    ("expression", lambda f: ["--data.document_start", "("], "'\\(' is no regular expression \\(.*\\); write one such"),
+    ("expression", lambda f: ["--data.document_start", "("], "'\\(' is not a regular expression: .*; write one such"),
     (
         "positions",
         lambda f: [*named(f, "distilbert"), "--data.max_length", "128"],
@@ -689,7 +689,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "whole words",
         lambda f: ["--data.whole_words", "true"],
-        "data.whole_words needs a WordPiece tokenizer, whose tokens say where a word goes on; write false",
+        "data.whole_words needs a WordPiece tokenizer, which marks the tokens within a word; write false",
     ),
     ("kind", lambda f: ["--tokenizer.kind", "char"], "tokenizer.kind char has no \\[MASK\\]; write wordpiece or word"),
     (

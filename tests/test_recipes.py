@@ -162,7 +162,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing text", lambda f: ["--data.source", f / "no.txt"], "There is no file"),
     ("empty text", lambda f: ["--data.source", written(f, b"")], "bad.txt is empty"),
     ("not UTF-8", lambda f: ["--data.source", written(f, b"\xff\xfea")], r"bad.txt is not UTF-8 \(byte 0\)"),
-    ("short text", lambda f: ["--data.source", written(f, b"The end " * 4)], "fewer than one window of 16"),
+    ("short text", lambda f: ["--data.source", written(f, b"The end " * 4)], "and one window of 16 needs 17"),
     ("prompt", lambda f: ["--sample.prompt", "ñ"], "sample.prompt holds 'ñ', which does not occur"),
     ("section", lambda f: ["--dta.window", "8"], "'dta' is not a field of this recipe; did you mean 'data'"),
     (
@@ -336,7 +336,7 @@ def test_score_is_what_the_recipe_measured(finished: Path) -> None:
     assert int(printed["characters"]) == ids.shape[1] - 1
     words = ["score", str(finished / "run"), str(finished / "text.txt"), "--window", "100000"]
     short = CliRunner().invoke(app, words)
-    assert (short.exit_code, "fewer than one block of 100000" in short.stderr) == (2, True)
+    assert (short.exit_code, "and one window of 100000 needs 100001" in short.stderr) == (2, True)
 
 
 def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from .masking import MaskedTexts, Masking
 from .names import NAMES, NAMES_PARTS, name_sentences
 from .next_sentence import SentencePairs, split_sentences
 from .opinions import OPINIONS, OPINIONS_PARTS, opinion_texts
-from .packing import DOCUMENTS, PackedBlocks, PackedText, pack, read_corpus, split_corpus
+from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
 from .parts import PartsConfig, fingerprints
 from .phrases import PHRASES, PHRASES_PARTS, phrase_pairs
@@ -28,7 +28,6 @@ from .vectors import Coverage, load_embeddings
 
 __all__ = [
     "DATES",
-    "DOCUMENTS",
     "FACTS",
     "FACTS_PARTS",
     "MASKED",

@@ -1,7 +1,7 @@
-"""Training batches: cut from the ids of a text without materialising them, or of examples of like length.
+"""Training batches: windows of a text, cut on demand, and examples of similar length.
 
-Shapes: B batch, T window. A batch of a text is ``input_ids`` (B, T) and the character after each of them, given twice:
-as ``shift_labels``, which the loss of transformers uses unshifted, and as ``labels``, which ``Trainer`` looks for.
+Shapes: B batch, T window length. A batch of a text is ``input_ids`` (B, T) and the next character after each of them,
+twice: as ``shift_labels``, which transformers' loss does not shift, and as ``labels``, which ``Trainer`` requires.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
 
 
 class _Batches(Dataset[Batch]):
-    """Data set whose ``__getitems__`` cuts a whole batch at once; ``collate`` then has nothing left to do."""
+    """Dataset whose ``__getitems__`` makes a whole batch at once, so that ``collate`` has nothing to do."""
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         raise NotImplementedError
@@ -35,11 +35,11 @@ class _Batches(Dataset[Batch]):
         raise NotImplementedError
 
     def sampler(self, seed: int) -> Sampler[int]:
-        """The order in which training reads the windows."""
+        """Return the sampler that orders the windows for training."""
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
-        """A text is the same at each pass."""
+        """Do nothing: a text is the same in each epoch."""
 
     @staticmethod
     def collate(batch: Any) -> Any:
@@ -49,25 +49,25 @@ class _Batches(Dataset[Batch]):
 class Windows(_Batches):
     """Windows of T characters for stateless training and evaluation; they overlap if ``stride`` < ``window``.
 
-    With a stride as long as the window, every character but the first is predicted exactly once: the last window is
-    moved back to end with the text, and its targets that an earlier window has are -100.
+    With a stride equal to the window, every character but the first is predicted exactly once: the last window is moved
+    back so that it ends with the text, and targets that an earlier window has predicted are -100.
 
     Args:
         ids: (n,) ids of the text.
-        window: T.
-        stride: distance between the starts of two windows.
+        window: the length T.
+        stride: number of characters between the starts of two windows.
 
     Raises:
-        UserError: the text is shorter than one window and its last target, or the stride longer than the window.
+        UserError: the text has fewer than T + 1 characters, or the stride is longer than the window.
     """
 
     def __init__(self, ids: np.ndarray, window: int, stride: int = 1) -> None:
         if stride > window:
-            raise UserError(f"A stride of {stride} skips characters; write at most the window, {window}.")
+            raise UserError(f"A stride of {stride} skips characters; write at most the length of a window, {window}.")
         if len(ids) < window + 1:
             raise UserError(
-                f"A part of the text has {len(ids)} characters, fewer than one window of {window} and its last target; "
-                "give a longer text, a smaller window or another split."
+                f"A part of the text has {len(ids)} characters, and one window of {window} needs {window + 1}; use a "
+                "longer text, another split, or shorter windows (data.max_length in a recipe)."
             )
         self.ids, self.window, self.stride = ids, window, stride
 
@@ -90,17 +90,17 @@ class Windows(_Batches):
 
 
 class Streams(_Batches):
-    """The text as B parallel streams for stateful training: row b of a batch continues row b of the batch before.
+    """The text as B parallel streams for stateful training: row b of a batch continues row b of the previous batch.
 
     The text is cut into ``num_streams`` parts of equal length, and item ``step * num_streams + b`` is window ``step``
-    of part b. Read in order with batches of ``num_streams`` rows, or in equal shares by several processes, each process
-    keeps its own rows.
+    of part b. If the items are read in order, in batches of ``num_streams`` rows that several processes may share
+    equally, each process always reads the same parts.
 
     Args:
         ids: (n,) ids of the text.
-        window: T.
-        num_streams: rows of all processes together.
-        keep_tail: yield the last window of the parts although it is shorter (for evaluation).
+        window: the length T.
+        num_streams: number of rows of a batch, over all processes.
+        keep_tail: whether to keep the last, shorter window of each part (for evaluation).
 
     Raises:
         UserError: the parts are shorter than one window.
@@ -113,7 +113,7 @@ class Streams(_Batches):
         if self.length < window:
             raise UserError(
                 f"A part of the text has {len(ids)} characters, too few for {num_streams} streams of at least one "
-                f"window of {window}; give a longer text, a smaller batch or a smaller window."
+                f"window of {window}; use a longer text, a smaller batch or shorter windows."
             )
 
     def __len__(self) -> int:
@@ -129,15 +129,14 @@ class Streams(_Batches):
 
 
 class PermutationSampler(Sampler[int]):
-    """A new permutation of ``range(n)`` at each epoch, in constant memory.
+    """A new permutation of ``range(n)`` in each epoch, in constant memory.
 
-    ``torch.randperm`` would hold n numbers: 8 GB for the windows of a text of 1 GB. A Feistel network (Luby & Rackoff
-    1988) is a permutation of ``range(4**k)`` for any round function; reading it in order and leaving out what is not
-    below n gives a permutation of ``range(n)``.
+    ``torch.randperm`` would need 8 GB for the windows of a text of 1 GB. A Feistel network (Luby & Rackoff 1988) is a
+    permutation of ``range(4**k)`` for any round function; its values below n are a permutation of ``range(n)``.
 
     Args:
         n: number of items.
-        seed: together with the epoch, it decides the order.
+        seed: determines the order, together with the epoch.
     """
 
     ROUNDS = 6
@@ -160,7 +159,7 @@ class PermutationSampler(Sampler[int]):
             block = np.arange(start, min(start + self.BLOCK, 4**self.half_bits), dtype=np.uint64)
             left, right = block >> bits, block & mask
             for key in keys:
-                mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # wraps around, as meant
+                mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # overflow is intended
                 mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
                 left, right = right, left ^ ((mixed >> np.uint64(32)) & mask)
             block = (left << bits) | right
@@ -168,11 +167,11 @@ class PermutationSampler(Sampler[int]):
 
 
 def padding_share(lengths: np.ndarray, batches: Iterable[Sequence[int] | np.ndarray]) -> float:
-    """Padded positions among all positions of batches whose rows are padded to the longest, all sides together.
+    """Return the share of padding among the positions of all batches, whose rows are padded to the longest.
 
     Args:
-        lengths: (n, sides) tokens of each example.
-        batches: the examples of each batch.
+        lengths: (n, sides) numbers of tokens of each example.
+        batches: indices of the examples in each batch.
     """
     positions = tokens = 0
     for batch in batches:
@@ -183,22 +182,22 @@ def padding_share(lengths: np.ndarray, batches: Iterable[Sequence[int] | np.ndar
 
 
 class TokenBatches(Sampler[list[int]]):
-    """Batches of examples of like length, as many as fit into a number of positions.
+    """Batches of examples of similar length, with a limit on their size in tokens.
 
-    On every side, rows times the longest row is at most ``max_tokens``. Lengths (of the longest side) are told apart in
-    steps of an eighth at most, and the examples within a step are shuffled anew at each epoch, as are the batches. As
-    the steps do not depend on the order, each epoch has the same number of batches, and ``Trainer`` can count.
+    The number of rows times the longest row is at most ``max_tokens`` on every side. Examples are sorted by the length
+    of their longest side, rounded in steps of at most an eighth; examples with the same rounded length are shuffled in
+    each epoch, and so are the batches. Every epoch has the same number of batches, which ``Trainer`` needs.
 
     Args:
-        lengths: (n, sides) tokens of each example on each side: source and target, or the text alone.
-        max_tokens: positions of a batch on one side, padding included.
-        seed: together with the epoch, it decides the batches.
-        multiple_of: of which the number of batches is a multiple, such as the number of processes that share them;
-            the batches with the most rows are halved for that.
+        lengths: (n, sides) numbers of tokens of each example: source and target, or the text alone.
+        max_tokens: maximum number of positions of a batch on one side, padding included.
+        seed: determines the batches, together with the epoch.
+        multiple_of: the number of batches becomes a multiple of this, such as the number of processes; for that the
+            batches with the most rows are halved.
 
     Raises:
         UserError: an example is longer than ``max_tokens``, there are fewer examples than ``multiple_of``, or the
-            batches have one example each and their number is no multiple.
+            number of batches of one example each is not a multiple of it.
     """
 
     STEPS_PER_OCTAVE = 8
@@ -209,18 +208,20 @@ class TokenBatches(Sampler[list[int]]):
             index = int(longest.argmax())
             raise UserError(
                 f"max_tokens is {max_tokens}, but example {index + 1} of the training data has {longest[index]} "
-                f"tokens; write max_tokens: {longest[index]} or more, or allow shorter texts only."
+                f"tokens; write max_tokens: {longest[index]} or more, or set a smaller maximum length."
             )
         if len(lengths) < multiple_of:
             raise UserError(f"{len(lengths)} training examples are too few for {multiple_of} processes; launch fewer.")
         self.lengths, self.max_tokens, self.seed, self.epoch = lengths, max_tokens, seed, 0
         octave = np.floor(np.log2(np.maximum(longest, 1)))
         step = np.maximum(1, 2**octave / self.STEPS_PER_OCTAVE).astype(np.int64)
-        self._bounds = np.minimum(-(-longest // step) * step, max_tokens)  # (n,) at least as long as the example
+        self._bounds = np.minimum(
+            -(-longest // step) * step, max_tokens
+        )  # (n,) rounded lengths, at least the true ones
         self._ends = self._cut(np.sort(self._bounds), multiple_of)
 
     def _cut(self, bounds: np.ndarray, multiple_of: int) -> np.ndarray:
-        """Where batches end in the examples from the shortest to the longest."""
+        """Return the ends of the batches among the sorted examples."""
         sizes, start = [], 0
         while start < len(bounds):
             rows = bounds[start : start + self.max_tokens // max(1, int(bounds[start]))]
@@ -238,7 +239,7 @@ class TokenBatches(Sampler[list[int]]):
 
     @property
     def padding_share(self) -> float:
-        """Padded positions among all positions of the epoch's batches."""
+        """Share of padding among the positions of the epoch's batches."""
         return padding_share(self.lengths, self)
 
     def set_epoch(self, epoch: int) -> None:

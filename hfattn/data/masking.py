@@ -13,25 +13,26 @@ from .batches import PermutationSampler
 from .documents import Documents
 
 _IGNORED = -100  # label of a position without a target, as in torch and transformers
-SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1  # of the chosen tokens; what is left stays as it is
+SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the others stay unchanged
 
 
 class Masking:
-    """Chooses tokens to predict, and hides them (Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 1).
+    """Choose the tokens to predict and mask them (Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 1).
 
-    Of the tokens that are not special, the nearest whole number to a share is chosen, at least one. Of these 80 %
-    become the mask token, 10 % one drawn from all that are not special, and 10 % stay. transformers'
-    ``DataCollatorForLanguageModeling`` draws by batch, so that what is hidden depends on the other examples of a batch,
-    and it hides whole words by masks alone.
+    A share of the tokens that are not special is chosen, rounded, but at least one token. Of these, 80 % are replaced
+    by the mask token, 10 % by a random token that is not special, and 10 % stay unchanged. transformers'
+    ``DataCollatorForLanguageModeling`` samples per batch, so that the masks of an example depend on the other examples
+    of its batch, and it replaces whole words by the mask token only.
 
     Args:
-        tokenizer: of the texts.
-        share: of the tokens that are chosen.
-        whole_words: choose words, with all of their tokens: words in random order, each that still fits into the number
-            of tokens, and the first one always. For WordPiece, whose tokens say where a word goes on.
+        tokenizer: the tokenizer of the texts.
+        share: share of the tokens that are chosen.
+        whole_words: whether to choose words with all of their tokens: in random order the first word, and each further
+            word that does not exceed the number of tokens. Requires WordPiece, which marks the tokens that continue a
+            word.
 
     Raises:
-        UserError: the tokenizer has no mask token, or whole words are wanted of one that is not WordPiece.
+        UserError: the tokenizer has no mask token, or ``whole_words`` is set and it is not WordPiece.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, share: float = 0.15, whole_words: bool = False) -> None:
@@ -46,21 +47,21 @@ class Masking:
             model = tokenizer.backend_tokenizer.model if tokenizer.is_fast else None
             if not isinstance(model, WordPiece):
                 raise UserError(
-                    "data.whole_words needs a WordPiece tokenizer, whose tokens say where a word goes on; write false."
+                    "data.whole_words needs a WordPiece tokenizer, which marks the tokens within a word; write false."
                 )
             prefix = model.continuing_subword_prefix
             self.continues[[i for token, i in tokenizer.get_vocab().items() if token.startswith(prefix)]] = True
 
     def __call__(self, ids: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Hide some tokens of a text.
+        """Mask a text.
 
         Args:
-            ids: (T,) of the text, its special tokens included.
-            generator: what is drawn comes from: an order of the words, a number for each chosen token from the first to
-                the last, and a token for each that is replaced by one.
+            ids: (T,) token ids of the text, special tokens included.
+            generator: source of the random numbers: an order of the words, one number for each chosen token from first
+                to last, and a token for each random replacement.
 
         Returns:
-            ``input_ids`` (T,) and ``labels`` (T,), -100 where nothing was chosen.
+            ``input_ids`` (T,) and ``labels`` (T,), which are -100 except at the chosen tokens.
         """
         candidates = np.flatnonzero(~self.special[ids])
         goes_on = self.continues[ids[candidates]] & (np.diff(candidates, prepend=-2) == 1)
@@ -85,17 +86,17 @@ class Masking:
 
 
 class MaskedExamples(Dataset[dict[str, Any]]):
-    """Examples of which some tokens are hidden, others at each pass, for ``DataCollatorForTokenClassification``.
+    """Examples with masked tokens, masked anew in each epoch, for ``DataCollatorForTokenClassification``.
 
-    Seed, epoch and index decide what is drawn: a run that is resumed, and one of several processes, read the same as
-    one that never stopped. Without ``set_epoch``, what is hidden is always the same, as an evaluation needs it.
+    The masks depend on seed, epoch and index only, so that a resumed run and a run of several processes read the same
+    examples as an uninterrupted run of one process. Without ``set_epoch`` they never change, as evaluation requires.
 
     Args:
-        masking: how tokens are hidden.
-        seed: of the draws.
+        masking: how tokens are masked.
+        seed: seed of the random numbers.
 
     Attributes:
-        lengths: (n, 1) tokens of each example, as they are in the first pass.
+        lengths: (n, 1) numbers of tokens of each example, in the first epoch.
     """
 
     lengths: np.ndarray
@@ -104,11 +105,11 @@ class MaskedExamples(Dataset[dict[str, Any]]):
         self.masking, self.seed, self.epoch = masking, seed, 0
 
     def example(self, index: int, generator: np.random.Generator) -> dict[str, Any]:
-        """An example before anything is hidden: ``input_ids`` (T,), and what else the model reads."""
+        """Return an example before masking: ``input_ids`` (T,) and the model's other inputs."""
         raise NotImplementedError
 
     def generator(self, index: int) -> np.random.Generator:
-        """What is drawn for an example in this pass comes from it."""
+        """Return the random generator of an example in this epoch."""
         return np.random.default_rng([self.seed, self.epoch, index])
 
     def __len__(self) -> int:
@@ -121,28 +122,27 @@ class MaskedExamples(Dataset[dict[str, Any]]):
         return {**example, "input_ids": inputs.tolist(), "labels": labels.tolist()}
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw otherwise than in other epochs."""
+        """Set the epoch, on which the masks depend."""
         self.epoch = epoch
 
     def sampler(self, seed: int) -> PermutationSampler:
-        """The order in which training reads the examples."""
+        """Return the sampler that shuffles the examples for training."""
         return PermutationSampler(len(self), seed)
 
 
 class MaskedTexts(MaskedExamples):
-    """Documents as examples of at most ``max_length`` tokens, each between the tokens that open and close a text.
+    """Documents as examples ``[CLS] tokens [SEP]`` of at most ``max_length`` tokens.
 
     Args:
         documents: the documents.
-        tokenizer: with such tokens ([CLS] and [SEP]).
-        max_length: in tokens, these two included.
-        packing: join all documents, with a [SEP] between two of them, and cut that into examples that are all equally
-            long but the last. Otherwise no example has tokens of two documents, and a document that is too long makes
-            several, one after the other.
+        tokenizer: a tokenizer with [CLS] and [SEP].
+        max_length: maximum number of tokens, these two included.
+        packing: whether to join the documents, separated by [SEP], and cut them into examples of ``max_length`` tokens;
+            the last example may be shorter. Otherwise each document is an example, or several if it is too long.
         masking, seed: as in ``MaskedExamples``.
 
     Raises:
-        UserError: the tokenizer has no such tokens, or leaves nothing of the documents.
+        UserError: the tokenizer has no such tokens, or produces no tokens for the documents.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class MaskedTexts(MaskedExamples):
         room = max_length - 2
         self.blocks = [ids[start : start + room] for ids in encoded for start in range(0, len(ids), room)]
         if not self.blocks:
-            raise UserError(f"The tokenizer leaves nothing of {documents.name}; give other texts.")
+            raise UserError(f"The tokenizer produces no tokens for {documents.name}; use other texts.")
         self.lengths = np.array([[len(block) + 2] for block in self.blocks])
 
     def example(self, index: int, generator: np.random.Generator) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class MaskedTexts(MaskedExamples):
 
 
 def encode_plain(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[np.ndarray]:
-    """The ids of texts without any special token: one that a text spells out is characters like any others."""
+    """Encode texts without special tokens; special tokens that are spelled out in a text are ordinary text."""
     if not texts:
         return []
     encoded = tokenizer(
@@ -181,20 +181,20 @@ def encode_plain(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> li
         split_special_tokens=True,
         return_attention_mask=False,
         return_token_type_ids=False,
-        verbose=False,  # of texts longer than the model reads, which are cut later
+        verbose=False,  # no warning about long texts, which are cut later
     )
     return [np.array(ids, dtype=np.int64) for ids in encoded.input_ids]
 
 
 def opening_and_closing(tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens (1,) and (1,) that a text begins and ends with.
+    """Return the ids of [CLS] (1,) and [SEP] (1,), with which a text begins and ends.
 
     Raises:
         UserError: the tokenizer lacks one of them.
     """
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
         raise UserError(
-            "The tokenizer has no tokens to open and close a text ([CLS], [SEP]); write another model.name."
+            "The tokenizer has no tokens for the beginning and end of a text ([CLS], [SEP]); write another model.name."
         )
     return np.array([tokenizer.cls_token_id]), np.array([tokenizer.sep_token_id])
 

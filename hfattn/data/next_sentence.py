@@ -1,4 +1,4 @@
-"""Next sentence prediction: pairs of passages, of which the second goes on where the first ends, or does not."""
+"""Next sentence prediction: pairs of passages, the second of which follows the first or is from another document."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,10 +12,10 @@ from .documents import Documents
 from .encoding import check_choice, lengths_of
 from .masking import MaskedExamples, Masking, encode_plain, opening_and_closing
 
-FOLLOWS, RANDOM = 0, 1  # what next_sentence_label means in transformers
+FOLLOWS, RANDOM = 0, 1  # next_sentence_label, as in transformers
 SENTENCES = ("marks", "lines")
 
-# Up to a mark that ends a sentence and the quotes or brackets that it closes, if no small letter comes after it.
+# Up to an end mark with its closing quotes or brackets, unless a lowercase letter follows.
 _SENTENCE = re.compile(r"\S.*?(?:[.!?…]+\s?[\"'”’»)\]]*(?=\s+[^\sa-z])|\s*\Z)", re.DOTALL)
 
 
@@ -24,8 +24,8 @@ def split_sentences(text: str, by: str = "marks") -> list[str]:
 
     Args:
         text: the text.
-        by: "marks", a full stop, an exclamation or a question mark, with a space and no small letter after it (an
-            abbreviation before a name is taken for an end, too); or "lines", as they stand.
+        by: "marks": a sentence ends at a period, exclamation mark or question mark that is followed by a space and no
+            lowercase letter (so an abbreviation before a name ends a sentence too); "lines": each line is a sentence.
     """
     check_choice("sentences", by, SENTENCES)
     found = text.splitlines() if by == "lines" else _SENTENCE.findall(text)
@@ -33,27 +33,27 @@ def split_sentences(text: str, by: str = "marks") -> list[str]:
 
 
 class SentencePairs(MaskedExamples):
-    """Pairs of passages for masked language modelling and next sentence prediction (Devlin et al. 2019, section 3.1).
+    """Pairs of passages for masked language modeling and next sentence prediction (Devlin et al. 2019, section 3.1).
 
-    A document is cut into runs of sentences that fill ``max_length``. Each run is a pair, anew at each pass: it is cut
-    between two sentences, and with probability 1/2 what follows gives way to sentences of another document, from a
-    random one on, as many as have at least the same number of tokens, so that lengths do not tell. As in appendix A.2 a
-    passage is most often several sentences. What is too long then loses the beginning of the first passage and the end
-    of the second, the longer one first. A last sentence that is left alone by the runs before it is only drawn as a
-    second passage.
+    Each document is cut into runs of consecutive sentences that fill ``max_length``. Each run becomes a pair, sampled
+    anew in each epoch: the run is cut between two sentences, and with probability 1/2 the second passage is replaced by
+    consecutive sentences of another document, at least as many tokens, so that the length reveals nothing. As in
+    appendix A.2, most passages have several sentences. Pairs that are too long lose the beginning of the first passage
+    and the end of the second, the longer one first. A single sentence at the end of a document is used as a random
+    second passage only.
 
-    An example is ``[CLS] first [SEP] second [SEP]`` with ``token_type_ids`` 0 and 1, and ``next_sentence_label`` 0 if
-    the second follows, 1 if it is of another document.
+    An example is ``[CLS] first [SEP] second [SEP]`` with ``token_type_ids`` 0 and 1; ``next_sentence_label`` is 0 if
+    the second passage follows the first, and 1 if it is from another document.
 
     Args:
         documents: the documents.
-        tokenizer: with [CLS] and [SEP].
-        max_length: in tokens, these three included.
-        sentences: how documents are cut into sentences: "marks" or "lines" (``split_sentences``).
+        tokenizer: a tokenizer with [CLS] and [SEP].
+        max_length: maximum number of tokens, these three included.
+        sentences: how documents are cut into sentences, "marks" or "lines" (``split_sentences``).
         masking, seed: as in ``MaskedExamples``.
 
     Raises:
-        UserError: there is one document only, or none has two sentences.
+        UserError: there is only one document, or no document has two sentences.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class SentencePairs(MaskedExamples):
         self.documents = [document for document in kept if document]
         if len(self.documents) < 2:
             raise UserError(
-                f"Next sentence prediction draws from another document, and {documents.name} is one only; write "
-                "data.next_sentence: false, or a data.document_start that tells documents apart."
+                f"Next sentence prediction needs at least two documents, and {documents.name} is only one; write "
+                "data.next_sentence: false, or a data.document_start that separates documents."
             )
         self.runs = [(i, *run) for i, document in enumerate(self.documents) for run in _runs(document, self.room)]
         if not self.runs:
             raise UserError(
-                f"No document of {documents.name} has two sentences, and a pair needs two; write data.next_sentence: "
+                f"No document of {documents.name} has the two sentences that a pair needs; write data.next_sentence: "
                 "false, or another data.sentences."
             )
         drawn = (self.example(i, self.generator(i))["input_ids"] for i in range(len(self.runs)))
@@ -103,7 +103,7 @@ class SentencePairs(MaskedExamples):
 
 
 def _runs(sentences: Sequence[np.ndarray], room: int) -> Iterator[tuple[int, int]]:
-    """Bounds of runs of at least two sentences that have ``room`` tokens together, or go to the document's end."""
+    """Yield the bounds of runs of at least two sentences and ``room`` tokens; the last may have fewer tokens."""
     start = end = tokens = 0
     for end, sentence in enumerate(sentences, start=1):
         tokens += len(sentence)
@@ -115,7 +115,7 @@ def _runs(sentences: Sequence[np.ndarray], room: int) -> Iterator[tuple[int, int
 
 
 def _drawn(sentences: Sequence[np.ndarray], tokens: int, generator: np.random.Generator) -> np.ndarray:
-    """Neighbouring sentences from a random one on that have so many tokens together; all, if they have fewer."""
+    """Return consecutive sentences from a random one on with at least ``tokens`` tokens, if there are so many."""
     lengths = np.array([len(sentence) for sentence in sentences])
     left = lengths[::-1].cumsum()[::-1]  # from each sentence to the end
     start = int(generator.integers(max(1, int((left >= tokens).sum()))))

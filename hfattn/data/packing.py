@@ -1,8 +1,8 @@
-"""Texts for language models of any tokens: one stream of documents, cut into blocks without padding.
+"""Texts for causal language models: documents joined into one stream of tokens and cut into blocks without padding.
 
-Shapes: B batch, T block. A batch is ``input_ids`` (B, T) and ``labels`` (B, T + 1): the same tokens and the one after
-them, as transformers has labels, -100 where there is nothing to predict: the first always, and what an earlier block
-has predicted.
+Shapes: B batch, T block length. A batch is ``input_ids`` (B, T) and ``labels`` (B, T + 1): the same tokens and the next
+one, not shifted, as in transformers. Labels are -100 where nothing is predicted: at the first token of each block, and
+at tokens that an earlier block has predicted.
 """
 
 from collections.abc import Sequence
@@ -18,59 +18,57 @@ from ..errors import UserError
 from ..tokenizers import uncovered_characters
 from .batches import Batch, PermutationSampler, _Batches
 from .documents import Document, Documents, read_documents
-from .encoding import check_choice
 from .rows import JSON_LINES, local_file, open_rows
 from .text import open_text, split_positions
 
-DOCUMENTS = ("one", "each")
 _IGNORED = -100
 
 
 def read_corpus(
-    source: str,
+    dataset: str,
     *,
-    documents: str = "one",
+    lines_are_texts: bool = False,
     document_start: str | None = None,
-    column: str = "text",
+    text_column: str = "text",
     config: str | None = None,
     split: str = "train",
     revision: str | None = None,
 ) -> Documents:
-    """Read the documents that a language model learns from.
+    """Read the documents on which a language model is trained.
 
     Args:
-        source: ``"embedded"``, the path of a UTF-8 text, of a ``.jsonl`` file, or the id of a data set on the Hub.
-        documents: ``"one"``, the whole source, rows joined by newlines; or ``"each"``, what ``read_documents`` tells
-            apart.
-        document_start: as in ``read_documents``.
-        column, config, split, revision: of a ``.jsonl`` file, the column; of a Hub data set, the part to read.
+        dataset: ``"embedded"``, the path of a UTF-8 text or of a ``.jsonl`` file, or the id of a dataset on the Hub.
+        lines_are_texts: whether each line or row is a document of its own (``read_documents``); otherwise the whole
+            dataset is one document, its rows joined by newlines.
+        document_start: as in ``read_documents``, where documents are separate.
+        text_column: name of the column with the text, in a ``.jsonl`` file or on the Hub.
+        config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
-        UserError: there is no such file, data set or column, or no text in it.
+        UserError: the file, dataset or column does not exist or has no text.
     """
-    check_choice("documents", documents, DOCUMENTS)
     of_hub: dict[str, Any] = {"config": config, "split": split, "revision": revision}
-    if documents == "each":
-        return read_documents(source, text_column=column, document_start=document_start, **of_hub)
-    path = local_file(source)
+    if lines_are_texts:
+        return read_documents(dataset, text_column=text_column, document_start=document_start, **of_hub)
+    path = local_file(dataset)
     if path is not None and path.suffix == JSON_LINES:
-        rows = open_rows(source)
-        name, text = rows.name, "\n".join(rows.text(row, column) for row in rows)
+        rows = open_rows(dataset)
+        name, text = rows.name, "\n".join(rows.text(row, text_column) for row in rows)
     else:
-        opened = open_text(source, column=column, **of_hub)
+        opened = open_text(dataset, text_column=text_column, **of_hub)
         name, text = opened.name, "".join(opened.pieces())
     if not text.strip():
-        raise UserError(f"{name} is empty; write at least one text.")
+        raise UserError(f"{name} is empty; it must have at least one text.")
     return Documents(name, [Document(text)])
 
 
 def split_corpus(corpus: Documents, split: Sequence[float | int | str]) -> list[Documents]:
     """Cut a corpus by position into train, validation and, if three parts are given, test.
 
-    One document is cut by its characters; of several, none is cut.
+    A single document is cut between characters; several documents are distributed and stay whole.
 
     Raises:
-        UserError: the split does not fit, or leaves a part empty.
+        UserError: the split does not fit the corpus or leaves a part empty.
     """
     if len(corpus) == 1:
         text = corpus.items[0].text
@@ -84,12 +82,12 @@ def split_corpus(corpus: Documents, split: Sequence[float | int | str]) -> list[
 
 @dataclass(frozen=True)
 class TextSize:
-    """How long a text is, in units that do not depend on a tokenizer.
+    """The length of a text in units that do not depend on a tokenizer.
 
     Attributes:
-        characters: Unicode code points.
-        bytes: in UTF-8.
-        words: between white space.
+        characters: number of Unicode code points.
+        bytes: number of bytes in UTF-8.
+        words: number of words, separated by white space.
     """
 
     characters: int
@@ -102,9 +100,9 @@ class PackedText:
     """Documents as one stream of tokens.
 
     Attributes:
-        ids: (n,) the tokens.
-        size: of the text that is predicted: all of it, or all but its first token.
-        unknown: tokens that stand for what the tokenizer does not know.
+        ids: (n,) token ids.
+        size: length of the text that is predicted, which is all of it or all but its first token.
+        unknown: number of unknown tokens.
     """
 
     ids: np.ndarray = field(repr=False)
@@ -116,31 +114,31 @@ class PackedText:
 
 
 def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> PackedText:
-    """Tokenise documents and join them, the end token between them.
+    """Tokenize documents and join them with end tokens.
 
-    Before the first stands the tokenizer's start token, or its end token where it has no other, so that the first token
-    of the text is predicted as well; of a tokenizer with neither, it is not, and its characters are not counted. What
-    reads like a special token in a text is text.
+    The stream begins with the tokenizer's start token, or with its end token if it has no start token, so that the
+    first token of the text is predicted too. If the tokenizer has neither, the first token is not predicted and its
+    characters are not counted. Special tokens that are spelled out in a text are encoded as ordinary text.
 
     Args:
         texts: the documents, each with at least one character.
-        tokenizer: of the model.
+        tokenizer: the model's tokenizer.
 
     Raises:
-        UserError: there are several documents and no end token, or a character that the tokenizer can neither encode
-            nor replace.
+        UserError: there are several documents and the tokenizer has no end token, or it can neither encode nor replace
+            a character.
     """
     end = tokenizer.eos_token_id
     start = end if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if end is None and len(texts) > 1:
         raise UserError(
-            f"The tokenizer has no end token to put between the {len(texts)} documents; take another, or write "
-            "data.documents: one."
+            f"The tokenizer has no end token to put between the {len(texts)} documents; use another tokenizer, or "
+            "write data.lines_are_texts: false."
         )
     if missing := uncovered_characters(tokenizer, set().union(*texts)):
         raise UserError(
-            f"The text holds {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
-            "take another tokenizer."
+            f"The text has {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; use "
+            "another tokenizer."
         )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
@@ -162,29 +160,31 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> PackedText
 
 
 class PackedBlocks(_Batches):
-    """Blocks of T tokens, each of which predicts the T tokens after its own.
+    """Blocks of T tokens; the model predicts the next token after each of them.
 
-    To train on, they stand side by side, and the rest at the end, which fills none, is dropped. To evaluate
-    (``stride``), every token but the first of the stream is predicted once: a block begins ``stride`` tokens after the
-    one before, predicts what that one did not, and knows the T - ``stride`` tokens before as context; the last is moved
-    back to end with the text.
+    For training, the blocks do not overlap, and the tokens at the end that do not fill a block are dropped. For
+    evaluation (``stride``), every token but the first of the stream is predicted exactly once: each block begins
+    ``stride`` tokens after the previous one and predicts the tokens that no earlier block has predicted, with at least
+    T - ``stride`` tokens of context; the last block is moved back so that it ends with the text.
 
     Args:
         ids: (n,) the stream of tokens.
-        block: T.
-        stride: tokens from the start of a block to that of the next, to evaluate; None to train.
+        block: the length T.
+        stride: for evaluation, the number of tokens between the starts of two blocks; None: training.
 
     Raises:
-        UserError: the text is shorter than one block and its last target, or the stride longer than the block.
+        UserError: the text has fewer than T + 1 tokens, or the stride is longer than the block.
     """
 
     def __init__(self, ids: np.ndarray, block: int, stride: int | None = None) -> None:
         if stride is not None and not 1 <= stride <= block:
-            raise UserError(f"A stride of {stride} skips tokens; write a whole number from 1 to the block, {block}.")
+            raise UserError(
+                f"A stride of {stride} skips tokens; write a whole number from 1 to the length of a window, {block}."
+            )
         if len(ids) < block + 1:
             raise UserError(
-                f"A part of the text has {len(ids)} tokens, fewer than one block of {block} and its last target; give "
-                "a longer text, a smaller block or another split."
+                f"A part of the text has {len(ids)} tokens, and one window of {block} needs {block + 1}; use a longer "
+                "text, another split, or shorter windows (data.max_length in a recipe)."
             )
         self.ids, self.block, self.stride = ids, block, stride
 
@@ -196,7 +196,7 @@ class PackedBlocks(_Batches):
 
     @property
     def dropped(self) -> int:
-        """Tokens at the end that are never predicted."""
+        """Number of tokens at the end that are never predicted."""
         return 0 if self.stride is not None else (len(self.ids) - 1) % self.block
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
@@ -204,7 +204,7 @@ class PackedBlocks(_Batches):
         wanted = np.asarray(indices, dtype=np.int64) * stride
         starts = np.minimum(wanted, len(self.ids) - self.block - 1)
         tokens = torch.from_numpy(self.ids[starts[:, None] + np.arange(self.block + 1)].astype(np.int64))  # (B, T + 1)
-        # Targets up to here are the business of the block before, which began a stride earlier.
+        # Targets up to here were predicted by the previous block, which began a stride earlier.
         done = torch.from_numpy(np.where(wanted > 0, wanted - stride + self.block - starts, 0))
         labels = tokens.masked_fill(torch.arange(self.block + 1) <= done[:, None], _IGNORED)
         return {"input_ids": tokens[:, :-1].clone(), "labels": labels}
@@ -213,4 +213,4 @@ class PackedBlocks(_Batches):
         return PermutationSampler(len(self), seed)
 
 
-__all__ = ["DOCUMENTS", "PackedBlocks", "PackedText", "TextSize", "pack", "read_corpus", "split_corpus"]
+__all__ = ["PackedBlocks", "PackedText", "TextSize", "pack", "read_corpus", "split_corpus"]

@@ -1,4 +1,4 @@
-"""Texts: where they come from, what they contain, how they become ids, how they are split."""
+"""Texts of any length: opening them by name, counting and encoding their characters, splitting them."""
 
 import codecs
 import hashlib
@@ -20,17 +20,17 @@ from .rows import local_file, open_rows
 
 EMBEDDED = "embedded"
 PIECE_BYTES = 1 << 20
-# Characters per call of the tokenizer: its time per character grows with the length of what it is given at once.
+# Characters per call of the tokenizer, whose time per character grows with the length of its input.
 PIECE_CHARACTERS = 4096
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that is read in pieces, as often as needed, and never held in memory as a whole.
+    """A text that is read in pieces and never held in memory as a whole.
 
     Attributes:
-        name: where the text comes from, without the folders of a local path.
-        pieces: function that starts reading from the beginning.
+        name: name of the file, without its folder, or of the dataset.
+        pieces: function that returns an iterator over the pieces, from the beginning.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Text:
             digest.update(piece.encode())
             counts.update(piece)
         if not counts:
-            raise UserError(f"The text {self.name} is empty; give a text with at least one window of characters.")
+            raise UserError(f"The text {self.name} is empty; it must have more characters than one window.")
         return digest.hexdigest(), counts
 
     @property
@@ -53,7 +53,7 @@ class Text:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each character occurs."""
+        """Number of occurrences of each character."""
         return self._scan[1]
 
     def __len__(self) -> int:
@@ -62,23 +62,29 @@ class Text:
 
 
 def open_text(
-    source: str, *, column: str = "text", config: str | None = None, split: str = "train", revision: str | None = None
+    dataset: str,
+    *,
+    text_column: str = "text",
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
 ) -> Text:
     """Open a text by name.
 
     Args:
-        source: ``"embedded"``, the Python language reference that ships inside CPython; the path of a UTF-8 file; or
-            the id of a data set on the Hub, whose rows are joined by newlines.
-        column, config, split, revision: the part of a Hub data set to read.
+        dataset: ``"embedded"``, the Python language reference that CPython contains; the path of a UTF-8 file; or the
+            id of a dataset on the Hub, whose rows are joined by newlines.
+        text_column: name of the column with the text, for a dataset on the Hub.
+        config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
-        UserError: there is no such file or data set, it has no such column, or the file is not UTF-8 (when it is read).
+        UserError: the file, dataset or column does not exist; or, on reading, the file is not UTF-8.
     """
-    if source == EMBEDDED:
+    if dataset == EMBEDDED:
         return Text("python-language-reference", _embedded_pieces)
-    if (path := local_file(source)) is not None:
+    if (path := local_file(dataset)) is not None:
         return Text(path.name, lambda: _file_pieces(path))
-    return Text(source, _hub_pieces(source, column, config, split, revision))
+    return Text(dataset, _hub_pieces(dataset, text_column, config, split, revision))
 
 
 def _embedded_pieces() -> Iterator[str]:
@@ -108,25 +114,25 @@ def _file_pieces(path: Path) -> Iterator[str]:
 
 
 def _hub_pieces(
-    source: str, column: str, config: str | None, split: str, revision: str | None
+    dataset: str, text_column: str, config: str | None, split: str, revision: str | None
 ) -> Callable[[], Iterator[str]]:
-    rows = open_rows(source, config=config, split=split, revision=revision)
+    rows = open_rows(dataset, config=config, split=split, revision=revision)
 
     def pieces() -> Iterator[str]:
         for i, row in enumerate(rows):
-            yield "\n" * bool(i) + rows.text(row, column)
+            yield "\n" * bool(i) + rows.text(row, text_column)
 
     return pieces
 
 
 @dataclass(frozen=True)
 class EncodedText:
-    """Ids of a text, on disk.
+    """Token ids of a text, stored on disk.
 
     Attributes:
-        ids: one-dimensional read-only array of the smallest unsigned type that holds the vocabulary. Its file has no
-            name: it is gone with the process, however that ends.
-        vocabulary_size: every id is below it.
+        ids: (n,) read-only array of the smallest unsigned integer type for the vocabulary. Its temporary file has no
+            name, so that the operating system removes it when the process ends.
+        vocabulary_size: number of tokens of the tokenizer.
     """
 
     ids: np.ndarray
@@ -136,15 +142,15 @@ class EncodedText:
         return len(self.ids)
 
     def unigram_entropy(self) -> float:
-        """H(x_t) in nats per character: the loss of always predicting the characters' frequencies."""
+        """Return H(x_t) in nats per character, the loss of a model that knows only the characters' frequencies."""
         counts = np.zeros(self.vocabulary_size, np.int64)
         for block in self._blocks(0):
             counts += np.bincount(block, minlength=self.vocabulary_size)
         return _entropy(counts)
 
     def bigram_entropy(self) -> float:
-        """H(x_t | x_{t-1}) in nats per character: the loss of knowing the frequencies after each single character."""
-        pairs: Counter[int] = Counter()  # those that occur: a table of all would be the square of the vocabulary
+        """Return H(x_t | x_{t-1}) in nats per character, the loss of the best model that sees one character."""
+        pairs: Counter[int] = Counter()  # a full table would grow with the square of the vocabulary
         for block in self._blocks(1):
             codes = block[:-1].astype(np.int64) * self.vocabulary_size + block[1:]
             pairs.update(dict(zip(*(array.tolist() for array in np.unique(codes, return_counts=True)), strict=True)))
@@ -163,20 +169,20 @@ def _entropy(counts: np.ndarray) -> float:
 
 
 def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str | Path | None = None) -> EncodedText:
-    """Encode a text into an array on disk, holding one piece at a time in memory.
+    """Encode a text into an array on disk, with one piece at a time in memory.
 
     Args:
         text: the text.
         tokenizer: a character tokenizer.
-        directory: folder on the disk that has room for the ids; default the system's temporary folder.
+        directory: folder for the temporary file with the ids; default: the system's temporary folder.
 
     Raises:
-        UserError: the text holds a character outside the vocabulary and the tokenizer has no unknown token, or the
-            tokenizer is not one of single characters.
+        UserError: the text has a character outside the vocabulary and the tokenizer has no unknown token, or the tokens
+            are not single characters.
     """
     if missing := uncovered_characters(tokenizer, text.counts):
         raise UserError(
-            f"{text.name} holds {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
+            f"{text.name} has {missing[0]!r} (U+{ord(missing[0]):04X}), which is not in the tokenizer's vocabulary; "
             "build the tokenizer from this text, or with unknown: true."
         )
     vocabulary_size = len(tokenizer)
@@ -199,42 +205,44 @@ def encode_text(text: Text, tokenizer: PreTrainedTokenizerBase, directory: str |
 
 
 def check_split(split: Sequence[float | int | str], unit: str = "characters") -> None:
-    """Check what can be checked of a split without knowing the text, whose parts are counted in ``unit``.
+    """Check a split as far as possible without the text.
+
+    Args:
+        split: as in ``split_positions``.
+        unit: what numbers count, for messages.
 
     Raises:
-        UserError: it is neither shares that add up to 1, nor numbers of characters with a last part ``"rest"``.
+        UserError: the parts are neither shares that add up to 1 nor numbers with a last part ``"rest"``.
     """
     example = f"write shares such as [0.9, 0.05, 0.05], or {unit} such as [1000000, 60000, rest]"
     if len(split) not in (2, 3):
         raise UserError(f"split has {len(split)} parts, not two or three; {example}.")
     if split[-1] == "rest":
         if not all(isinstance(size, int) and size > 0 for size in split[:-1]):
-            raise UserError(f"split {list(split)} mixes {unit} and something else; {example}.")
+            raise UserError(f"split {list(split)} has a part that is not a number of {unit}; {example}.")
     elif not all(isinstance(share, float) and 0 < share < 1 for share in split) or not math.isclose(
         math.fsum(map(float, split)), 1
     ):
-        raise UserError(f"split {list(split)} is no list of shares that add up to 1; {example}.")
+        raise UserError(f"split {list(split)} does not consist of shares that add up to 1; {example}.")
 
 
 def split_positions(length: int, split: Sequence[float | int | str], unit: str = "characters") -> list[slice]:
     """Cut a text of ``length`` characters by position into train, validation and, if three parts are given, test.
 
     Args:
-        length: number of characters, or of what ``unit`` says.
-        split: shares that add up to 1, such as ``[0.9, 0.05, 0.05]``, or numbers of characters with a last part
-            ``"rest"``, such as ``[1000000, 60000, "rest"]``.
-        unit: what is counted, for the messages.
+        length: number of characters, or of other units.
+        split: shares that add up to 1, such as ``[0.9, 0.05, 0.05]``, or numbers with a last part ``"rest"``, such as
+            ``[1000000, 60000, "rest"]``.
+        unit: what ``length`` and numbers count, for messages.
 
     Raises:
-        UserError: the parts are neither, or they do not fit the text.
+        UserError: the split is malformed or does not fit the length.
     """
     check_split(split, unit)
     ends = np.cumsum([float(part) for part in split[:-1]])
     if split[-1] == "rest":
         if ends[-1] >= length:
-            raise UserError(
-                f"split needs more than {ends[-1]:.0f} {unit} and there are {length}; make its parts smaller."
-            )
+            raise UserError(f"split needs more than {ends[-1]:.0f} {unit} and there are {length}; write smaller parts.")
     else:
         ends = ends * length
     bounds = [0, *(int(end) for end in ends), length]

@@ -26,7 +26,6 @@ from transformers import (
 )
 
 from hfattn.data import (
-    DOCUMENTS,
     Documents,
     PackedBlocks,
     PackedText,
@@ -77,10 +76,10 @@ class DataConfig:
     test: str | None = None
     # By position, where validation is null: train, validation[, test], of one document in characters.
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])
-    documents: str = "one"  # "one" (the whole source, its rows joined by newlines) or "each" (each line or row)
+    lines_are_texts: bool = False  # each line or row is a document; false: the whole dataset is one
     # A regular expression that is found in the first line of each document, and in no other, where those have several.
     document_start: str | None = None
-    column: str = "text"  # of a .jsonl file or a Hub data set
+    text_column: str = "text"  # of a .jsonl file or a Hub data set
     config: str | None = None  # of a Hub data set
     hub_split: str = "train"
     revision: str | None = None
@@ -93,10 +92,8 @@ class DataConfig:
     def validate_parts(self) -> None:
         if not self.source:
             raise ValueError("source is empty; write 'embedded', the path of a text, or the id of a Hub data set.")
-        if self.documents not in DOCUMENTS:
-            raise ValueError(f"documents is {self.documents!r}; write one of {', '.join(DOCUMENTS)}.")
-        if self.documents == "one" and self.document_start is not None:
-            raise ValueError("document_start tells documents apart; write documents: each too, or leave it out.")
+        if self.document_start is not None and not self.lines_are_texts:
+            raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
         check_split(self.split)
         if self.validation is None and self.test is not None and len(self.split) == 3:
             raise ValueError(f"split {self.split} cuts a test from source, and test is given too; leave one out.")
@@ -277,9 +274,9 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, conf
 def read_parts(data: DataConfig) -> dict[str, Documents]:
     """The documents of each part: train, validation, and the test where there is one."""
     options: dict[str, Any] = {
-        "documents": data.documents,
+        "lines_are_texts": data.lines_are_texts,
         "document_start": data.document_start,
-        "column": data.column,
+        "text_column": data.text_column,
         "config": data.config,
         "revision": data.revision,
     }

@@ -127,7 +127,9 @@ def main() -> None:
     # Data: text -> tokenizer -> ids -> windows or streams
 
     data = config.data
-    text = open_text(data.source, column=data.column, config=data.config, split=data.hub_split, revision=data.revision)
+    text = open_text(
+        data.source, text_column=data.column, config=data.config, split=data.hub_split, revision=data.revision
+    )
     tokenizer = build_character_tokenizer(text.counts, **asdict(config.tokenizer))
     if missing := uncovered_characters(tokenizer, config.sample.prompt):
         raise UserError(f"sample.prompt holds {missing[0]!r}, which does not occur in the text; write another prompt.")
