@@ -28,6 +28,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError
 from hfattn.metrics import AnswerScore
+from hfattn.reports.question_answering import question_word
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
@@ -152,7 +153,7 @@ def test_positions_point_at_the_answer_in_every_window_that_has_it(kind: str) ->
     made = tokenizer_of(kind, [CONTEXT] * 2)
     items = fact_questions("train", 12, seed=0, unanswerable=True).items
     answerable = [item for item in items if item.answers]
-    encoded = EncodedQuestions(Questions("facts", items), made, 60, doc_stride=16)
+    encoded = EncodedQuestions(Questions("facts", items), made, 60, overlap=16)
     assert len(encoded) > len(items)
     null = encoded.nulls[0]
     seen = dict.fromkeys(range(len(items)), 0)
@@ -179,7 +180,7 @@ def test_an_answer_is_the_best_of_all_spans_of_all_windows() -> None:
     made = wordpiece_tokenizer(["a b c d e f g h i j what is it"], types=False)
     context = "a  b c d e f g h i j"  # two spaces, which the text of an answer keeps
     asked = [Question("1", "what is it", context, (Answer("b c", 3),)), Question("2", "what", context)]
-    options: dict[str, Any] = {"doc_stride": 2, "n_best": 5, "max_answer_length": 3}
+    options: dict[str, Any] = {"overlap": 2, "n_best": 5, "max_answer_length": 3}
     generator = np.random.default_rng(0)
     for threshold in (None, 0.0, 3.0):
         encoded = EncodedQuestions(Questions("some", asked), made, 11, null_threshold=threshold, **options)
@@ -215,10 +216,10 @@ def test_an_answer_is_the_best_of_all_spans_of_all_windows() -> None:
 def test_a_question_that_leaves_no_room_is_refused() -> None:
     made = wordpiece_tokenizer(["what is it a b c"], types=False)
     asked = Questions("some", [Question("x", "what is it what is it", "a b c a b c", (Answer("a", 0),), 3)])
-    message = r"Line 3 of some \(id 'x'\) has 6 tokens, and of data.max_length 12 3 are left for its context; write"
+    message = r"Line 3 of some \(id 'x'\) has 6 tokens, and data.max_length 12 leaves 3 for its context; write"
     with pytest.raises(UserError, match=message):
-        EncodedQuestions(asked, made, 12, doc_stride=3)
-    assert len(EncodedQuestions(asked, made, 12, doc_stride=2)) == 4
+        EncodedQuestions(asked, made, 12, overlap=3)
+    assert len(EncodedQuestions(asked, made, 12, overlap=2)) == 4
 
 
 # The recipe
@@ -226,7 +227,7 @@ def test_a_question_that_leaves_no_room_is_refused() -> None:
 
 def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
     config: dict[str, Any] = {
-        "data": {"questions": 60, "evaluation_questions": 12, "max_length": 64, "doc_stride": 16},
+        "data": {"examples": 60, "evaluation_examples": 12, "max_length": 64, "overlap": 16},
         "model": {"name": str(pretrained)},
         "training": {
             "per_device_train_batch_size": 8,
@@ -238,7 +239,7 @@ def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
             "logging_steps": 5,
             "report_to": "none",
         },
-        "sample": {"number": 3},
+        "sample": {"mistakes": 3},
     }
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
@@ -279,11 +280,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         folder,
         model,
         data={
-            "source": str(color_questions(folder, "train.jsonl", 400, seed=0)),
+            "dataset": str(color_questions(folder, "train.jsonl", 400, seed=0)),
             "test": str(color_questions(folder, "test.jsonl", 60, seed=1)),
             "unanswerable": True,
             "max_length": 17,
-            "doc_stride": 4,
+            "overlap": 4,
         },
         training={"max_steps": 150, "eval_steps": 50, "save_steps": 50, "metric_for_best_model": "f1"},
         evaluation={"max_answer_length": 3, "null_threshold": 0.5},
@@ -313,7 +314,7 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
         "test": read_questions(finished / "test.jsonl", unanswerable=True),
     }
     for part, questions in parts.items():
-        options: dict[str, Any] = {"doc_stride": 4, "max_answer_length": 3, "null_threshold": 0.5}
+        options: dict[str, Any] = {"overlap": 4, "max_answer_length": 3, "null_threshold": 0.5}
         encoded = EncodedQuestions(questions, tokenizer, 17, **options)
         assert len(encoded) > len(questions)
         starts, ends, nats = [], [], 0.0
@@ -360,7 +361,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
 ) -> None:
     """Gone after the second checkpoint."""
     source = color_questions(tmp_path, "all.jsonl", 120, seed=0)
-    data = {"source": str(source), "split": [0.6, 0.2, 0.2], "unanswerable": True}
+    data = {"dataset": str(source), "split": [0.6, 0.2, 0.2], "unanswerable": True}
     config = tiny_config(tmp_path, model, data=data, training={"max_steps": 40})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
@@ -376,7 +377,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
     ("kind", "fields"),
     [
         ("bert", {"tuning": {"method": "lora", "rank": 2}, "evaluation": {"columns": ["fact"]}}),
-        ("gpt2", {"tuning": {"method": "head_only"}, "data": {"unanswerable": True, "doc_stride": 4}}),
+        ("gpt2", {"tuning": {"method": "head_only"}, "data": {"unanswerable": True, "overlap": 4}}),
     ],
 )
 def test_other_models_and_ways_to_tune(
@@ -401,7 +402,7 @@ def test_other_models_and_ways_to_tune(
 def test_two_processes_train_and_score_as_one_with_twice_the_batch(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = {"source": str(color_questions(tmp_path, "all.jsonl", 120, seed=0)), "unanswerable": True}
+    data = {"dataset": str(color_questions(tmp_path, "all.jsonl", 120, seed=0)), "unanswerable": True}
     options = {"qa_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0}
     training = {"max_steps": 6, "eval_steps": 6, "save_steps": 6, "adam_epsilon": 1.0, "learning_rate": 1.0}
     config = tiny_config(tmp_path, model, data=data, training=training, model={"name": str(model), "options": options})
@@ -427,22 +428,25 @@ def test_files_of_the_recipe_are_valid() -> None:
         for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
             assert word in header, path
         recipe.validate(load_config(recipe.Config, path))
+
+
+def test_the_first_question_word() -> None:
     asked = {"How many people live in York?": "how many", "In which year?": "which", "Name the town.": "otherwise"}
-    assert {question: recipe.question_word(question) for question in asked} == asked
+    assert {question: question_word(question) for question in asked} == asked
 
 
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.json"], r"There is no file .*no.json; write the path"),
-    ("answer", lambda f: ["--data.source", written(f, [row(start=3)])], "'York' at character 3 of its context"),
-    ("no answer", lambda f: ["--data.source", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
-    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and beside question, .* facts has fact"),
-    ("facts' test", lambda f: ["--data.test", "b.json"], "facts has its own validation and test; leave"),
+    ("missing file", lambda f: ["--data.dataset", f / "no.json"], r"There is no file .*no.json; write the path"),
+    ("answer", lambda f: ["--data.dataset", written(f, [row(start=3)])], "'York' at character 3 of its context"),
+    ("no answer", lambda f: ["--data.dataset", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
+    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of facts are"),
+    ("facts' test", lambda f: ["--data.test", "b.json"], "facts has its own validation and test; remove"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or contexts such as"),
-    ("sizes", lambda f: ["--data.doc_stride", "-1"], "data: doc_stride is -1; write a whole number of at least 0"),
+    ("sizes", lambda f: ["--data.overlap", "-1"], "data: overlap is -1; write a whole number of at least 0"),
     ("answers", lambda f: ["--evaluation.max_answer_length", "0"], "evaluation: max_answer_length is 0; write a whole"),
     ("smoothing", lambda f: ["--training.label_smoothing_factor", "0.1"], "label_smoothing_factor is for classes, and"),
     ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
-    ("stride", lambda f: ["--data.doc_stride", "60"], r"Question 1 of facts \(id 'train-1'\) has .* write data.doc"),
+    ("overlap", lambda f: ["--data.overlap", "60"], r"Question 1 of facts \(id 'train-1'\) has .* write a data.over"),
     ("no model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model's fol"),
 ]  # fmt: skip
 

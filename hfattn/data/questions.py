@@ -219,7 +219,7 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
         questions: the questions.
         tokenizer: a fast one.
         max_length: of a row in tokens, question and special ones included.
-        doc_stride: tokens of the context that two windows share.
+        overlap: tokens of the context that two windows share.
         n_best: spans that share the probability.
         max_answer_length: in tokens.
         null_threshold: "no answer" is said where its score is greater than that of the best text by more than this;
@@ -241,22 +241,23 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
         tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         *,
-        doc_stride: int = 128,
+        overlap: int = 128,
         n_best: int = 20,
         max_answer_length: int = 30,
         null_threshold: float | None = None,
     ) -> None:
         check_tokenizer(tokenizer, max_length)
         self.questions, self.n_best = questions, n_best
+        self.max_length, self.overlap = max_length, overlap
         self.max_answer_length, self.null_threshold = max_answer_length, null_threshold
         asked = [item.question.lstrip() for item in questions]  # SQuAD's have spaces, which would be tokens to some
         special = tokenizer.num_special_tokens_to_add(pair=True)
         for i, ids in enumerate(tokenizer(asked, add_special_tokens=False).input_ids):
             room = max_length - special - len(ids)
-            if room <= doc_stride:
+            if room <= overlap:
                 raise UserError(
-                    f"{questions.place(i)} has {len(ids)} tokens, and of data.max_length {max_length} {max(room, 0)} "
-                    f"are left for its context; write data.doc_stride below that (it is {doc_stride}), a greater "
+                    f"{questions.place(i)} has {len(ids)} tokens, and data.max_length {max_length} leaves "
+                    f"{max(room, 0)} for its context; write a data.overlap below that (it is {overlap}), a greater "
                     "data.max_length, or a shorter question."
                 )
         encoded = tokenizer(
@@ -264,7 +265,7 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
             [item.context for item in questions],
             truncation="only_second",
             max_length=max_length,
-            stride=doc_stride,
+            stride=overlap,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )

@@ -195,15 +195,9 @@ def main() -> None:
 
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)
+        columns, mistakes = config.evaluation.columns, config.sample.mistakes
         with writing(command.run):
-            report(
-                run,
-                encoded,
-                evaluated,
-                facts,
-                columns=config.evaluation.columns,
-                mistakes=config.sample.mistakes,
-            )
+            report(run, encoded, evaluated, facts, columns=columns, mistakes=mistakes)
     trainer.finish()
 
 
