@@ -6,6 +6,7 @@ Importing it registers every model with the Auto classes of transformers; it nee
 from typing import TYPE_CHECKING, Any
 
 from . import models
+from .models.alignment import AttentionRecord
 
 if TYPE_CHECKING:
     from .models import (
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.1.0"
+
+
+def _interactive_page(record: AttentionRecord, title: str | None) -> str:
+    from .explain.page import render_html
+
+    return render_html(record, title)
+
+
+AttentionRecord.renderer = _interactive_page
 
 
 def __getattr__(name: str) -> Any:

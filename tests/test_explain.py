@@ -353,26 +353,30 @@ def test_missing_weights_and_arguments() -> None:
     model.set_attn_implementation("sdpa")
     fused = model.generate(**inputs, **OPTIONS)
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (fused, inputs, r"hold no cross_attentions.*set_attn_implementation\("),
-        (fused, {"kind": "encoder", **inputs}, "hold no encoder_attentions"),
+        (fused, inputs, r"contain no cross_attentions.*set_attn_implementation\("),
+        (fused, {"kind": "encoder", **inputs}, "contain no encoder_attentions"),
         (
             model(**inputs, labels=ids, output_attentions=True),
             inputs,
-            "hold no cross_attentions.*output_attentions=True",
+            "contain no cross_attentions.*output_attentions=True",
         ),
-        (model.generate(**inputs, max_new_tokens=2, return_dict_in_generate=True), inputs, "hold no cross_attentions"),
+        (
+            model.generate(**inputs, max_new_tokens=2, return_dict_in_generate=True),
+            inputs,
+            "contain no cross_attentions",
+        ),
         (model.generate(**inputs, max_new_tokens=2), inputs, "not a Tensor; pass return_dict_in_generate=True"),
-        (outputs, {"eos_token_id": ENDS}, "hold no input_ids.*pass input_ids"),
-        (outputs, inputs, "do not say where a sequence of a batch ends; pass tokenizer, or eos_token_id"),
+        (outputs, {"eos_token_id": ENDS}, "do not contain input_ids.*pass input_ids"),
+        (outputs, inputs, "do not tell where a sequence of a batch ends; pass tokenizer or eos_token_id"),
         (outputs, {"kind": "crossed", **inputs}, "kind is 'crossed'; write one of 'cross'"),
-        (outputs, {"index": 3, "eos_token_id": ENDS, **inputs}, "index is 3, but there are 3"),
+        (outputs, {"index": 3, "eos_token_id": ENDS, **inputs}, "index is 3; write 0 to 2"),
         (outputs, {"index": -1, "eos_token_id": ENDS, **inputs}, "index is -1"),
-        (outputs, {"hypothesis": 1, "eos_token_id": ENDS, **inputs}, "hypothesis is 1, but there is 1"),
+        (outputs, {"hypothesis": 1, "eos_token_id": ENDS, **inputs}, "hypothesis is 1; write 0"),
         (outputs, {"input_ids": ids[:2], "eos_token_id": ENDS}, "input_ids has 2 rows for 3 sequences"),
-        (outputs, {"input_ids": ids[:, 1:], "eos_token_id": ENDS}, r"input_ids has the shape \(3, 5\).*\(batch, 6\)"),
-        (outputs, {"eos_token_id": ENDS, **inputs, "attention_mask": ids[:, :2]}, "mask has the shape"),
-        (forced, inputs, "hold no labels.*pass labels"),
-        (forced, {"kind": "decoder", **inputs}, "hold no decoder_input_ids"),
+        (outputs, {"input_ids": ids[:, 1:], "eos_token_id": ENDS}, r"input_ids has shape \(3, 5\).*\(batch, 6\)"),
+        (outputs, {"eos_token_id": ENDS, **inputs, "attention_mask": ids[:, :2]}, "mask has shape"),
+        (forced, inputs, "do not contain labels.*pass labels"),
+        (forced, {"kind": "decoder", **inputs}, "do not contain decoder_input_ids"),
         (forced, {"hypothesis": 1, "labels": ids, **inputs}, "hypothesis is 1; write 0"),
         (forced, {"index": 3, "labels": ids, **inputs}, "index is 3"),
     ]
@@ -419,7 +423,7 @@ def hard_record(layers: int = 2, heads: int = 3) -> AttentionRecord:
         "כדורגל",
         "كرة",
         "&amp;",
-        "@record@",
+        "$record",
         "",
         "\u2028",
         "👩‍🚀",
@@ -452,13 +456,13 @@ class Page(html.parser.HTMLParser):
 
 def test_a_page_is_one_file_that_holds_its_record(tmp_path: Path) -> None:
     record = hard_record()
-    save_html(record, tmp_path / "map.html", title=f"{HOSTILE} @record@ & co")
+    save_html(record, tmp_path / "map.html", title=f"{HOSTILE} $record & co")
     text = (tmp_path / "map.html").read_text(encoding="utf-8")
-    assert text == render_html(record, f"{HOSTILE} @record@ & co")
+    assert text == render_html(record, f"{HOSTILE} $record & co")
     page = Page(text)
     assert "img" not in [tag for tag, _ in page.elements]
     assert not [name for _, attributes in page.elements for name in attributes if name in ("src", "href", "onerror")]
-    assert page.texts["title"] == page.texts["h1"] == f"{HOSTILE} @record@ & co"
+    assert page.texts["title"] == page.texts["h1"] == f"{HOSTILE} $record & co"
     held = json.loads(page.texts["record"])
     assert tuple(held["tokens"]) == record.tokens
     assert tuple(held["target_tokens"]) == record.target_tokens
@@ -523,7 +527,7 @@ def test_a_record_that_cannot_be_drawn() -> None:
     for draw in (render_html, plot_alignment, plot_heads, plot_flow):
         with pytest.raises(ValueError, match="no tokens on one side"):
             draw(empty)
-        with pytest.raises(ValueError, match="no finite numbers"):
+        with pytest.raises(ValueError, match="NaN or infinite weights"):
             draw(odd)
     with pytest.raises(ValueError, match="layer is 2; the record has 2"):
         plot_alignment(hard_record(), layer=2)

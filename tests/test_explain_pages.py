@@ -1,4 +1,4 @@
-"""Pages of attention as a reader meets them: driven in a browser, with a mouse, keys, and a phone's width."""
+"""The page of an attention record, in a browser: with a mouse, with keys, and on a phone."""
 
 import base64
 import html
@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import torch
 from browser import browser  # noqa: F401
-from commands import ROOT, run
+from commands import ROOT, run, run_anew
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from hfattn.explain import AttentionRecord, render_html, save_html
+from hfattn.models.alignment import render_table
 
 MODELS = ROOT / "hfattn" / "models"
 
@@ -135,8 +136,8 @@ def test_rounded_weights_lie_within_their_bounds_and_zero_is_zero() -> None:
     }  # fmt: skip
     assert held["parts"].keys() == expected.keys()
     for name, part in held["parts"].items():
-        steps, per_byte, values, edges = (part[key] for key in ("steps", "per_byte", "values", "edges"))
-        assert steps**per_byte <= 256 < steps ** (per_byte + 1)
+        levels, per_byte, values, edges = (part[key] for key in ("levels", "per_byte", "values", "edges"))
+        assert levels**per_byte <= 256 < levels ** (per_byte + 1)
         packed = zlib.decompress(base64.b64decode(part["data"]))
         length = -(-90 * 90 // per_byte)
         assert len(packed) == length * len(expected[name])
@@ -144,8 +145,8 @@ def test_rounded_weights_lie_within_their_bounds_and_zero_is_zero() -> None:
             digits = []
             for byte in packed[index * length : (index + 1) * length]:
                 for _ in range(per_byte):
-                    digits.append(byte % steps)
-                    byte //= steps
+                    digits.append(byte % levels)
+                    byte //= levels
             for digit, weight in list(zip(digits, matrix.flatten().tolist(), strict=False))[::7]:
                 if digit == 0:
                     assert weight == values[0] == 0
@@ -368,7 +369,7 @@ def test_texts_of_other_scripts(browser: Any, tmp_path: Path, script: str) -> No
         assert ink(page, "threads") > 100
 
 
-HARD = (" like", "▁I", "\n", "</script><img src=x onerror=alert(1)>", "@record@", "", "\u2028", "👩‍🚀", "x" * 300)
+HARD = (" like", "▁I", "\n", "</script><img src=x onerror=alert(1)>", "$record", "", "\u2028", "👩‍🚀", "x" * 300)
 
 
 @pytest.mark.parametrize(
@@ -439,16 +440,16 @@ def test_a_page_of_512_tokens_and_144_heads_opens_and_says_how_exact_it_is(
     record, folder, _ = large
     row = "Array.from(weights.subarray(100 * 512, 101 * 512))"
     with opened(browser, folder, None) as page:
-        assert "rounded to 256 steps" in page.inner_text("#note")
+        assert "rounded to 256 levels" in page.inner_text("#note")
         torch.testing.assert_close(torch.tensor(page.evaluate(row)), record.matrix()[100], rtol=0.01, atol=0)
 
         page.select_option("#layer", index=4)
         page.select_option("#head", index=6)
-        steps = int(re.findall(r"rounded to (\d+) steps", page.inner_text("#note"))[0])
-        assert steps >= 4
+        levels = int(re.findall(r"rounded to (\d+) levels", page.inner_text("#note"))[0])
+        assert levels >= 4
         rounded, true = torch.tensor(page.evaluate(row)), record.matrix(3, 5)[100]
         assert rounded.argmax() == true.argmax() == 77
-        assert 2 <= rounded.unique().numel() <= steps
+        assert 2 <= rounded.unique().numel() <= levels
         for k in (77, 78):
             said = page.evaluate(f"bounds(weights[100 * 512 + {k}])")
             low, high = map(float, re.findall(r"([\d.]+) to ([\d.]+)", said)[0])
@@ -485,17 +486,22 @@ def test_a_notebook_shows_a_record_in_a_frame_of_its_own(browser: Any) -> None: 
 
 
 def test_a_record_says_where_it_can_be_shown() -> None:
-    with pytest.raises(ValueError, match=r"show\(\) needs a notebook, and this is none; write to_html"):
+    with pytest.raises(ValueError, match=r"show\(\) works in a notebook only; elsewhere, write to_html"):
         random_record(ENGLISH, SPANISH).show()
 
 
-SHOW = """
+PUBLISHED = """
 import sys
-sys.modules['hfattn'] = None  # as if it were not installed
+if {blocked}:
+    sys.modules['hfattn'] = None  # as if it were not installed
 import torch
 from repo.alignment import AttentionRecord
-record = AttentionRecord(('a',), ('b',), torch.ones(1, 1, 1, 1))
-open('map.html', 'w', encoding='utf-8').write(record.to_html('Kept'))
+weights = torch.tensor([[[[0.5, 0.5, 0], [0.996, 0.003, 0.001]]]])
+record = AttentionRecord(('why ', 'is', '<b>'), ('por', 'qué'), weights)
+open('table.html', 'w', encoding='utf-8').write(record.to_html('Kept & shown'))
+if not {blocked}:
+    from hfattn.explain import render_html, save_html
+    save_html(record, 'page.html')
 try:
     from IPython.core.interactiveshell import InteractiveShell
 except ModuleNotFoundError:
@@ -507,22 +513,68 @@ with capture_output() as captured:
 (output,) = captured.outputs
 assert '&lt;title&gt;Shown&lt;/title&gt;' in output.data['text/html']
 assert output.data['text/plain'].startswith('AttentionRecord(')
-print('shown')
 """
 
 
-def test_what_ships_with_a_model_draws_pages_where_hfattn_is_not_installed(tmp_path: Path) -> None:
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A folder with the files that a translator's repository has for its records."""
     copied = get_relative_import_files(MODELS / "pipeline_attn_translation.py")
-    assert str(MODELS / "alignment_page.py") in copied
     (tmp_path / "repo").mkdir()
     (tmp_path / "repo" / "__init__.py").touch()
     for name in copied:
         shutil.copy(name, tmp_path / "repo")
-    done = run([sys.executable, "-c", SHOW], cwd=tmp_path)
+    return tmp_path
+
+
+def test_a_published_record_is_a_table_where_hfattn_is_not_installed(published: Path, browser: Any) -> None:  # noqa: F811
+    done = run([sys.executable, "-c", PUBLISHED.format(blocked=True)], cwd=published)
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "map.html").read_text(encoding="utf-8")
-    assert page == render_html(AttentionRecord(("a",), ("b",), torch.ones(1, 1, 1, 1)), "Kept")
-    assert html.escape(page) in AttentionRecord(("a",), ("b",), torch.ones(1, 1, 1, 1))._frame("Kept")
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        page = context.new_page()
+        said: list[str] = []
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.goto((published / "table.html").as_uri())
+        assert page.title() == page.inner_text("h1") == "Kept & shown"
+        assert page.locator("thead th").all_inner_texts() == ["why␣", "is", "<b>"]
+        assert page.locator("tbody th").all_inner_texts() == ["por", "qué"]
+        assert page.locator("tbody td").all_inner_texts() == ["50", "50", "", "100", "", ""]
+        background = "cells => cells.map(cell => getComputedStyle(cell).backgroundColor)"
+        half, same, none, whole, *_ = page.locator("tbody td").evaluate_all(background)
+        assert half == same
+        assert len({half, none, whole}) == 3
+        assert said == []
+        context.close()
+
+
+def test_a_published_record_is_drawn_by_hfattn_where_it_is_installed(published: Path) -> None:
+    done = run([sys.executable, "-c", PUBLISHED.format(blocked=False)], cwd=published)
+    assert done.returncode == 0, done.stderr
+    assert "<script>" not in (published / "table.html").read_text(encoding="utf-8")
+    assert "<script>" in (published / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_record_of_hfattn_is_the_interactive_page() -> None:
+    record = random_record(ENGLISH, SPANISH)
+    assert record.to_html("A title") == render_html(record, "A title")
+    assert html.escape(render_html(record)) in record._repr_html_()
+
+
+def test_the_table_of_a_record_has_percentages_of_the_mean_over_its_heads() -> None:
+    weights = torch.tensor([[[[0.25, -0.5]], [[0.75, 0.0]]]])
+    table = render_table(AttentionRecord(("a", "b"), ("c",), weights, "self"))
+    assert re.findall(r"<td[^>]*>(-?\d+)%?", table) == ["50", "-25"]
+    assert "mean over 1 layer and 2 heads" in table
+    assert "<title>Self-attention</title>" in table
+
+
+def test_the_script_is_valid() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("There is no node on the PATH")
+    done = run_anew([node, "--check", ROOT / "hfattn" / "explain" / "page" / "page.js"])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["cross", "self"])

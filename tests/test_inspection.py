@@ -133,6 +133,7 @@ HOSTILE = {
     "import base64 as b\nb.b85decode('')": "decoding",
     "import zlib\nclass A:\n    x = getattr(zlib, 'decompress')": "decoding",
     "from zlib import decompress": "decoding",
+    "import base64\nx = base64.b64encode": "decoding",
     "x = bytes.fromhex('6f73')": "decoding",
     "x = 'flfgrz'.encode().decode('rot' + '13')": "decoding",
     f"x = '{PIECES}'": "decoding",

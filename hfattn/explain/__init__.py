@@ -7,7 +7,6 @@ measures it. ``saliency`` asks the gradients instead; it gives a ``ScoredText``,
 """
 
 from ..models.alignment import AttentionRecord, alignment
-from ..models.alignment_page import render_html
 from .animation import save_animation
 from .listing import render_text
 from .numbers import (
@@ -23,7 +22,7 @@ from .numbers import (
     mean_distance,
     summary,
 )
-from .page import save_html
+from .page import render_html, save_html
 from .plot import plot_alignment, plot_flow, plot_heads
 from .rollout import rollout
 from .saliency import attribute, log_odds, saliency

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ..errors import UserError
-from ..models.alignment import AttentionRecord
-from ..models.alignment_page import check_drawable
+from ..models.alignment import AttentionRecord, check_drawable
 from ..plots import installed_fonts
 from .labels import label, right_to_left
 

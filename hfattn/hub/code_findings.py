@@ -58,12 +58,7 @@ _SUSPECTS: Mapping[str, tuple[str, ...]] = {
         "inspect.stack sys._getframe",
     }.items()
 }
-_HARMLESS = (
-    *("http.HTTPStatus", "huggingface_hub.dataclasses", "importlib.metadata", "urllib.parse"),
-    *("base64.b64encode", "zlib.DEFLATED", "zlib.MAX_WBITS", "zlib.Z_RLE", "zlib.compressobj"),  # they encode
-)
-# Of these it is said where they are used, for they encode as well.
-_CODERS = ("base64", "zlib")
+_HARMLESS = ("http.HTTPStatus", "huggingface_hub.dataclasses", "importlib.metadata", "urllib.parse")
 # Of an object whose type cannot be told from the text.
 _SUSPECT_ATTRIBUTES: Mapping[str, str] = {
     attribute: kind
@@ -295,8 +290,7 @@ class _Reader:
         """Kinds of findings and where they are, anywhere in the file."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
-                named = (alias.name for alias in node.names if alias.name not in _CODERS)
-                yield from ((kind, node) for name in named for kind in _kinds(name))
+                yield from ((kind, node) for alias in node.names for kind in _kinds(alias.name))
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 for alias in node.names:
                     yield from ((kind, node) for kind in _kinds(f"{node.module}.{alias.name}"))

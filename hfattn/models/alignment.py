@@ -1,22 +1,25 @@
-"""Which source tokens each target token was read from: attention weights beside the tokens that they belong to.
+"""The attention weights of one text, together with the tokens they belong to.
 
-A model returns its weights by layers, a generation by steps as well, and a beam search for beams that mostly lost.
-``alignment`` makes one record of one text out of any of them, for the models of this package and of transformers.
+A forward pass returns weights by layer; ``generate`` returns them by step and layer, and beam search returns them for
+every beam. ``alignment`` turns any of these into an ``AttentionRecord`` of one text, for the models of this package and
+of transformers.
 
 Shapes: B batch, T target (query) steps, S source (key) steps.
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
-# Where transformers puts the weights of each kind.
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# The output field of transformers that holds the weights of each kind.
 _FIELDS = {
     "cross": "cross_attentions",
     "encoder": "encoder_attentions",
@@ -24,26 +27,98 @@ _FIELDS = {
     "self": "attentions",
 }
 _KINDS = ", ".join(map(repr, _FIELDS))
-_IGNORED = -100  # the label of a position without one
+_IGNORED = -100  # the label that the loss ignores
+
+
+def check_drawable(record: "AttentionRecord") -> None:
+    """Check that a record has something to draw.
+
+    Raises:
+        ValueError: if one side has no tokens, or a weight is NaN or infinite.
+    """
+    if not record.tokens or not record.target_tokens:
+        raise ValueError("The record has no tokens on one side, so there is nothing to draw; use a longer text.")
+    if not record.weights.isfinite().all():
+        raise ValueError("The record contains NaN or infinite weights; check the model that produced them.")
+
+
+_TABLE_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ margin: 1.5rem; font: 15px/1.4 system-ui, sans-serif; }}
+table {{ border-collapse: collapse; }}
+thead th {{ writing-mode: vertical-rl; padding: .5rem .1rem; text-align: left; }}
+tbody th {{ padding: 0 .6rem; text-align: right; }}
+th {{ font-weight: normal; white-space: pre; }}
+td {{ min-width: 2rem; height: 2rem; border: 1px solid #8884; text-align: center; font-size: .8em;
+  background: color-mix(in srgb, #1b6ca8 var(--weight, 0%), transparent); }}
+</style>
+<h1>{title}</h1>
+<p>Attention weights in percent, mean over {layers} and {heads}. Each row is a token that attends, each column a token
+that is attended to.</p>
+<table>
+<thead><tr><td>{columns}</thead>
+<tbody>
+{rows}
+</tbody>
+</table>
+"""
+
+
+def render_table(record: "AttentionRecord", title: str | None = None) -> str:
+    """Return a page with a table of the weights, in percent: the mean over layers and heads.
+
+    Args:
+        record: at least one token on each side.
+        title: heading of the page; default ``record.title``.
+    """
+
+    def header(token: str) -> str:
+        return f"<th>{html.escape(token).replace(' ', '␣')}"
+
+    def cell(weight: float) -> str:
+        percent = round(100 * weight)
+        # At 60 % of the color, both black and white text stay legible on it.
+        return f'<td style="--weight:{max(0, 0.6 * percent):.0f}%">{percent}' if percent else "<td>"
+
+    rows = [
+        f"<tr>{header(token)}{''.join(map(cell, weights))}"
+        for token, weights in zip(record.target_tokens, record.matrix().tolist(), strict=True)
+    ]
+    counts = zip(("layer", "head"), record.weights.shape[:2], strict=True)
+    layers, heads = (f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts)
+    return _TABLE_PAGE.format(
+        title=html.escape(record.title if title is None else title),
+        layers=layers,
+        heads=heads,
+        columns="".join(map(header, record.tokens)),
+        rows="\n".join(rows),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord:
     """The attention of one text.
 
+    A notebook displays a record as the page that ``to_html`` returns.
+
     Args:
-        tokens: what is attended to, S tokens.
-        target_tokens: what attends, T tokens. In cross-attention, row i holds the weights with which the model wrote
+        tokens: the S tokens that are attended to.
+        target_tokens: the T tokens that attend. In cross-attention, row i holds the weights with which the model wrote
             target token i; in self-attention, those with which it read token i.
         weights: (layers, heads, T, S), on the CPU.
-        kind: "cross" (target to source), "encoder" or "decoder" (the self-attention of either side of an
-            encoder-decoder model), or "self" (that of a model with one side).
-
-    In a notebook, a record that ends a cell is shown as the page of ``to_html``.
+        kind: "cross" (target to source), "encoder" or "decoder" (self-attention of one side of an encoder-decoder
+            model), or "self" (self-attention of a model with one side).
 
     Raises:
-        ValueError: the weights have not the shape that the tokens say.
+        ValueError: if the shape of the weights does not match the tokens.
     """
+
+    # What draws the page of to_html; importing hfattn replaces the table by its interactive page.
+    renderer: ClassVar[Callable[["AttentionRecord", str | None], str]] = render_table
 
     tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
@@ -56,15 +131,20 @@ class AttentionRecord:
         expected = (len(self.target_tokens), len(self.tokens))
         if self.weights.ndim != 4 or tuple(self.weights.shape[2:]) != expected:
             raise ValueError(
-                f"weights has the shape {tuple(self.weights.shape)}; {expected[0]} target tokens and {expected[1]} "
-                f"tokens need (layers, heads, {expected[0]}, {expected[1]})."
+                f"weights has shape {tuple(self.weights.shape)}; {expected[0]} target tokens and {expected[1]} tokens "
+                f"need (layers, heads, {expected[0]}, {expected[1]})."
             )
 
+    @property
+    def title(self) -> str:
+        """Default title of pictures: "Alignment" for cross-attention, "Self-attention" otherwise."""
+        return "Alignment" if self.kind == "cross" else "Self-attention"
+
     def matrix(self, layer: int | None = None, head: int | None = None) -> torch.Tensor:
-        """Weights (T, S) of one layer and head; None is the mean over all of them.
+        """Return the weights (T, S) of one layer and head; None takes the mean over all of them.
 
         Raises:
-            ValueError: there is no such layer or head.
+            ValueError: if the record has no such layer or head.
         """
         weights = self.weights
         for dim, (name, index) in enumerate({"layer": layer, "head": head}.items()):
@@ -78,7 +158,7 @@ class AttentionRecord:
         return weights[0, 0]
 
     def to_dict(self) -> dict[str, Any]:
-        """The record in strings, numbers and lists, as JSON can hold them."""
+        """Return the record as strings, numbers and lists that JSON can store."""
         return {
             "kind": self.kind,
             "tokens": list(self.tokens),
@@ -88,7 +168,7 @@ class AttentionRecord:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        """The record that ``to_dict`` wrote; its weights come back in float64, which holds each of them exactly."""
+        """Return the record that ``to_dict`` wrote, with weights in float64, which represents each of them exactly."""
         return cls(
             tokens=tuple(record["tokens"]),
             target_tokens=tuple(record["target_tokens"]),
@@ -97,20 +177,25 @@ class AttentionRecord:
         )
 
     def to_html(self, title: str | None = None) -> str:
-        """One self-contained page to read with a mouse, a finger or the arrow keys: write it to a file in UTF-8.
+        """Return one self-contained HTML page, to be written to a file in UTF-8.
+
+        Where hfattn is imported, it is the interactive page of ``hfattn.explain.render_html``; elsewhere, the table of
+        ``render_table``.
+
+        Args:
+            title: heading of the page; default ``self.title``.
 
         Raises:
-            ValueError: the record has no token on one side, or a weight that is not a number.
+            ValueError: if one side has no tokens, or a weight is NaN or infinite.
         """
-        from .alignment_page import render_html
-
-        return render_html(self, title)
+        check_drawable(self)
+        return self.renderer(title)
 
     def show(self, title: str | None = None) -> None:
-        """Display that page below a notebook's cell.
+        """Display the page of ``to_html`` below a notebook cell.
 
         Raises:
-            ValueError: as ``to_html``; or this is no notebook.
+            ValueError: as ``to_html``, or if this is not running in a notebook.
         """
         try:
             from IPython import get_ipython
@@ -121,7 +206,7 @@ class AttentionRecord:
             shell = get_ipython()
         if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
             raise ValueError(
-                "show() needs a notebook, and this is none; write to_html() to a file, in UTF-8, and open that."
+                "show() works in a notebook only; elsewhere, write to_html() to a file in UTF-8 and open it."
             )
         display({"text/html": self._frame(title), "text/plain": repr(self)}, raw=True)
 
@@ -129,7 +214,7 @@ class AttentionRecord:
         return self._frame(None)
 
     def _frame(self, title: str | None) -> str:
-        """The page in a frame, so that neither its styles nor its names meet those of the notebook."""
+        """Return the page in a frame, which separates its styles and names from those of the notebook."""
         page = html.escape(self.to_html(title))
         style = "width: 100%; height: 46rem; border: 0"
         return f'<iframe srcdoc="{page}" style="{style}" sandbox="allow-scripts" title="Attention"></iframe>'
@@ -146,44 +231,43 @@ def alignment(
     labels: torch.Tensor | None = None,
     decoder_input_ids: torch.Tensor | None = None,
     decoder_attention_mask: torch.Tensor | None = None,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    target_tokenizer: PreTrainedTokenizerBase | None = None,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    target_tokenizer: "PreTrainedTokenizerBase | None" = None,
     eos_token_id: int | Sequence[int] | None = None,
 ) -> AttentionRecord:
-    """The attention of one text of a batch, from what a model returned.
+    """Return the attention of one text of a batch, from the outputs of a model.
 
-    From ``generate(..., output_attentions=True, return_dict_in_generate=True)`` it is the attention of a finished
-    sequence: steps after its end are left out, and in a beam search each step is read from the beam that the sequence
-    came through (``beam_indices``). From a forward pass with ``output_attentions=True`` it is that of the text that was
-    read.
+    For ``generate(..., output_attentions=True, return_dict_in_generate=True)``, it is the attention of one returned
+    sequence: steps after its end are left out, and with beam search each step comes from the beam that led to the
+    sequence (``beam_indices``). For a forward pass with ``output_attentions=True``, it is the attention of the input.
 
     Args:
         outputs: what ``generate`` or the model returned.
-        index: which text of the batch that went in.
-        hypothesis: which of its returned sequences, where ``num_return_sequences`` asked for several; 0 is the best.
+        index: index of the text in the batch.
+        hypothesis: which of the text's ``num_return_sequences`` sequences to use; 0 is the best.
         kind: "cross", "encoder", "decoder" or "self", as in ``AttentionRecord``; default cross-attention, or
-            self-attention where there is none.
-        input_ids: (B, S), what the model read; outputs do not hold it. A decoder-only ``generate`` does, and needs it
-            only where it returned several sequences for each prompt.
-        attention_mask: (B, S), 0 at padding, which is left out of the record. Default: with a tokenizer, whatever is
-            its padding token, unless that ends texts too; otherwise nothing is padding.
-        labels: (B, T), what each step was to write; for the cross-attention of a forward pass.
-        decoder_input_ids: (B, T), what the decoder read; for the decoder's self-attention in a forward pass.
-        decoder_attention_mask: (B, T), 0 at padding of the target. Default as for ``attention_mask``; a label of -100
-            is padding always.
-        tokenizer: names the tokens; without it, they are the ids.
-        target_tokenizer: names those of a target that has a vocabulary of its own; default ``tokenizer``.
-        eos_token_id: what ends a sequence, where no beam search tells; default that of the tokenizer that names it. An
-            empty list is for a model that does not end its sequences.
+            self-attention if the outputs have no cross-attention.
+        input_ids: (B, S), the input of the model. ``generate`` of a decoder-only model returns them, and needs them
+            only if it returned several sequences for each prompt.
+        attention_mask: (B, S), 0 at padding, which the record leaves out. Default: the tokenizer's padding token is
+            padding, unless it is also the end token; without a tokenizer, nothing is padding.
+        labels: (B, T), the target ids; needed for the cross-attention of a forward pass.
+        decoder_input_ids: (B, T), the decoder's input; needed for its self-attention in a forward pass.
+        decoder_attention_mask: (B, T), 0 at padding of the target. Default as for ``attention_mask``; labels of -100
+            are always padding.
+        tokenizer: gives the names of the tokens; without it, their ids are used.
+        target_tokenizer: tokenizer of the target if it has its own vocabulary; default ``tokenizer``.
+        eos_token_id: id or ids that end a sequence, used when there are no ``beam_indices``; default that of the
+            target's tokenizer. Pass an empty list for a model that does not end its sequences.
 
     Raises:
-        ValueError: the outputs hold no such weights, something that they do not hold was not passed, or there is no
-            such text; the message says what to pass.
+        ValueError: if the outputs contain no such weights, a needed argument is missing, or there is no such text; the
+            message says what to pass.
     """
     if not isinstance(outputs, ModelOutput):
         raise ValueError(
-            f"alignment reads what a model returns, not a {type(outputs).__name__}; pass return_dict_in_generate=True "
-            "to generate(), or return_dict=True to the model."
+            f"alignment needs the outputs of a model, not a {type(outputs).__name__}; pass "
+            "return_dict_in_generate=True to generate(), or return_dict=True to the model."
         )
     if kind is None:
         kind = "self" if "attentions" in outputs and not _weights(outputs, "cross") else "cross"
@@ -192,22 +276,24 @@ def alignment(
     weights = _weights(outputs, kind)
     if not weights:
         raise ValueError(
-            f"These outputs hold no {_FIELDS[kind]}; where the model has such an attention, call "
+            f"The outputs contain no {_FIELDS[kind]}; if the model has this kind of attention, call "
             'model.set_attn_implementation("eager") and pass output_attentions=True.'
         )
     if target_tokenizer is None or kind in ("encoder", "self"):
         target_tokenizer = tokenizer
     if kind == "decoder":
-        tokenizer = target_tokenizer  # the text that it attends to is the target
+        tokenizer = target_tokenizer  # the decoder attends to the target
 
     if "sequences" in outputs and kind != "encoder":
         if eos_token_id is None and target_tokenizer is not None:
             eos_token_id = target_tokenizer.eos_token_id
         num_texts = None if input_ids is None else len(input_ids)
         path = GenerationPath.of(outputs, len(weights), index, hypothesis, num_texts, eos_token_id)
-        start = path.prompt_length - weights[0][0].shape[-2]  # a cache may have held the ids before it
+        start = path.prompt_length - weights[0][0].shape[-2]  # earlier ids may have been in a cache
         if start < 0:
-            raise ValueError("These sequences lack their prompt, as after inputs_embeds; pass input_ids to generate().")
+            raise ValueError(
+                "The sequences do not include their prompt (inputs_embeds?); pass input_ids to generate()."
+            )
         if kind == "cross":
             num_keys = weights[0][0].shape[-1]
             source = _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
@@ -217,11 +303,11 @@ def alignment(
             target = _Text(source.ids[start:], source.real[start:])
             num_keys = len(source.ids)
             if any(layer.shape[-1] < num_keys for layer in weights[len(path.beams) - 1]):
-                raise ValueError("A sliding window kept weights on some of the tokens only; set use_cache=False.")
+                raise ValueError("A sliding window kept the weights of some tokens only; set use_cache=False.")
         rows = path.rows(weights, num_keys)
     else:
         if hypothesis != 0:
-            raise ValueError(f"hypothesis is {hypothesis}; write 0, because there is one attention for each text here.")
+            raise ValueError(f"hypothesis is {hypothesis}; write 0, because these outputs have one attention per text.")
         rows = _rows(weights, index)
         num_steps, num_keys = rows.shape[-2:]
         if kind == "decoder":
@@ -234,7 +320,7 @@ def alignment(
         if kind == "cross":
             target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, target_tokenizer)
         elif num_steps == 1 < num_keys:
-            # Attention pooling: what attends is no token, but the one vector that stands for the text.
+            # Attention pooling: a learned query attends, which is not a token.
             pooled = rows.detach().cpu()[..., source.real]
             return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
     rows = rows.detach().cpu()[:, :, target.real][..., source.real]
@@ -242,11 +328,11 @@ def alignment(
 
 
 def _rows(weights: Sequence[torch.Tensor], index: int) -> torch.Tensor:
-    """The weights (layers, heads, T, S) of one text, out of a tuple of layers' (B, heads, T, S)."""
+    """Return the weights (layers, heads, T, S) of one text, from one (B, heads, T, S) for each layer."""
     _checked("index", index, len(weights[0]))
     if any(layer.shape != weights[0].shape for layer in weights):
         shapes = ", ".join(str(tuple(layer.shape)) for layer in weights)
-        raise ValueError(f"The layers attend in different shapes ({shapes}), which one record cannot hold.")
+        raise ValueError(f"The layers have attention of different shapes ({shapes}), which one record cannot hold.")
     return torch.stack([layer[index] for layer in weights])
 
 
@@ -255,10 +341,13 @@ def _read(
     kind: str,
     index: int,
     attention_mask: torch.Tensor | None,
-    tokenizer: PreTrainedTokenizerBase | None,
+    tokenizer: "PreTrainedTokenizerBase | None",
 ) -> "_Text":
-    """The text that a decoder read while it wrote: all but the last id. Its prompt may be padded; that of the decoder
-    of an encoder-decoder is not, and begins with what may well be the padding symbol."""
+    """Return what a decoder read during generation: all ids but the last.
+
+    The prompt of a decoder-only model may be padded. That of an encoder-decoder is not, and its start token may be the
+    padding token.
+    """
     text = _Text.of(path.sequence[:-1])
     if kind == "decoder":
         return text
@@ -268,7 +357,7 @@ def _read(
 
 
 def _weights(outputs: ModelOutput, kind: str) -> tuple[Any, ...]:
-    """The layers' weights, or the steps' layers' weights; empty where nothing was recorded (as under sdpa)."""
+    """Return the weights by layer, or by step and layer; empty if none were recorded (as with sdpa)."""
     weights: tuple[Any, ...] = outputs.get(_FIELDS[kind]) or ()
     empty = not weights or weights[0] is None or len(weights[0]) == 0
     return () if empty else weights
@@ -276,12 +365,12 @@ def _weights(outputs: ModelOutput, kind: str) -> tuple[Any, ...]:
 
 def _checked(name: str, index: int, size: int) -> int:
     if not 0 <= index < size:
-        raise ValueError(f"{name} is {index}, but there {'is 1' if size == 1 else f'are {size}'}; they count from 0.")
+        raise ValueError(f"{name} is {index}; write 0{'' if size == 1 else f' to {size - 1}'}.")
     return index
 
 
 class _Text(NamedTuple):
-    """Ids of a text, and which of them are no padding."""
+    """The ids of a text, and a mask that is False at padding."""
 
     ids: torch.Tensor
     real: torch.Tensor
@@ -298,16 +387,16 @@ class _Text(NamedTuple):
         index: int,
         length: int,
         mask: torch.Tensor | None,
-        tokenizer: PreTrainedTokenizerBase | None,
+        tokenizer: "PreTrainedTokenizerBase | None",
     ) -> "_Text":
-        """Row ``index`` of the argument ``name``, which has to be ``length`` long."""
+        """Return row ``index`` of the argument ``name``, which must have ``length`` columns."""
         if ids is None:
-            raise ValueError(f"Outputs hold no {name}, and the tokens are named after them; pass {name}.")
+            raise ValueError(f"The outputs do not contain {name}, which name the tokens; pass {name}.")
         if ids.ndim != 2 or ids.shape[1] != length:
-            raise ValueError(f"{name} has the shape {tuple(ids.shape)}; these weights need (batch, {length}).")
+            raise ValueError(f"{name} has shape {tuple(ids.shape)}; the weights need (batch, {length}).")
         if mask is not None and mask.shape != ids.shape:
             raise ValueError(
-                f"The mask has the shape {tuple(mask.shape)}, and {name} {tuple(ids.shape)}; make them equal."
+                f"The mask has shape {tuple(mask.shape)} and {name} {tuple(ids.shape)}; they must be equal."
             )
         text = ids[_checked("index", index, len(ids))].cpu()
         if mask is not None:
@@ -318,17 +407,17 @@ class _Text(NamedTuple):
             real = text != tokenizer.pad_token_id
         return cls(text, real & (text != _IGNORED))
 
-    def names(self, tokenizer: PreTrainedTokenizerBase | None) -> tuple[str, ...]:
+    def names(self, tokenizer: "PreTrainedTokenizerBase | None") -> tuple[str, ...]:
         return token_names(self.ids[self.real].tolist(), tokenizer)
 
 
 class GenerationPath(NamedTuple):
-    """How one of the sequences that ``generate`` returned came about.
+    """The steps of ``generate`` that produced one returned sequence.
 
     Args:
-        sequence: its ids, from the prompt (or the symbol that starts a target) to its end.
-        prompt_length: how many of them were given.
-        beams: for each id that was written, the row of the batch that it was written in.
+        sequence: its ids, from the prompt (or the decoder's start token) to the end.
+        prompt_length: number of ids in the prompt.
+        beams: for each generated id, the row of the batch in which it was generated.
     """
 
     sequence: torch.Tensor
@@ -345,16 +434,16 @@ class GenerationPath(NamedTuple):
         num_texts: int | None,
         eos_token_id: int | Sequence[int] | None,
     ) -> "GenerationPath":
-        """The path of a sequence that ``generate`` returned after ``num_steps`` steps for ``num_texts`` texts.
+        """Return the path of a sequence that ``generate`` returned after ``num_steps`` steps for ``num_texts`` texts.
 
         Raises:
-            ValueError: there is no such sequence, or it cannot be known where it ends.
+            ValueError: if there is no such sequence, or its end cannot be determined.
         """
         sequences, beam_indices = outputs["sequences"], outputs.get("beam_indices")
         num_texts = len(sequences) if num_texts is None else num_texts
         if num_texts == 0 or len(sequences) % num_texts:
             raise ValueError(
-                f"input_ids has {num_texts} rows for {len(sequences)} sequences; pass the batch that went in."
+                f"input_ids has {num_texts} rows for {len(sequences)} sequences; pass the batch given to generate()."
             )
         count = len(sequences) // num_texts
         row = _checked("index", index, num_texts) * count + _checked("hypothesis", hypothesis, count)
@@ -369,32 +458,33 @@ class GenerationPath(NamedTuple):
             beams = [row] * len(written)
         else:
             raise ValueError(
-                "The outputs do not say where a sequence of a batch ends; pass tokenizer, or eos_token_id (an empty "
+                "The outputs do not tell where a sequence of a batch ends; pass tokenizer or eos_token_id (an empty "
                 "list for a model that does not end its sequences)."
             )
         return cls(sequences[row, : prompt_length + len(beams)].cpu(), prompt_length, beams)
 
     def rows(self, steps: Sequence[Sequence[torch.Tensor]], num_keys: int) -> torch.Tensor:
-        """The attention weights (layers, heads, T, S) of the ids that were read, on ``num_keys`` keys.
+        """Return the attention weights (layers, heads, T, S) of the sequence, S being ``num_keys``.
 
         Args:
-            steps: a tuple of layers' weights for each step of the generation, as ``generate`` returns them.
+            steps: weights by step and layer, as ``generate`` returns them.
+            num_keys: number of source tokens; steps with fewer keys are padded with zeros.
         """
         return torch.stack([self._rows_of_layer(layer, num_keys) for layer in zip(*steps, strict=True)])
 
     def _rows_of_layer(self, steps: Sequence[torch.Tensor], num_keys: int) -> torch.Tensor:
-        # Without a cache each step holds the rows of those before it again: the last one is new.
-        taken = zip(steps, self.beams, strict=False)  # the search may go on after this sequence ended
+        # Without a cache, each step repeats the rows of all earlier steps; only the last row is new.
+        taken = zip(steps, self.beams, strict=False)  # the search may continue after this sequence ended
         rows = [step[beam] if t == 0 else step[beam][:, -1:] for t, (step, beam) in enumerate(taken)]
-        # Keys grow with the text that a self-attention reads, or are all there from the start in a static cache.
+        # In self-attention the number of keys grows with each step, unless the cache is static.
         return torch.cat([nn.functional.pad(row, (0, num_keys - row.shape[-1])) for row in rows], dim=1)
 
 
-def token_names(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase | None) -> tuple[str, ...]:
-    """What a tokenizer calls these ids; without one, the ids themselves.
+def token_names(ids: Sequence[int], tokenizer: "PreTrainedTokenizerBase | None") -> tuple[str, ...]:
+    """Return the tokens of these ids; without a tokenizer, the ids as strings.
 
-    A byte-level vocabulary spells bytes in letters that stand for them; its tokens are decoded, so that they read as
-    the text does. A token that ends within a character has the replacement character there.
+    Tokens of a byte-level vocabulary are decoded, so that they read like the text; a token that ends within a character
+    has the replacement character there.
     """
     if tokenizer is None:
         return tuple(str(number) for number in ids)
@@ -403,4 +493,4 @@ def token_names(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase | None) -
     return tuple(tokenizer.convert_ids_to_tokens(list(ids)))
 
 
-__all__ = ["AttentionRecord", "GenerationPath", "alignment", "token_names"]
+__all__ = ["AttentionRecord", "GenerationPath", "alignment", "check_drawable", "render_table", "token_names"]

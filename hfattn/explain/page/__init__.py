@@ -1,0 +1,5 @@
+"""The interactive page of an attention record: its HTML, style and script, and the code that fills them."""
+
+from .render import render_html, save_html
+
+__all__ = ["render_html", "save_html"]
