@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration
-from hfattn.models.recurrent_cells import recurrent_step
 
 
 def step_by_step(model: Any, annotations: torch.Tensor, final_state: torch.Tensor, labels: torch.Tensor) -> Any:
@@ -32,7 +31,7 @@ def step_by_step(model: Any, annotations: torch.Tensor, final_state: torch.Tenso
         energies = torch.tanh(query + nn.functional.linear(annotations, score.W_k)) @ score.v
         context = (energies.softmax(-1)[:, None] @ annotations)[:, 0]
         gates = nn.functional.linear(torch.cat([y, context], -1), cell.weight_ih_l0, cell.bias_ih_l0)
-        (s,) = recurrent_step(cell, gates, (s,))
+        (s,) = cell.step(gates, (s,))
         pieces = decoder.maxout(torch.cat([s, y, context], -1))
         logits = model.lm_head(pieces.unflatten(-1, (-1, 2)).amax(-1))
         loss = loss + nn.functional.cross_entropy(logits, labels[:, t])

@@ -18,7 +18,6 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCa
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, BahdanauModel, RecurrentCache
 from hfattn.models.attention_distributions import DISTRIBUTIONS
 from hfattn.models.attention_scores import SCORES
-from hfattn.models.recurrent_cells import CELLS, RecurrentLayer, recurrent_step
 
 H = 5
 
@@ -185,18 +184,6 @@ def test_sutskever_2014_is_its_formulas() -> None:
             states[layer_idx] = literal_step("lstm", layer.rnn, x, states[layer_idx])
             x = states[layer_idx][0]
         torch.testing.assert_close(out.logits[0, t], model.lm_head(x))
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_step_of_a_cell_equals_the_fused_layer(cell: str) -> None:
-    torch.manual_seed(0)
-    rnn = RecurrentLayer(cell, 4, H).double().rnn
-    inputs = torch.randn(3, 7, 4, dtype=torch.float64)
-    state = tuple(torch.zeros(3, H, dtype=torch.float64) for _ in range(2 if cell == "lstm" else 1))
-    expected, _ = rnn(inputs)
-    for t in range(7):
-        state = recurrent_step(rnn, nn.functional.linear(inputs[:, t], rnn.weight_ih_l0, rnn.bias_ih_l0), state)
-        torch.testing.assert_close(state[0], expected[:, t])
 
 
 # Masks, caches, inputs

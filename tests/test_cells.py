@@ -1,12 +1,26 @@
 """The recurrent cells against a literal loop over their formulas in float64, and their exact properties."""
 
+import re
+from typing import Any
+
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hfattn.models.cell_names import CELL_NAMES
-from hfattn.models.recurrent_cells import CELLS, GRUResetBefore, RecurrentLayer, initialize_recurrent_
+from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, RNNEncoderConfig
+from hfattn.models.recurrent_cells import (
+    CELLS,
+    GRU,
+    LSTM,
+    Elman,
+    GRUResetBefore,
+    LoopedCell,
+    RecurrentLayer,
+    State,
+    find_cell,
+)
 
 B, T, D, H = 3, 7, 4, 5
 
@@ -14,7 +28,7 @@ B, T, D, H = 3, 7, 4, 5
 def make(cell: str) -> tuple[RecurrentLayer, torch.Tensor, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     layer = RecurrentLayer(cell, D, H).double()
-    state = tuple(torch.randn(B, H, dtype=torch.float64) for _ in range(2 if cell == "lstm" else 1))
+    state = tuple(torch.randn(B, H, dtype=torch.float64) for _ in range(find_cell(cell).num_states))
     return layer, torch.randn(B, T, D, dtype=torch.float64), state
 
 
@@ -60,10 +74,6 @@ def literal_step(
     return (new_h,)
 
 
-def test_configurations_name_the_cells_that_there_are() -> None:
-    assert tuple(CELLS) == CELL_NAMES
-
-
 @pytest.mark.parametrize("cell", CELLS)
 def test_cell_equals_its_formula(cell: str) -> None:
     layer, inputs, state = make(cell)
@@ -76,6 +86,143 @@ def test_cell_equals_its_formula(cell: str) -> None:
                 torch.testing.assert_close(outputs[b, t], row[0], atol=1e-13, rtol=0)
             for tensor, expected in zip(final, row, strict=True):
                 torch.testing.assert_close(tensor[b], expected, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_steps_equal_the_whole_run(cell: str) -> None:
+    layer, inputs, state = make(cell)
+    rnn = layer.rnn
+    outputs, *final = layer(inputs, None, *state)
+    for t in range(T):
+        state = rnn.step(nn.functional.linear(inputs[:, t], rnn.weight_ih_l0, rnn.bias_ih_l0), state)
+        torch.testing.assert_close(state[0], outputs[:, t])
+    torch.testing.assert_close(state, tuple(final))
+
+
+# Cells of one's own
+
+
+class ReluElman(Elman):
+    """A fused cell with another option of torch."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size, nonlinearity="relu")
+
+
+class ReluLooped(LoopedCell):
+    """The same cell as a loop over its step."""
+
+    num_gates = 1
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        return (torch.relu(projected + nn.functional.linear(state[0], self.weight_hh_l0)),)
+
+
+class ReluRNN(nn.RNN):
+    """No step."""
+
+    def __init__(self, input_size: int, hidden_size: int, batch_first: bool = True) -> None:
+        super().__init__(input_size, hidden_size, nonlinearity="relu", batch_first=batch_first)
+
+
+class Rectified(GRU):
+    """A forward of its own beside the step of another cell."""
+
+    def forward(self, *inputs: Any) -> Any:
+        outputs, last = super().forward(*inputs)
+        return outputs.relu(), last.relu()
+
+
+class Stepless(LoopedCell):
+    num_gates = 1
+
+
+@pytest.mark.parametrize("kind", [ReluElman, ReluLooped])
+def test_encoder_and_decoder_run_a_new_cell_as_one_function(
+    kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """h_t = max(0, W_x x_t + b + W_h h_{t-1}), literally, on both sides of a translator."""
+    monkeypatch.setitem(CELLS, "relu", kind)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 9, "embedding_size": D, "encoder_hidden_size": H, "hidden_size": H}
+    config = BahdanauConfig(cell="relu", encoder_direction="forward", initializer_range=1.0, **sizes)
+    model = BahdanauForConditionalGeneration(config).double().eval()
+    source, target = torch.tensor([[3, 4, 5, 6]]), torch.tensor([[1, 7, 8, 3]])
+
+    def literal(rnn: nn.Module, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        bias = rnn.bias_ih_l0 + (rnn.bias_hh_l0 if kind is ReluElman else 0)
+        return torch.clamp(rnn.weight_ih_l0 @ x + rnn.weight_hh_l0 @ h + bias, min=0)
+
+    with torch.no_grad():
+        outputs = model(
+            source, decoder_input_ids=target, output_attentions=True, output_hidden_states=True, use_cache=False
+        )
+        encoder, decoder = model.get_encoder(), model.get_decoder()
+        h, annotations = torch.zeros(H, dtype=torch.float64), []
+        for symbol in source[0]:
+            h = literal(encoder.layers[0].forward_rnn.rnn, encoder.embed_tokens.weight[symbol], h)
+            annotations.append(h)
+        torch.testing.assert_close(outputs.encoder_last_hidden_state[0], torch.stack(annotations))
+        s = torch.tanh(decoder.initial_state(h))
+        for t, symbol in enumerate(target[0]):
+            context = outputs.cross_attentions[0][0, 0, t] @ torch.stack(annotations)
+            s = literal(decoder.layers[0].rnn, torch.cat([decoder.embed_tokens.weight[symbol], context]), s)
+            torch.testing.assert_close(outputs.decoder_hidden_states[1][0, t], s)
+
+
+@pytest.mark.parametrize("kind", [ReluRNN, Rectified, Stepless])
+def test_a_cell_without_a_step_of_its_own_is_refused(kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CELLS, "new", kind)
+    sentence = f"The cell 'new' is {kind.__name__}, which has no step of its own; inherit from LoopedCell and write"
+    for config in (BahdanauConfig, CharRNNConfig, RNNEncoderConfig):
+        with pytest.raises((ValueError, StrictDataclassError), match=sentence):
+            config(cell="new")
+    with pytest.raises(ValueError, match=sentence):
+        RecurrentLayer("new", D, H)
+
+
+def test_an_unknown_cell_is_refused() -> None:
+    with pytest.raises(ValueError, match="'lstmm' is not a cell; did you mean 'lstm'"):
+        RecurrentLayer("lstmm", D, H)
+
+
+# Mixed precision
+
+
+def test_lstm_under_autocast_without_bfloat16_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed and differentiated in float32, where oneDNN has no LSTM in bfloat16."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    torch.manual_seed(0)
+    layer, inputs = RecurrentLayer("lstm", D, H), torch.randn(B, T, D)
+    state = torch.randn(B, H), torch.randn(B, H)
+    mask = torch.arange(T) < torch.tensor([[7], [3], [5]])
+    for steps in (None, mask):
+        expected = layer(inputs, steps, *state)
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = layer(inputs, steps, *state)
+        assert all(torch.equal(a, b) for a, b in zip(outputs, expected, strict=True))
+        outputs[0].sum().backward()
+        halves = tuple(tensor.bfloat16() for tensor in (inputs, *state))  # the output of a product under autocast
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer(halves[0], steps, *halves[1:])[0].dtype == torch.float32
+
+
+def test_lstm_under_autocast_with_bfloat16_instructions_is_the_lstm_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    torch.manual_seed(0)
+    rnn, inputs = LSTM(D, H), torch.randn(B, T, D)
+    with torch.autocast("cpu", torch.bfloat16):
+        try:
+            expected = nn.LSTM.forward(rnn, inputs)
+        except RuntimeError as error:  # this CPU has none
+            with pytest.raises(RuntimeError, match=re.escape(str(error)[:40])):
+                rnn(inputs)
+        else:
+            assert expected[0].dtype == torch.bfloat16
+            torch.testing.assert_close(rnn(inputs), expected, atol=0, rtol=0)
+
+
+# Properties of the formulas
 
 
 def test_reset_variants_differ_and_agree_where_they_must() -> None:
@@ -192,8 +339,6 @@ def test_reset_before_takes_packed_sequences_as_torch_modules_do() -> None:
         alone, last = rnn(inputs[b : b + 1, :length], h_0[:, b : b + 1])
         torch.testing.assert_close(outputs[b, :length], alone[0])
         torch.testing.assert_close(h_n[0, b], last[0, 0])
-    with pytest.raises(ValueError, match="batch_first=True"):
-        GRUResetBefore(D, H, batch_first=False)
 
 
 def test_reset_before_gradients() -> None:
@@ -205,9 +350,9 @@ def test_reset_before_gradients() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_initialisation(cell: str) -> None:
-    rnn = CELLS[cell](D, H, batch_first=True)
-    initialize_recurrent_(rnn)
+def test_initialization(cell: str) -> None:
+    rnn = CELLS[cell](D, H)
+    rnn.initialize_()
     weight = rnn.weight_hh_l0
     torch.testing.assert_close(weight.T @ weight, torch.eye(H))
     gates = weight.shape[0] // H

@@ -57,7 +57,7 @@ def test_what_we_publish_has_nothing_unusual(tmp_path: Path) -> None:
         (entry.name, entry.path, entry.class_name) for entry in two.entries
     }
     cells = next(file for file in one.files if file.path == "recurrent_cells.py")
-    assert cells.imports["siblings"] == ("cache_recurrent.py",)
+    assert cells.imports["siblings"] == ("strict_config.py",)
     assert cells.imports["ecosystem"] == ("torch", "transformers")
     assert "math" in cells.imports["standard library"]
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ..errors import UserError
 from ..models.cache_recurrent import RecurrentCache
 from ..models.modeling_char_rnn import CharRNNForCausalLM
-from ..models.recurrent_cells import GRUResetBefore, RecurrentLayer, where_moved
+from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, RecurrentLayer, where_moved
 from ..pretrained import positions_of
 from .optional import require
 
@@ -25,8 +25,8 @@ _EXAMPLE, _CHECKED = (2, 5), ((1, 1), (1, 6), (3, 4), (4, 11))
 _TOLERANCE = 1e-4  # of the largest output
 
 # ONNX stacks the gates of a cell in another order than torch.
-_GATES = {nn.RNN: [0], nn.LSTM: [0, 3, 1, 2], nn.GRU: [1, 0, 2], GRUResetBefore: [1, 0, 2]}
-_OPERATORS = {nn.RNN: "RNN", nn.LSTM: "LSTM", nn.GRU: "GRU", GRUResetBefore: "GRU"}
+_GATES = {Elman: [0], LSTM: [0, 3, 1, 2], GRU: [1, 0, 2], GRUResetBefore: [1, 0, 2]}
+_OPERATORS = {Elman: "RNN", LSTM: "LSTM", GRU: "GRU", GRUResetBefore: "GRU"}
 
 
 class OnnxRecurrentLayer(nn.Module):
@@ -43,6 +43,8 @@ class OnnxRecurrentLayer(nn.Module):
     def __init__(self, layer: RecurrentLayer) -> None:
         super().__init__()
         rnn: Any = layer.rnn
+        if type(rnn) not in _OPERATORS:
+            raise UserError(f"ONNX has no operator for the cell {type(rnn).__name__}; the model cannot be exported.")
         self.kind, self.hidden_size = type(rnn), int(rnn.hidden_size)
         recurrent_bias = getattr(rnn, "bias_hh_l0", torch.zeros_like(rnn.bias_ih_l0))  # the paper's GRU has one bias
         self.register_buffer("inputs_weight", self._reordered(rnn.weight_ih_l0)[None])
@@ -61,8 +63,7 @@ class OnnxRecurrentLayer(nn.Module):
         batch_size, num_steps, width = inputs.shape
         if mask is None:
             mask = torch.ones(batch_size, num_steps, dtype=torch.bool)
-        num_states = 2 if self.kind is nn.LSTM else 1
-        old = state or (inputs.new_zeros(batch_size, self.hidden_size),) * num_states
+        old = state or (inputs.new_zeros(batch_size, self.hidden_size),) * self.kind.num_states
         seen = mask.long().cumsum(1)  # (B, T): real steps up to and including t
         lengths = seen[:, -1]
         place = torch.where(mask, seen - 1, num_steps)
@@ -81,7 +82,7 @@ class OnnxRecurrentLayer(nn.Module):
         num_steps, batch_size, _ = inputs.shape
         attributes: dict[str, Any] = {"hidden_size": self.hidden_size}
         if _OPERATORS[self.kind] == "GRU":
-            attributes["linear_before_reset"] = int(self.kind is nn.GRU)
+            attributes["linear_before_reset"] = int(self.kind is GRU)
         shapes = [(num_steps, 1, batch_size, self.hidden_size), *[(1, batch_size, self.hidden_size)] * len(state)]
         operands = (inputs, self.inputs_weight, self.state_weight, self.biases)
         return torch.onnx.ops.symbolic_multi_out(

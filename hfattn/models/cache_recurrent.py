@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-State = tuple[torch.Tensor, ...]
+from .recurrent_cells import State
 
 
 class RecurrentCacheLayer(CacheLayerMixin):

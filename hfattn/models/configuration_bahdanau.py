@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import torch
 from huggingface_hub.dataclasses import strict
 
-from .cell_names import CELL_NAMES
 from .strict_config import StrictConfig
 
 
@@ -206,10 +205,13 @@ class BahdanauConfig(StrictConfig):
 
     def validate_fields(self) -> None:
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        # Imported here because registering the configuration with AutoConfig should not import transformers' models.
+        from .recurrent_cells import find_cell
+
         self._check_positive("vocab_size", "embedding_size", "encoder_hidden_size", "hidden_size", "encoder_layers")
         self._check_positive("decoder_layers", "attention_window_size")
         self._check_probability("dropout", "embedding_dropout", "output_dropout")
-        self._check_choice("cell", CELL_NAMES)
+        find_cell(self.cell)
         self._check_choice("encoder_direction", ("forward", "backward", "bidirectional"))
         self._check_choice("initial_state", ("projection", "final"))
         self._check_choice("attention_position", ("before", "after"))

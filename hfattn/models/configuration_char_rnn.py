@@ -4,7 +4,6 @@ from dataclasses import field
 
 from huggingface_hub.dataclasses import strict
 
-from .cell_names import CELL_NAMES
 from .strict_config import StrictConfig
 
 
@@ -61,9 +60,12 @@ class CharRNNConfig(StrictConfig):
 
     def validate_fields(self) -> None:
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        # Imported here because registering the configuration with AutoConfig should not import transformers' models.
+        from .recurrent_cells import find_cell
+
         self._check_positive("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
         self._check_probability("dropout", "embedding_dropout", "output_dropout")
-        self._check_choice("cell", CELL_NAMES)
+        find_cell(self.cell)
         self._check_above_zero("initializer_range", example="0.05")
         self._check_token_ids("pad_token_id", vocab_size=self.vocab_size)
         if self.dropout > 0 and self.num_hidden_layers == 1:

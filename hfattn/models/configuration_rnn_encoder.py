@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .cell_names import CELL_NAMES
 from .strict_config import StrictConfig
 
 POOLINGS = ("last", "mean", "max", "attention", "hierarchical")
@@ -123,9 +122,12 @@ class RNNEncoderConfig(StrictConfig):
 
     def validate_fields(self) -> None:
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        # Imported here because registering the configuration with AutoConfig should not import transformers' models.
+        from .recurrent_cells import find_cell
+
         self._check_positive("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
         self._check_probability("embedding_dropout", "dropout", "classifier_dropout")
-        self._check_choice("cell", CELL_NAMES)
+        find_cell(self.cell)
         self._check_choice("direction", ("forward", "backward", "bidirectional"))
         self._check_choice("pooling", POOLINGS)
         self._check_above_zero("initializer_range", example="0.05")

@@ -29,15 +29,7 @@ from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_bahdanau import BahdanauConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
-from .recurrent_cells import (
-    CELLS,
-    DirectedLayer,
-    RecurrentLayer,
-    initialize_recurrent_,
-    real_steps,
-    recurrent_step,
-    where_moved,
-)
+from .recurrent_cells import DirectedLayer, RecurrentCell, RecurrentLayer, find_cell, real_steps, where_moved
 
 
 @dataclass
@@ -92,12 +84,10 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, tuple(CELLS.values())):
-            initialize_recurrent_(module)
+        if isinstance(module, RecurrentCell | Parametric):
+            module.initialize_()
         elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
-        elif isinstance(module, Parametric):
-            module.initialize_()
 
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
         resized = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
@@ -194,7 +184,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         self.layers = nn.ModuleList(
             RecurrentLayer(config.cell, width, config.hidden_size) for width in widths[: config.decoder_layers]
         )
-        self.state_shape = (config.decoder_layers, 2 if config.cell == "lstm" else 1, config.hidden_size)
+        self.state_shape = (config.decoder_layers, find_cell(config.cell).num_states, config.hidden_size)
         self.initial_state: nn.Linear | None = None
         if config.initial_state == "projection":
             self.initial_state = nn.Linear(config.encoder_hidden_size, math.prod(self.state_shape))
@@ -327,7 +317,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
 
     def _cells(self) -> list[Any]:
         cells = [layer.rnn for layer in self.layers]
-        if not all(isinstance(cell, tuple(CELLS.values())) for cell in cells):
+        if not all(isinstance(cell, RecurrentCell) for cell in cells):
             raise TypeError(
                 "The cells of this decoder run step by step from their weights, past whatever wraps them; to adapt the "
                 "model, target the linear layers or the encoder's recurrent weights."
@@ -474,7 +464,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 if layer_idx > 0:
                     below = self.dropout(states[layer_idx - 1][0])
                     gates = nn.functional.linear(below, cell.weight_ih_l0, cell.bias_ih_l0)
-                state = recurrent_step(cell, gates, states[layer_idx])
+                state = cell.step(gates, states[layer_idx])
                 states[layer_idx] = state if moved is None else where_moved(moved, state, states[layer_idx])
                 layer_outputs[layer_idx].append(states[layer_idx][0])
             if self.input_feeding:

@@ -15,7 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_char_rnn import CharRNNConfig
-from .recurrent_cells import CELLS, RecurrentLayer, initialize_recurrent_, real_steps
+from .recurrent_cells import RecurrentCell, RecurrentLayer, real_steps
 
 
 class CharRNNPreTrainedModel(PreTrainedModel):
@@ -31,8 +31,8 @@ class CharRNNPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, tuple(CELLS.values())):
-            initialize_recurrent_(module)
+        if isinstance(module, RecurrentCell):
+            module.initialize_()
         elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
 

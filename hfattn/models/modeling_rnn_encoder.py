@@ -17,10 +17,9 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention_patterns import AttentionPooling
 from .attention_scores import Parametric
-from .cache_recurrent import State
 from .classifier_output import PooledClassifierOutput
 from .configuration_rnn_encoder import RNNEncoderConfig
-from .recurrent_cells import CELLS, DirectedLayer, initialize_recurrent_, real_steps
+from .recurrent_cells import DirectedLayer, RecurrentCell, State, real_steps
 
 
 class Sentences(NamedTuple):
@@ -139,9 +138,7 @@ class RNNEncoderPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, tuple(CELLS.values())):
-            initialize_recurrent_(module)
-        elif isinstance(module, Parametric):
+        if isinstance(module, RecurrentCell | Parametric):
             module.initialize_()
         elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)

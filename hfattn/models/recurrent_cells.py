@@ -1,4 +1,7 @@
-"""Recurrent cells behind one interface: ``rnn(inputs, state) -> (outputs, state)``, batch first, one layer.
+"""Recurrent cells and the layers that run them over time.
+
+A cell is one recurrent layer: ``cell(inputs, state)`` runs it over time, and ``cell.step(projected, state)`` takes one
+step, for a decoder whose next input depends on its last output.
 
 Elman (1990): h_t = tanh(x_t W_x + h_{t-1} W_h + b).
 LSTM (Hochreiter & Schmidhuber 1997): i, f, o = sigmoid(x_t W + h_{t-1} W' + b), c~ = tanh(x_t W_xc + h_{t-1} W_hc
@@ -7,140 +10,243 @@ GRU (Cho et al. 2014): h_t = z * h_{t-1} + (1 - z) * h~, with the candidate h~ i
 torch): h~ = tanh(x_t W_xh + b + r * (h_{t-1} W_hh + b')). *Reset before* (the paper, eq. 8): h~ = tanh(x_t W_xh
 + (r * h_{t-1}) W_hh + b).
 
-Shapes: B batch, T time steps, D input width, H hidden width.
+Shapes: B batch, T time steps, D input width, H hidden width, G number of gates.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.nn.functional import linear
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .cache_recurrent import State
+from .strict_config import unknown_message
+
+State = tuple[torch.Tensor, ...]
 
 
-class GRUResetBefore(nn.Module):
-    """GRU whose reset gate acts on h_{t-1} before the recurrent product (Cho et al. 2014, eq. 8).
+class RecurrentCell(nn.Module):
+    """Base class of the cells.
 
-    A drop-in for a one-layer ``torch.nn.GRU(batch_first=True)``: same parameter names, same gate order (r, z,
-    candidate), same inputs (padded or packed) and outputs. There is one bias: a second would only be added to it.
+    A cell reads batches (B, T, D) and has the parameters of a one-layer ``torch.nn.GRU``: ``weight_ih_l0`` (G H, D),
+    ``weight_hh_l0`` (G H, H), ``bias_ih_l0`` (G H). To add a cell, inherit from ``LoopedCell``, or from a fused cell,
+    and name it in ``CELLS``.
+
+    Attributes:
+        num_states: number of tensors (B, H) in the state; the first is the output h.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, batch_first: bool = True) -> None:
+    num_states: ClassVar[int] = 1
+    hidden_size: int
+    weight_ih_l0: torch.Tensor
+    weight_hh_l0: torch.Tensor
+    bias_ih_l0: torch.Tensor
+    bias_hh_l0: torch.Tensor
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        """Take one step.
+
+        Args:
+            projected: (B, G H), the inputs' share of the gates, x_t W_x + b, which a caller can compute for many steps
+                at once.
+            state: the state before the step, ``num_states`` tensors (B, H).
+
+        Returns:
+            The state after the step.
+        """
+        raise NotImplementedError
+
+    def initialize_(self) -> None:
+        """Initialize input weights by Glorot & Bengio (2010), recurrent weights as orthogonal matrices (Saxe et al.
+        2014), and biases as zeros. Parameters that were loaded from a checkpoint are kept."""
+        for name, parameter in self.named_parameters():
+            if name.startswith("weight_ih"):
+                init.xavier_uniform_(parameter)
+            elif name.startswith("weight_hh"):
+                init.orthogonal_(parameter)
+            else:
+                init.zeros_(parameter)
+
+
+class FusedCell(RecurrentCell):
+    """Base class of the cells that torch runs fused, all time steps in one call."""
+
+    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, batch_first=True, **options)
+
+    def project_state(self, state: State) -> torch.Tensor:
+        """Return the state's share of the gates, h_{t-1} W_h + b' (B, G H)."""
+        return linear(state[0], self.weight_hh_l0, self.bias_hh_l0)
+
+
+class Elman(FusedCell, nn.RNN):
+    """Elman network, with tanh unless the option ``nonlinearity`` says relu."""
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        activation = torch.relu if self.nonlinearity == "relu" else torch.tanh
+        return (activation(projected + self.project_state(state)),)
+
+
+class LSTM(FusedCell, nn.LSTM):
+    num_states = 2
+
+    def forward(self, inputs: Any, state: Any = None) -> Any:
+        """Run as ``torch.nn.LSTM``.
+
+        oneDNN has no LSTM in bfloat16 for a CPU without bfloat16 instructions. Autocast asks for one all the same; on
+        such a CPU, the layer is computed in the precision of its weights.
+        """
+        autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        if not autocast or cpu_has_bfloat16():
+            return super().forward(inputs, state)
+        dtype = self.weight_ih_l0.dtype
+        if state is not None:
+            state = tuple(tensor.to(dtype) for tensor in state)
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(inputs.to(dtype), state)
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        i, f, candidate, o = (projected + self.project_state(state)).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(candidate)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def initialize_(self) -> None:
+        """Initialize as in ``RecurrentCell``, with a forget bias of one (Jozefowicz et al. 2015)."""
+        super().initialize_()
+        bias = torch.zeros_like(self.bias_ih_l0)
+        bias[self.hidden_size : 2 * self.hidden_size] = 1  # the gates are stacked as i, f, c~, o
+        init.copy_(self.bias_ih_l0, bias)
+
+
+class GRU(FusedCell, nn.GRU):
+    """GRU whose reset gate acts after the recurrent product, as in cuDNN and torch."""
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        split = [2 * self.hidden_size, self.hidden_size]
+        gates, candidate = projected.split(split, dim=-1)
+        state_gates, state_candidate = self.project_state(state).split(split, dim=-1)
+        r, z = torch.sigmoid(gates + state_gates).chunk(2, dim=-1)
+        candidate = torch.tanh(candidate + r * state_candidate)
+        return (candidate + z * (state[0] - candidate),)
+
+
+class LoopedCell(RecurrentCell):
+    """Base class of the cells that torch does not have: ``step`` defines the cell, ``forward`` runs it in a loop.
+
+    Inputs, padded or packed, and outputs are those of a one-layer ``torch.nn.GRU(batch_first=True)``, or of
+    ``torch.nn.LSTM`` where the state has several tensors. There is one bias: a second would only be added to it.
+
+    Attributes:
+        num_gates: G, the number of blocks of H rows in the weights.
+    """
+
+    num_gates: ClassVar[int]
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
-        if not batch_first:
-            raise ValueError("GRUResetBefore reads batches (B, T, D) only; leave batch_first=True.")
         self.hidden_size = hidden_size
-        self.weight_ih_l0 = nn.Parameter(torch.empty(3 * hidden_size, input_size))
-        self.weight_hh_l0 = nn.Parameter(torch.empty(3 * hidden_size, hidden_size))
-        self.bias_ih_l0 = nn.Parameter(torch.empty(3 * hidden_size))
+        size = self.num_gates * hidden_size
+        self.weight_ih_l0 = nn.Parameter(torch.empty(size, input_size))
+        self.weight_hh_l0 = nn.Parameter(torch.empty(size, hidden_size))
+        self.bias_ih_l0 = nn.Parameter(torch.empty(size))
         bound = 1 / math.sqrt(hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(
-        self, inputs: torch.Tensor | PackedSequence, h_0: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor]:
-        """Inputs (B, T, D) or packed, h_0 (1, B, H) or None; returns outputs (B, T, H) or packed, and h_T (1, B, H)."""
-        if not isinstance(inputs, PackedSequence):
-            outputs, h = self._run(self._project(inputs).unbind(1), h_0)
-            return torch.stack(outputs, dim=1), h[None]
-        if h_0 is not None and inputs.sorted_indices is not None:
-            h_0 = h_0[:, inputs.sorted_indices]
-        outputs, h = self._run(self._project(inputs.data).split(inputs.batch_sizes.tolist()), h_0)
-        if inputs.unsorted_indices is not None:
-            h = h[inputs.unsorted_indices]
-        return inputs._replace(data=torch.cat(outputs)), h[None]
+    def forward(self, inputs: Any, state: Any = None) -> Any:
+        """Run over inputs (B, T, D) or packed, from a state (1, B, H), a tuple of them, or None for zeros.
 
-    def _project(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The input half of all the gates, one product outside the loop: only h_{t-1} has to wait for its turn."""
-        return nn.functional.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
-
-    def _run(self, steps: Sequence[torch.Tensor], h_0: torch.Tensor | None) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Outputs of each step and the last h (B, H), from projected inputs (rows still running, 3 H) for each step."""
-        h = steps[0].new_zeros(len(steps[0]), self.hidden_size) if h_0 is None else h_0[0]
-        outputs = []
-        for step in steps:
-            running = self.step(step, h[: len(step)])
-            outputs.append(running)
-            h = torch.cat([running, h[len(step) :]]) if len(step) < len(h) else running
-        return outputs, h
-
-    def step(self, projected: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """One step from projected inputs (B, 3 H) and h_{t-1} (B, H) to h_t (B, H)."""
-        gates_weight, candidate_weight = self.weight_hh_l0.split([2 * self.hidden_size, self.hidden_size])
-        gates, candidate = projected.split([2 * self.hidden_size, self.hidden_size], dim=-1)
-        r, z = torch.sigmoid(gates + nn.functional.linear(h, gates_weight)).chunk(2, dim=-1)
-        candidate = torch.tanh(candidate + nn.functional.linear(r * h, candidate_weight))
-        return z * h + (1 - z) * candidate
-
-
-CELLS: dict[str, type[nn.Module]] = {
-    "elman": nn.RNN,
-    "lstm": nn.LSTM,
-    "gru": nn.GRU,
-    "gru_reset_before": GRUResetBefore,
-}
-
-
-def recurrent_step(rnn: Any, projected: torch.Tensor, state: State) -> State:
-    """One step of a cell, for a decoder whose next input depends on its last output.
-
-    Args:
-        rnn: a module of ``CELLS``.
-        projected: (B, gates H), the input half of the gates, W_x x_t + b: a caller computes what it can of it for all
-            the steps at once.
-        state: the state to start from, tensors (B, H).
-    """
-    if isinstance(rnn, GRUResetBefore):
-        return (rnn.step(projected, state[0]),)
-    recurrent = nn.functional.linear(state[0], rnn.weight_hh_l0, rnn.bias_hh_l0)
-    if isinstance(rnn, nn.LSTM):
-        i, f, candidate, o = (projected + recurrent).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(candidate)
-        return torch.sigmoid(o) * torch.tanh(c), c
-    if isinstance(rnn, nn.GRU):
-        split = [2 * rnn.hidden_size, rnn.hidden_size]
-        (gates, candidate), (recurrent_gates, recurrent_candidate) = (
-            projected.split(split, -1),
-            recurrent.split(split, -1),
-        )
-        r, z = torch.sigmoid(gates + recurrent_gates).chunk(2, dim=-1)
-        candidate = torch.tanh(candidate + r * recurrent_candidate)
-        return (candidate + z * (state[0] - candidate),)
-    return (torch.tanh(projected + recurrent),)
-
-
-def initialize_recurrent_(rnn: nn.Module) -> None:
-    """Glorot input weights, orthogonal recurrent weights (Saxe et al. 2014), zero biases, and a forget bias of one for
-    the LSTM (Jozefowicz et al. 2015). Parameters that a checkpoint has filled are left as they are."""
-    for name, parameter in rnn.named_parameters():
-        if name.startswith("weight_ih"):
-            init.xavier_uniform_(parameter)
-        elif name.startswith("weight_hh"):
-            init.orthogonal_(parameter)
-        elif isinstance(rnn, nn.LSTM) and name.startswith("bias_ih"):
-            bias = torch.zeros_like(parameter)
-            bias[rnn.hidden_size : 2 * rnn.hidden_size] = 1  # gates stand in the order i, f, c~, o
-            init.copy_(parameter, bias)
+        Returns:
+            Outputs (B, T, H) or packed, and the last state, of the form of ``state``.
+        """
+        packed = isinstance(inputs, PackedSequence)
+        # The inputs' share of the gates is one product outside the loop; only the state's has to wait for its turn.
+        projected = linear(inputs.data if packed else inputs, self.weight_ih_l0, self.bias_ih_l0)
+        steps = projected.split(inputs.batch_sizes.tolist()) if packed else projected.unbind(1)
+        if state is None:
+            parts = (steps[0].new_zeros(len(steps[0]), self.hidden_size),) * self.num_states
         else:
-            init.zeros_(parameter)
+            parts = tuple(tensor[0] for tensor in (state if isinstance(state, tuple) else (state,)))
+            if packed and inputs.sorted_indices is not None:
+                parts = tuple(tensor[inputs.sorted_indices] for tensor in parts)
+        outputs, parts = self._run(steps, parts)
+        if packed and inputs.unsorted_indices is not None:
+            parts = tuple(tensor[inputs.unsorted_indices] for tensor in parts)
+        last = tuple(tensor[None] for tensor in parts)
+        joined = inputs._replace(data=torch.cat(outputs)) if packed else torch.stack(outputs, dim=1)
+        return joined, last if self.num_states > 1 else last[0]
+
+    def _run(self, steps: Sequence[torch.Tensor], state: State) -> tuple[list[torch.Tensor], State]:
+        """Return the outputs of all steps and the last state, from projected inputs (rows still running, G H)."""
+        outputs = []
+        for projected in steps:
+            running = len(projected)
+            new = self.step(projected, tuple(tensor[:running] for tensor in state))
+            outputs.append(new[0])
+            ended = running < len(state[0])
+            state = tuple(torch.cat([a, b[running:]]) for a, b in zip(new, state, strict=True)) if ended else new
+        return outputs, state
+
+
+class GRUResetBefore(LoopedCell):
+    """GRU whose reset gate acts on h_{t-1} before the recurrent product (Cho et al. 2014, eq. 8).
+
+    The gates are stacked as in ``torch.nn.GRU``: r, z, candidate.
+    """
+
+    num_gates = 3
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        (h,), split = state, [2 * self.hidden_size, self.hidden_size]
+        gates_weight, candidate_weight = self.weight_hh_l0.split(split)
+        gates, candidate = projected.split(split, dim=-1)
+        r, z = torch.sigmoid(gates + linear(h, gates_weight)).chunk(2, dim=-1)
+        candidate = torch.tanh(candidate + linear(r * h, candidate_weight))
+        return (z * h + (1 - z) * candidate,)
+
+
+CELLS: dict[str, type[RecurrentCell]] = {"elman": Elman, "lstm": LSTM, "gru": GRU, "gru_reset_before": GRUResetBefore}
+
+
+def find_cell(name: str) -> type[RecurrentCell]:
+    """Return the class of a cell.
+
+    Raises:
+        ValueError: ``CELLS`` has no such name, or the class has a ``forward`` without a ``step`` that belongs to it.
+    """
+    if name not in CELLS:
+        raise ValueError(unknown_message(name, CELLS, "a cell"))
+    cell = CELLS[name]
+    definitions = {method: [method in vars(base) for base in cell.__mro__] for method in ("step", "forward")}
+    # A step that is inherited past a forward of one's own is the step of another cell.
+    if not issubclass(cell, RecurrentCell) or definitions["step"].index(True) > definitions["forward"].index(True):
+        raise ValueError(
+            f"The cell {name!r} is {cell.__name__}, which has no step of its own; inherit from LoopedCell and write "
+            "step(projected, state)."
+        )
+    return cell
+
+
+def cpu_has_bfloat16() -> bool:
+    """Return whether the CPU has instructions for bfloat16; without them, float32 is faster."""
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def real_steps(
     mask: torch.Tensor | None, inputs: torch.Tensor, name: str, simplify: bool = True
 ) -> torch.Tensor | None:
-    """The mask of the steps of ``inputs`` (B, T, ...) as booleans (B, T), or None where it hides nothing.
+    """Return the mask of the steps of ``inputs`` (B, T, ...) as booleans (B, T), or None if it hides nothing.
 
     Args:
-        mask: (B, T) or, where a cache holds what came before, (B, past + T): 0 at padding.
-        name: of the mask, for the message.
-        simplify: ask whether it hides anything. The answer waits for the device; it is worth that once for all the
-            layers of a text, and not for a single step.
+        mask: (B, T) or, with a cache, (B, past + T): 0 at padding.
+        name: name of the mask in the error message.
+        simplify: check whether the mask hides anything. The check waits for the device: it pays off for all the layers
+            of a text, not for a single step.
 
     Raises:
         ValueError: the mask has another shape.
@@ -150,26 +256,26 @@ def real_steps(
     batch_size, num_steps = inputs.shape[:2]
     if mask.ndim != 2 or mask.shape[0] != batch_size or mask.shape[1] < num_steps:
         raise ValueError(
-            f"{name} has the shape {tuple(mask.shape)}; pass a number for each step of each text, "
-            f"{(batch_size, num_steps)}, after those of the past."
+            f"{name} has the shape {tuple(mask.shape)}; pass one of shape {(batch_size, num_steps)}, or a longer one "
+            "that starts with the steps in the cache."
         )
-    mask = mask[:, -num_steps:].bool()  # the past is in the state
+    mask = mask[:, -num_steps:].bool()  # earlier steps are in the state
     if torch.compiler.is_exporting():
-        return mask  # a graph for any text cannot ask
+        return mask  # the exported graph must not depend on the values of this mask
     return None if simplify and num_steps > 1 and bool(mask.all()) else mask
 
 
 class RecurrentLayer(GradientCheckpointingLayer):
     """One recurrent layer over a batch in which any step of any row may be padding.
 
-    A padding step is invisible: it leaves the state as it was, and its output is that state. The layer is a pure
-    function of its inputs and its state, so that gradient checkpointing can replay it; tensors come and go one by one,
-    never in tuples, because reentrant checkpointing passes no gradient through those.
+    A padding step is skipped: it leaves the state unchanged, and its output is that state. The layer is a pure function
+    of its inputs and its state, so gradient checkpointing can run it twice. Tensors are passed one by one, never in
+    tuples, because reentrant checkpointing passes no gradient through tuples.
     """
 
     def __init__(self, cell: str, input_size: int, hidden_size: int) -> None:
         super().__init__()
-        self.rnn = CELLS[cell](input_size, hidden_size, batch_first=True)
+        self.rnn = find_cell(cell)(input_size, hidden_size)
 
     def forward(
         self, inputs: torch.Tensor, mask: torch.Tensor | None = None, *state: torch.Tensor
@@ -179,7 +285,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         Args:
             inputs: (B, T, D).
             mask: boolean (B, T), True where a step is real; None if all are.
-            state: tensors (B, H) to start from, h, and c for the LSTM; without them, the zero state.
+            state: tensors (B, H) to start from (h, and c for an LSTM); none is the zero state.
 
         Returns:
             Outputs (B, T, H), and the tensors (B, H) of the state after the last step.
@@ -188,18 +294,18 @@ class RecurrentLayer(GradientCheckpointingLayer):
             outputs, new = self._run(inputs, state)
             return outputs, *new
         if inputs.shape[1] == 1:
-            # The step of generate(): selecting by the mask asks the device nothing, so the host never waits for it.
+            # A step of generate(): selecting by the mask does not make the host wait for the device.
             _, new = self._run(inputs, state)
             new = where_moved(mask, new, _or_zeros(state, new))
             return new[0][:, None], *new
         return self._run_masked(inputs, state, mask)
 
     def _run(self, inputs: torch.Tensor | PackedSequence, state: State) -> tuple[Any, State]:
-        """Between states as tuples of (B, H) and as torch's modules have them: (1, B, H), a tuple for the LSTM only."""
+        """Call the cell, whose states have the form of torch's: (1, B, H), in a tuple if there are several."""
         hx: Any = None
         if state:
             hx = tuple(tensor[None].contiguous() for tensor in state)
-            hx = hx if len(hx) == 2 else hx[0]
+            hx = hx if len(hx) > 1 else hx[0]
         outputs, new = self.rnn(inputs, hx)
         return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
 
@@ -207,11 +313,11 @@ class RecurrentLayer(GradientCheckpointingLayer):
     def _run_masked(self, inputs: torch.Tensor, state: State, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen = mask.cumsum(1)  # (B, T): real steps up to and including t
         lengths = seen[:, -1]
-        # A stable sort moves the real steps of each row to the front, in their order, wherever the padding stood.
+        # A stable sort moves the real steps of each row to the front and keeps their order.
         order = (~mask).long().argsort(dim=1, stable=True)
         compact = inputs.gather(1, order[..., None].expand_as(inputs))
         run = self._run_by_length if inputs.device.type == "cpu" else self._run_packed
-        # A row without any real step is run on one and put back below.
+        # A row without real steps is run for one step, which is undone below.
         outputs, new = run(compact, state, lengths.clamp(min=1).cpu())  # (B, max length, H)
         old = _or_zeros(state, new)
         new = where_moved(lengths[:, None] > 0, new, old)
@@ -222,7 +328,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
     def _run_packed(
         self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Run the first ``lengths`` (B,) steps of each row of inputs (B, T, D) in one call, as a GPU can."""
+        """Run the first ``lengths`` (B,) steps of each row of inputs (B, T, D) in one call."""
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
         outputs, new = self._run(packed, state)
         return pad_packed_sequence(outputs, batch_first=True)[0], new
@@ -230,10 +336,10 @@ class RecurrentLayer(GradientCheckpointingLayer):
     def _run_by_length(
         self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """The same in one call for each length that occurs, of the rows that are as long.
+        """Do the same with one call for each distinct length, on the rows that are at least as long.
 
-        torch's packed kernels on a CPU differentiate each step by a tensor of the size of all steps: a time that grows
-        with the square of the length. These calls are of rows without padding.
+        On a CPU, the backward pass of torch's packed kernels allocates a tensor of the size of all steps at each step,
+        so its time grows with the square of the length. No row of these calls has padding.
         """
         rows = lengths.argsort(descending=True, stable=True)
         ends, counts = lengths.unique(return_counts=True)
@@ -253,9 +359,9 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
 
 class DirectedLayer(nn.Module):
-    """A recurrent layer that reads forward, backward, or both ways (Schuster & Paliwal 1997): h_t = [h→_t; h←_t].
+    """A recurrent layer that reads forward, backward, or in both directions (Schuster & Paliwal 1997).
 
-    Padding is invisible wherever it stands, as in ``RecurrentLayer``.
+    In both directions, h_t = [h→_t; h←_t]. Padding is skipped wherever it is, as in ``RecurrentLayer``.
 
     Args:
         direction: "forward", "backward" or "bidirectional".
@@ -268,11 +374,11 @@ class DirectedLayer(nn.Module):
         self.backward_rnn = RecurrentLayer(cell, input_size, hidden_size) if "backward" in reads else None
 
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, State]:
-        """Read the inputs (B, T, D), with mask as in ``RecurrentLayer``.
+        """Run over inputs (B, T, D), with ``mask`` as in ``RecurrentLayer``.
 
         Returns:
-            Outputs (B, T, n H) for n directions, and the state in which each direction ended, tensors (B, n H): after
-            the last step for the forward one, after the first step for the backward one; h and c apart.
+            Outputs (B, T, n H) for n directions, and the last state of each direction, tensors (B, n H): after the last
+            step for the forward direction, after the first step for the backward one.
         """
         outputs: list[torch.Tensor] = []
         states: list[State] = []
@@ -294,17 +400,24 @@ def _or_zeros(state: State, like: State) -> State:
 
 
 def where_moved(moved: torch.Tensor, new: State, old: State) -> State:
-    """The new state in the rows (B, 1) that had a real step, the old one in the others."""
+    """Return the new state in the rows where ``moved`` (B, 1) is true, and the old one elsewhere."""
     return tuple(torch.where(moved, after, before) for after, before in zip(new, old, strict=True))
 
 
 __all__ = [
     "CELLS",
+    "GRU",
+    "LSTM",
     "DirectedLayer",
+    "Elman",
+    "FusedCell",
     "GRUResetBefore",
+    "LoopedCell",
+    "RecurrentCell",
     "RecurrentLayer",
-    "initialize_recurrent_",
+    "State",
+    "cpu_has_bfloat16",
+    "find_cell",
     "real_steps",
-    "recurrent_step",
     "where_moved",
 ]

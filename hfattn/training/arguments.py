@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
 from ..errors import UserError
+from ..models.recurrent_cells import cpu_has_bfloat16
 from ..models.strict_config import unknown_name_message
 from .config import checked
 
@@ -64,8 +65,7 @@ def computes_bfloat16() -> bool:
     """Whether the hardware that training would run on has bfloat16 arithmetic; emulated, it is slower than float32."""
     if trains_on_cuda():
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return cpu_has_bfloat16()
 
 
 def training_arguments(
