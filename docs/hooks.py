@@ -42,6 +42,7 @@ MODULES = (
     "hfattn.evaluation",
     "hfattn.tokenizers",
     "hfattn.data",
+    "hfattn.generated",
     "hfattn.training",
     "hfattn.metrics",
     "hfattn.hub",

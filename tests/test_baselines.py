@@ -32,8 +32,9 @@ from hfattn.baselines import (
     VectorsConfig,
 )
 from hfattn.baselines.cleaning import without_html
-from hfattn.data import read_labelled, reviews_es, split_labelled
+from hfattn.data import read_labelled, split_labelled
 from hfattn.errors import UserError
+from hfattn.generated import reviews_es
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import load_config

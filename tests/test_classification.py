@@ -16,8 +16,9 @@ from sklearn.metrics import confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
-from hfattn.data import read_labelled, reber_texts, split_labelled
+from hfattn.data import read_labelled, split_labelled
 from hfattn.errors import UserError
+from hfattn.generated import reber_texts
 from hfattn.resources import load_recipe
 from hfattn.training import classifier_config, load_config
 from hfattn.training.classifier_models import word_weights_in_text

@@ -19,7 +19,8 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
 from hfattn.cli import app
-from hfattn.data import LabelledTexts, Pair, Pairs, date_pairs, opinion_texts, phrase_pairs, reber_texts
+from hfattn.data import LabelledTexts, Pair, Pairs
+from hfattn.generated import date_pairs, opinion_texts, phrase_pairs, reber_texts
 
 DRAWN: dict[str, Callable[[str, int, int], Pairs | LabelledTexts]] = {
     "dates": date_pairs,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from hfattn.data.dates import PARTS, date_links, date_pairs
 from hfattn.errors import UserError
 from hfattn.explain import (
     AttentionRecord,
@@ -23,6 +22,7 @@ from hfattn.explain import (
     rollout,
     summary,
 )
+from hfattn.generated import GENERATED, date_links, date_pairs
 
 
 def weights(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -169,7 +169,7 @@ def test_the_right_alignment_of_a_date() -> None:
     assert known.sure == {(0, 19), (1, 20), (2, 21), (3, 22), (9, 8)}
     assert {(5, 10), (6, 17), (8, 8), (9, 8), (4, 0), (7, 22)} <= known.possible
     assert not {(0, 8), (5, 8), (9, 10)} & known.possible
-    for part in PARTS:
+    for part in GENERATED["dates"].parts:
         for source, target, *_ in date_pairs(part, 100, seed=1):
             sure, possible = date_links(source, target)
             assert all(source[j] == target[i] for i, j in sure)
@@ -182,7 +182,7 @@ def test_the_right_alignment_of_a_date() -> None:
                 right[i, j] = 1
             assert alignment_error_rate(right, sure, possible) == 0
             assert alignment_error_rate(right.flip(0), sure, possible) > 0.3
-    with pytest.raises(UserError, match="'2019, April' is 2019-04-22 in no form"):
+    with pytest.raises(UserError, match="'2019, April' is not 2019-04-22 in a known form"):
         date_links("2019, April", "2019-04-22")
 
 

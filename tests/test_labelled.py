@@ -10,17 +10,15 @@ import torch
 from transformers import DataCollatorWithPadding
 
 from hfattn.data import (
-    REBER_PARTS,
     EncodedTexts,
     Labelled,
     LabelledTexts,
-    is_embedded_reber,
     read_labelled,
-    reber_texts,
     split_labelled,
 )
-from hfattn.data.reber import SYMBOLS, part_of_string
 from hfattn.errors import UserError
+from hfattn.generated import GENERATED, is_embedded_reber, reber_texts
+from hfattn.generated.reber import SYMBOLS, part_of_string
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 
 
@@ -179,8 +177,8 @@ def test_the_recogniser_agrees_with_all_short_strings() -> None:
 
 
 def test_drawn_strings_are_half_valid_distinct_and_apart() -> None:
-    parts = {(part, seed): reber_texts(part, 301, seed) for part in REBER_PARTS for seed in (1, 2)}
-    strings = {part: {item.text for seed in (1, 2) for item in parts[part, seed]} for part in REBER_PARTS}
+    parts = {(part, seed): reber_texts(part, 301, seed) for part in GENERATED["reber"].parts for seed in (1, 2)}
+    strings = {part: {item.text for seed in (1, 2) for item in parts[part, seed]} for part in GENERATED["reber"].parts}
     assert sum(map(len, strings.values())) == len(set.union(*strings.values()))
     for (part, seed), texts in parts.items():
         assert texts.labels == ["broken", "valid"]
@@ -207,9 +205,9 @@ def test_drawn_strings_are_half_valid_distinct_and_apart() -> None:
 
 
 def test_bad_draws() -> None:
-    with pytest.raises(UserError, match=r"^'dev' is no part of the Reber strings; write one of train,"):
+    with pytest.raises(UserError, match=r"^reber has no part 'dev'; write one of train,"):
         reber_texts("dev", 10, 1)
-    with pytest.raises(UserError, match=r"^1000000 Reber strings for test take too long to find; write at most 20000"):
+    with pytest.raises(UserError, match=r"^reber cannot give 1000000 examples of its part test; write at most 20000"):
         reber_texts("test", 1_000_000, 1)
 
 

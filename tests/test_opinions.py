@@ -4,8 +4,11 @@ import re
 
 import pytest
 
-from hfattn.data.opinions import LABELS, OPINIONS_PARTS, WORDINGS, opinion_texts, part_of_opinion
 from hfattn.errors import UserError
+from hfattn.generated import GENERATED
+from hfattn.generated.opinions import LABELS, WORDINGS, opinion_texts, part_of_opinion
+
+PARTS = GENERATED["opinions"].parts
 
 _DENIALS = {"not", "never", "isn't", "wasn't", "nobody", "didn't", "no", "nunca", "nadie"}
 _VERBS = {
@@ -22,7 +25,7 @@ def spellings(word: str) -> set[str]:
 def judged(text: str) -> bool:
     """Whether an opinion is good: by the main clause's word, turned round by a denial."""
     said = {
-        good: {s for wording in WORDINGS.values() for word in wording.words[good] for s in spellings(word)}
+        good: {s for wording in WORDINGS.values() for word in wording.words[LABELS[good]] for s in spellings(word)}
         | _VERBS[good]
         for good in (False, True)
     }
@@ -38,7 +41,7 @@ def judged(text: str) -> bool:
 
 
 def test_labels_are_what_the_words_say() -> None:
-    for part in OPINIONS_PARTS:
+    for part in PARTS:
         texts = opinion_texts(part, 400, seed=3)
         assert texts.labels == list(LABELS)
         for item in texts:
@@ -55,7 +58,7 @@ def test_one_seed_one_draw_and_no_text_twice() -> None:
     assert one.items[:200] == opinion_texts("train", 200, 1).items
     assert one.fingerprint != other.fingerprint
     assert one.fingerprint == "534d6745a4b97974df8e34cd9472d6868a9bc3ef4e370d2ee60e7c13e58b8917"
-    parts = [{item.text for item in opinion_texts(part, 300, 1)} for part in OPINIONS_PARTS]
+    parts = [{item.text for item in opinion_texts(part, 300, 1)} for part in PARTS]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 900
 
 
@@ -68,7 +71,7 @@ def test_a_word_alone_does_not_tell() -> None:
 
 
 def test_bad_draws() -> None:
-    with pytest.raises(UserError, match=r"^'dev' is no part of the opinions; write one of train, validation, test"):
+    with pytest.raises(UserError, match=r"^opinions has no part 'dev'; write one of train, validation, test"):
         opinion_texts("dev", 10, 1)
-    with pytest.raises(UserError, match=r"^1000000 opinions for test take too long to find; write at most 10000"):
+    with pytest.raises(UserError, match=r"^opinions cannot give 1000000 examples of its part test; write at most"):
         opinion_texts("test", 1_000_000, 1)

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 from commands import ROOT
 
-from hfattn.data import PHRASES_PARTS, phrase_pairs
-from hfattn.data.phrases import ADJECTIVES, NOUNS, VERBS, is_unseen
 from hfattn.errors import UserError
+from hfattn.generated import GENERATED, phrase_pairs
+from hfattn.generated.phrases import ADJECTIVES, NOUNS, VERBS, is_unseen
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "translation"
+PARTS = GENERATED["phrases"].parts
 
 
 @pytest.fixture(scope="module")
 def parts() -> dict[str, Any]:
-    return {part: phrase_pairs(part, 1500, seed=1) for part in PHRASES_PARTS}
+    return {part: phrase_pairs(part, 1500, seed=1) for part in PARTS}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_the_draw_is_the_same_everywhere_and_another_with_another_seed(parts: di
 
 def test_no_sentence_is_in_two_parts_whatever_the_seeds(parts: dict[str, Any]) -> None:
     seen: dict[str, str] = {}
-    drawn = [*parts.items(), *((part, phrase_pairs(part, 500, seed=2)) for part in PHRASES_PARTS)]
+    drawn = [*parts.items(), *((part, phrase_pairs(part, 500, seed=2)) for part in PARTS)]
     for part, pairs in drawn:
         assert len({pair.source for pair in pairs}) == len(pairs)
         for pair in pairs:
@@ -63,7 +64,7 @@ def test_evaluation_needs_no_word_that_training_lacks(parts: dict[str, Any], man
 
     for side in (0, 1):
         known = words(many, side)
-        for part in PHRASES_PARTS:
+        for part in PARTS:
             assert words(parts[part], side) <= known
         assert len(known) < 600
 
@@ -140,7 +141,7 @@ def test_forms_of_sentences(many: Any, pattern: str, spanish: str) -> None:
 
 
 def test_more_than_there_are_is_refused() -> None:
-    with pytest.raises(UserError, match=r"1000000 phrases of the part test are too many; write at most"):
+    with pytest.raises(UserError, match=r"phrases cannot give 1000000 examples of its part test; write at most 20000"):
         phrase_pairs("test", 1_000_000, seed=1)
 
 
@@ -148,7 +149,7 @@ def test_the_recipe_reads_its_parts(tmp_path: Path) -> None:
     module = load_recipe(RECIPE / "train.py")
     config = load_config(module.Config, RECIPE / "phrases.yaml", ["--data.pairs", "50", "--data.evaluation_pairs", "9"])
     read = module.read_parts(config.data, 1)
-    assert {part: len(pairs) for part, pairs in read.items()} == dict.fromkeys(PHRASES_PARTS, 9) | {"train": 50}
+    assert {part: len(pairs) for part, pairs in read.items()} == dict.fromkeys(PARTS, 9) | {"train": 50}
     tokenizer, _ = module.build_tokenizers(config.tokenizer, phrase_pairs("train", 5000, 1))
     text = "¿es vieja la casa roja pequeña?"
     ids = tokenizer(text)["input_ids"]

@@ -17,16 +17,15 @@ from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
 from hfattn.data import (
-    FACTS_PARTS,
     Answer,
     EncodedQuestions,
     Question,
     Questions,
-    fact_questions,
     read_questions,
     split_questions,
 )
 from hfattn.errors import UserError
+from hfattn.generated import GENERATED, fact_questions
 from hfattn.metrics import AnswerScore
 from hfattn.reports.question_answering import question_word
 from hfattn.resources import load_recipe
@@ -107,7 +106,7 @@ def test_bad_questions(tmp_path: Path, name: str, content: Any, message: str) ->
 
 
 def test_made_up_questions_have_their_answers_and_names_of_their_own_in_each_part() -> None:
-    parts = {part: fact_questions(part, 300, seed=3) for part in FACTS_PARTS}
+    parts = {part: fact_questions(part, 300, seed=3) for part in GENERATED["facts"].parts}
     assert parts["test"].fingerprint == fact_questions("test", 300, seed=3).fingerprint
     names: dict[str, set[str]] = {}
     for part, questions in parts.items():

@@ -20,8 +20,8 @@ from tiny_models import TEXTS, wordpiece_tokenizer
 from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
-from hfattn.data.opinions import opinion_texts
 from hfattn.explain import agreement, alignment, saliency, score_attention
+from hfattn.generated import opinion_texts
 from hfattn.generation import load_any_model
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
 from hfattn.spaces.building import build_space

@@ -16,16 +16,15 @@ from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from hfattn.data import (
-    NAMES_PARTS,
     EncodedSentences,
     Tagged,
     TaggedSentences,
-    name_sentences,
     read_tagged,
     split_tagged,
     tag_labels,
 )
 from hfattn.errors import UserError
+from hfattn.generated import GENERATED, name_sentences
 from hfattn.metrics import EntityScore, find_entities
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
@@ -108,7 +107,7 @@ def test_bad_sentences(tmp_path: Path, name: str, content: str, options: dict[st
 
 
 def test_made_up_sentences_have_names_of_their_own_in_each_part_and_tags_that_are_right() -> None:
-    parts = {part: name_sentences(part, 300, seed=3) for part in NAMES_PARTS}
+    parts = {part: name_sentences(part, 300, seed=3) for part in GENERATED["names"].parts}
     assert parts["test"].fingerprint == name_sentences("test", 300, seed=3).fingerprint
     assert parts["test"].fingerprint != name_sentences("test", 300, seed=4).fingerprint
     texts: dict[str, set[str]] = {}
@@ -125,7 +124,7 @@ def test_made_up_sentences_have_names_of_their_own_in_each_part_and_tags_that_ar
     assert not texts["train"] & texts["validation"]
     assert not texts["train"] & texts["test"]
     assert not texts["train"] & texts["unseen_forms"]
-    with pytest.raises(UserError, match="'dev' is no part of the sentences with names; write one of train"):
+    with pytest.raises(UserError, match="names has no part 'dev'; write one of train"):
         name_sentences("dev", 1, 0)
 
 

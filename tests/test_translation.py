@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 
 from hfattn import BahdanauForConditionalGeneration
 from hfattn.cli import app
-from hfattn.data import EncodedPairs, Pair, Pairs, date_pairs, read_pairs, split_pairs
-from hfattn.data.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
+from hfattn.data import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
 from hfattn.errors import UserError
+from hfattn.generated import date_pairs
+from hfattn.generated.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
 from hfattn.metrics import Bleu, ExactMatch, TokenAccuracy, TranslationScores, decode_generated, token_statistics
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
@@ -101,6 +102,7 @@ def test_a_language_names_months_and_weekdays_as_it_should() -> None:
 def read_back(text: str, language: str, form: str) -> datetime.date:
     """Parse a written date with regular expressions of this test's own, and check the weekday if it has one."""
     names = LANGUAGES[language]
+    short_months, short_weekdays = ([name[:3] for name in each] for each in (names.months, names.weekdays))
     patterns = {
         "day": r"(?P<day>\d\d?)",
         "dd": r"(?P<day>\d\d)",
@@ -108,9 +110,9 @@ def read_back(text: str, language: str, form: str) -> datetime.date:
         "mm": r"(?P<mm>\d\d)",
         "year": r"(?P<year>\d{4})",
         "month": f"(?P<month>{'|'.join(names.months)})",
-        "mon": f"(?P<mon>{'|'.join(names.short_months)})",
+        "mon": f"(?P<mon>{'|'.join(short_months)})",
         "weekday": f"(?P<weekday>{'|'.join(names.weekdays)})",
-        "wd": f"(?P<wd>{'|'.join(names.short_weekdays)})",
+        "wd": f"(?P<wd>{'|'.join(short_weekdays)})",
     }
     pattern = re.sub(r"\\{(\w+)\\}", lambda match: patterns[match[1]], re.escape(form))
     match = re.fullmatch(pattern, text)
@@ -119,13 +121,13 @@ def read_back(text: str, language: str, form: str) -> datetime.date:
     if "mm" in found:
         month = int(found["mm"])
     else:
-        table = names.months if "month" in found else names.short_months
+        table = names.months if "month" in found else short_months
         month = 1 + table.index(found.get("month") or found["mon"])
     date = datetime.date(int(found["year"]), month, int(found["day"]))
     if "weekday" in found:
         assert names.weekdays.index(found["weekday"]) == date.isoweekday() - 1
     if "wd" in found:
-        assert names.short_weekdays.index(found["wd"]) == date.isoweekday() - 1
+        assert short_weekdays.index(found["wd"]) == date.isoweekday() - 1
     return date
 
 
@@ -176,7 +178,7 @@ def test_the_draw_is_the_same_everywhere_and_another_with_another_seed() -> None
     letters = [pair.source for pair in first if any(character.isalpha() for character in pair.source)]
     assert any(text.isupper() for text in letters)
     assert any(text.islower() for text in letters)
-    with pytest.raises(UserError, match="more than there are; write at most"):
+    with pytest.raises(UserError, match="dates cannot give 10000000 examples of its part validation; write at most"):
         date_pairs("validation", 10_000_000, seed=1)
 
 
@@ -615,7 +617,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sources such as"),
     ("source", lambda f: ["--data.source", ""], "source is empty; write 'dates', the path of a file"),
     ("sizes", lambda f: ["--data.pairs", "0"], "data: pairs is 0; write a whole number of at least 1"),
-    ("many", lambda f: ["--data.evaluation_pairs", "9999999"], "more than there are; write at most"),
+    ("many", lambda f: ["--data.evaluation_pairs", "9999999"], "cannot give 9999999 examples"),
     ("samples", lambda f: ["--sample.number", "0"], "sample: number is 0; write a whole number"),
     ("alignments", lambda f: ["--sample.alignments", "4"], "alignments is 4; write a whole number from 1 to number, 3"),
     ("family", lambda f: ["--model.model_type", "gpt2"], "model.model_type is 'gpt2'; write one of bahdanau, vaswani"),

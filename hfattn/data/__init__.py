@@ -1,46 +1,26 @@
 """From texts, labelled texts and pairs of texts to batches."""
 
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
-from .dates import DATES, PARTS, date_links, date_pairs
 from .documents import Document, Documents, read_documents
 from .examples import check_columns
 from .extra_texts import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
-from .facts import FACTS, FACTS_PARTS, fact_questions
 from .fitting import FittedTexts, WindowCollator, mean_of_windows
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
 from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
-from .names import NAMES, NAMES_PARTS, name_sentences
 from .next_sentence import SentencePairs, split_sentences
-from .opinions import OPINIONS, OPINIONS_PARTS, opinion_texts
 from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
 from .parts import PartsConfig, fingerprints
-from .phrases import PHRASES, PHRASES_PARTS, phrase_pairs
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
 from .reading import check_model, check_tokenizer
-from .reber import REBER, REBER_PARTS, is_embedded_reber, reber_texts
-from .reviews import REVIEWS_ES, reviews_es
 from .rows import Row, Rows, is_local, open_rows, source_of_part
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, split_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .vectors import Coverage, load_embeddings
 
 __all__ = [
-    "DATES",
-    "FACTS",
-    "FACTS_PARTS",
     "MASKED",
-    "NAMES",
-    "NAMES_PARTS",
-    "OPINIONS",
-    "OPINIONS_PARTS",
-    "PARTS",
-    "PHRASES",
-    "PHRASES_PARTS",
-    "REBER",
-    "REBER_PARTS",
-    "REVIEWS_ES",
     "Answer",
     "AugmentationConfig",
     "Coverage",
@@ -81,22 +61,15 @@ __all__ = [
     "check_model",
     "check_split",
     "check_tokenizer",
-    "date_links",
-    "date_pairs",
     "encode_text",
-    "fact_questions",
     "fingerprints",
-    "is_embedded_reber",
     "is_local",
     "load_embeddings",
     "mean_of_windows",
-    "name_sentences",
     "open_rows",
     "open_text",
-    "opinion_texts",
     "pack",
     "padding_share",
-    "phrase_pairs",
     "read_corpus",
     "read_documents",
     "read_labelled",
@@ -104,8 +77,6 @@ __all__ = [
     "read_questions",
     "read_tagged",
     "read_unlabelled",
-    "reber_texts",
-    "reviews_es",
     "source_of_part",
     "spell_masks",
     "split_corpus",

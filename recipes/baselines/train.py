@@ -20,8 +20,9 @@ from huggingface_hub.dataclasses import strict
 from transformers import EvalPrediction
 
 from hfattn.baselines import BaselineClassifier, ClassifierConfig, CleaningConfig, FeaturesConfig, VectorsConfig
-from hfattn.data import REVIEWS_ES, LabelledDataConfig, LabelledTexts, reviews_es
+from hfattn.data import LabelledDataConfig, LabelledTexts
 from hfattn.errors import UserError, one_sentence
+from hfattn.generated import reviews_es
 from hfattn.hub import CardConfig
 from hfattn.metrics import (
     ClassificationScores,
@@ -49,16 +50,16 @@ PACKAGES = ("scikit-learn", "gensim", "snowballstemmer", "simplemma", "stop-word
 @dataclass
 class DataConfig(LabelledDataConfig):
     # Beside a file or the id of a data set on the Hub: "reviews_es" (fourteen reviews in Spanish).
-    source: str = REVIEWS_ES
+    source: str = "reviews_es"
 
     def validate_source(self) -> None:
-        if self.source == REVIEWS_ES and (self.validation is not None or self.test is not None):
-            raise ValueError(f"{REVIEWS_ES} has its own test; leave validation and test out.")
+        if self.source == "reviews_es" and (self.validation is not None or self.test is not None):
+            raise ValueError("reviews_es has its own test; leave validation and test out.")
         if self.pair_column is not None:
             raise ValueError("pair_column is for models that read two texts; these read one, so leave it out.")
 
     def read_parts(self, seed: int) -> dict[str, LabelledTexts]:
-        return reviews_es(seed) if self.source == REVIEWS_ES else super().read_parts(seed)
+        return reviews_es(seed) if self.source == "reviews_es" else super().read_parts(seed)
 
 
 @strict

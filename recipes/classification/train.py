@@ -22,20 +22,15 @@ from transformers import (
 from transformers.trainer_utils import PredictionOutput
 
 from hfattn.data import (
-    OPINIONS,
-    OPINIONS_PARTS,
-    REBER,
-    REBER_PARTS,
     Coverage,
     EncodedTexts,
     LabelledTexts,
     load_embeddings,
-    opinion_texts,
-    reber_texts,
     unlabelled,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import predict_classes
+from hfattn.generated import generated_for
 from hfattn.metrics import (
     ClassificationScores,
     check_columns,
@@ -69,7 +64,7 @@ from hfattn.training import (
 )
 
 RECIPE = "classification"
-_GENERATED = {REBER: (reber_texts, REBER_PARTS), OPINIONS: (opinion_texts, OPINIONS_PARTS)}
+_GENERATED = generated_for(RECIPE)
 
 
 # Configuration
@@ -80,7 +75,7 @@ _GENERATED = {REBER: (reber_texts, REBER_PARTS), OPINIONS: (opinion_texts, OPINI
 class DataConfig(ClassifierDataConfig):
     # Beside a file or the id of a data set on the Hub: "reber" (strings of a grammar, and broken ones), or "opinions"
     # (of films, from templates in two languages).
-    source: str = REBER
+    source: str = "reber"
     texts: int = 10_000  # that are generated, to train on
     evaluation_texts: int = 2000  # that are generated, in each of the other parts
 
@@ -96,8 +91,7 @@ class DataConfig(ClassifierDataConfig):
     def read_parts(self, seed: int) -> dict[str, LabelledTexts]:
         if self.source not in _GENERATED:
             return super().read_parts(seed)
-        draw, parts = _GENERATED[self.source]
-        return {part: draw(part, self.texts if part == "train" else self.evaluation_texts, seed) for part in parts}
+        return _GENERATED[self.source].draw_parts(self.texts, self.evaluation_texts, seed)
 
 
 @strict

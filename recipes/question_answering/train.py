@@ -14,20 +14,18 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, TrainingArguments
 
 from hfattn.data import (
-    FACTS,
-    FACTS_PARTS,
     EncodedQuestions,
     PartsConfig,
     Question,
     Questions,
     check_columns,
     check_model,
-    fact_questions,
     fingerprints,
     read_questions,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
+from hfattn.generated import generated_for
 from hfattn.metrics import AnswerScores, span_logits
 from hfattn.pretrained import load_model, load_tokenizer
 from hfattn.reports.base import TrainedRun
@@ -44,6 +42,7 @@ from hfattn.training import (
 )
 
 RECIPE = "question_answering"
+GENERATED = generated_for(RECIPE)
 
 
 # Configuration
@@ -53,10 +52,10 @@ RECIPE = "question_answering"
 @dataclass
 class DataConfig(PartsConfig[Questions]):
     unit: ClassVar[str] = "contexts"
-    generated: ClassVar[tuple[str, ...]] = (FACTS,)
+    generated: ClassVar[tuple[str, ...]] = tuple(GENERATED)
 
     # Beside "facts" (generated paragraphs): a .json file in SQuAD's format, a .jsonl file, or a dataset on the Hub.
-    dataset: str = FACTS
+    dataset: str = "facts"
     unanswerable: bool = False  # whether some questions have no answer, as in SQuAD 2.0
     examples: int = at_least(1, 8000)  # generated questions to train on
     evaluation_examples: int = at_least(1, 1000)  # generated questions in each of the other parts
@@ -64,8 +63,8 @@ class DataConfig(PartsConfig[Questions]):
     overlap: int = at_least(0, 128)  # tokens of the context that two windows share
 
     def generate(self, seed: int) -> dict[str, Questions]:
-        numbers = {part: self.examples if part == "train" else self.evaluation_examples for part in FACTS_PARTS}
-        return {part: fact_questions(part, number, seed, self.unanswerable) for part, number in numbers.items()}
+        options = {"unanswerable": self.unanswerable}
+        return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed, **options)
 
     def read(self, dataset: str, split: str, train: Questions | None = None) -> Questions:
         return read_questions(

@@ -17,8 +17,6 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, TrainingArguments
 
 from hfattn.data import (
-    NAMES,
-    NAMES_PARTS,
     EncodedSentences,
     PartsConfig,
     Tagged,
@@ -26,11 +24,11 @@ from hfattn.data import (
     check_columns,
     check_model,
     fingerprints,
-    name_sentences,
     read_tagged,
 )
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
+from hfattn.generated import generated_for
 from hfattn.metrics import EntityScores, tag_loss, token_statistics
 from hfattn.pretrained import load_model, load_tokenizer
 from hfattn.reports.base import TrainedRun
@@ -47,6 +45,7 @@ from hfattn.training import (
 )
 
 RECIPE = "token_classification"
+GENERATED = generated_for(RECIPE)
 
 
 # Configuration
@@ -56,11 +55,11 @@ RECIPE = "token_classification"
 @dataclass
 class DataConfig(PartsConfig[TaggedSentences]):
     unit: ClassVar[str] = "sentences"
-    generated: ClassVar[tuple[str, ...]] = (NAMES,)
+    generated: ClassVar[tuple[str, ...]] = tuple(GENERATED)
 
     # Beside "names" (generated sentences): a file as in the shared tasks of CoNLL, a .jsonl file, or a dataset on the
     # Hub.
-    dataset: str = NAMES
+    dataset: str = "names"
     tokens_column: str = "tokens"  # of a .jsonl file or a dataset on the Hub
     tags_column: str | None = None  # null: ner_tags, or else tags
     labels: list[str] | None = None  # names of the tags, from tag 0 on; null: as in the data
@@ -74,8 +73,7 @@ class DataConfig(PartsConfig[TaggedSentences]):
     label_all_pieces: bool = False  # label all pieces of a word, not only the first
 
     def generate(self, seed: int) -> dict[str, TaggedSentences]:
-        numbers = {part: self.examples if part == "train" else self.evaluation_examples for part in NAMES_PARTS}
-        return {part: name_sentences(part, number, seed) for part, number in numbers.items()}
+        return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
 
     def read(self, dataset: str, split: str, train: TaggedSentences | None = None) -> TaggedSentences:
         return read_tagged(

@@ -25,21 +25,16 @@ from transformers import (
 
 from hfattn import BahdanauConfig, VaswaniConfig
 from hfattn.data import (
-    DATES,
-    PARTS,
-    PHRASES,
-    PHRASES_PARTS,
     EncodedPairs,
     Pair,
     Pairs,
     check_split,
-    date_pairs,
-    phrase_pairs,
     read_pairs,
     source_of_part,
     split_pairs,
 )
 from hfattn.errors import one_sentence
+from hfattn.generated import generated_for
 from hfattn.generation import save_translator
 from hfattn.metrics import TranslationScores, decode_generated
 from hfattn.models.strict_config import StrictConfig, own_fields
@@ -60,7 +55,7 @@ from hfattn.training import (
 )
 
 RECIPE = "translation"
-GENERATED = {DATES: (PARTS, date_pairs), PHRASES: (PHRASES_PARTS, phrase_pairs)}
+GENERATED = generated_for(RECIPE)
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (BahdanauConfig, VaswaniConfig)}
 
 
@@ -72,7 +67,7 @@ FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family 
 class DataConfig:
     # "dates" (written dates and their ISO form), "phrases" (simple English sentences in Spanish), a tab-separated file,
     # a .jsonl file, two parallel files written as "train.{en,de}", or the id of a data set on the Hub.
-    source: str = DATES
+    source: str = "dates"
     # Another file of that kind, or the split of the Hub data set; null: a part of source.
     validation: str | None = None
     test: str | None = None
@@ -183,9 +178,7 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqTrainingArgumen
 def read_parts(data: DataConfig, seed: int) -> dict[str, Pairs]:
     """The pairs of each part: train, validation, and what else is to be evaluated at the end."""
     if data.source in GENERATED:
-        names, draw_pairs = GENERATED[data.source]
-        numbers = {part: data.pairs if part == "train" else data.evaluation_pairs for part in names}
-        return {part: draw_pairs(part, number, seed) for part, number in numbers.items()}
+        return GENERATED[data.source].draw_parts(data.pairs, data.evaluation_pairs, seed)
 
     def read(source: str, split: str) -> Pairs:
         return read_pairs(

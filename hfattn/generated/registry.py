@@ -1,0 +1,167 @@
+"""The generated data sets by name: how each is drawn, the recipe that trains on it, and what its card says."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Any
+
+from ..data.examples import Examples
+from ..data.labelled import Labelled, LabelledTexts
+from ..data.pairs import Pair, Pairs
+from . import opinions, reber
+from .dates import FIRST_YEAR, LAST_YEAR, date_pairs
+from .facts import fact_questions
+from .names import name_sentences
+from .phrases import phrase_pairs
+
+Row = dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class CardInfo:
+    """What is needed to publish a generated data set.
+
+    Attributes:
+        row: function from an example to its columns, from which the recipe reads the same example.
+        facts: function from the examples of each part to the variables of the card's template.
+        fingerprinted: columns that the fingerprint covers.
+        classes: names of the classes of the column ``label``, if there is one.
+    """
+
+    row: Callable[[Any], Row]
+    facts: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    fingerprinted: str
+    classes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class GeneratedData:
+    """A generated data set.
+
+    Attributes:
+        parts: names of the parts, "train" first.
+        draw: function of a part, a number of examples and a seed.
+        recipe: the recipe that trains on it; its configuration has the name of the data set.
+        examples, evaluation_examples: size of the training part and of each other part in that configuration.
+        card: what publishing needs; None if the data set is not published.
+    """
+
+    parts: Sequence[str]
+    draw: Callable[..., Examples[Any]]
+    recipe: str
+    examples: int
+    evaluation_examples: int
+    card: CardInfo | None = None
+
+    def draw_parts(self, examples: int, evaluation_examples: int, seed: int, **options: Any) -> dict[str, Any]:
+        """Draw every part.
+
+        Args:
+            examples: size of the training part.
+            evaluation_examples: size of each other part.
+            seed: seed of the draws.
+            options: further arguments of ``draw``.
+
+        Raises:
+            UserError: there are not that many examples.
+        """
+        numbers = {part: examples if part == "train" else evaluation_examples for part in self.parts}
+        return {part: self.draw(part, number, seed, **options) for part, number in numbers.items()}
+
+
+def generated_for(recipe: str) -> dict[str, GeneratedData]:
+    """Return the generated data sets of a recipe, by name."""
+    return {name: data for name, data in GENERATED.items() if data.recipe == recipe}
+
+
+def _row_of_pair(pair: Pair) -> Row:
+    return {"source": pair.source, "target": pair.target, "form": pair.kind}
+
+
+def _row_of_text(text: Labelled) -> Row:
+    return {"text": text.text, "label": text.label, **text.fields}
+
+
+def _count_forms(forms_in: Mapping[str, Iterable[str]]) -> Mapping[str, list[int]]:
+    """Return for each form its number of examples in each part."""
+    counts = [Counter(forms) for forms in forms_in.values()]
+    forms = sorted({form for each in counts for form in each}, key=lambda form: (form.lower(), form))
+    return {form: [each[form] for each in counts] for form in forms}
+
+
+def _facts_of_pairs(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
+    return {"forms": _count_forms({part: [pair.kind for pair in pairs] for part, pairs in drawn.items()})}
+
+
+def _facts_of_dates(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
+    return {**_facts_of_pairs(drawn), "first_year": FIRST_YEAR, "last_year": LAST_YEAR}
+
+
+def _facts_of_opinions(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
+    forms = {
+        part: [f"{item.fields['form']} | {item.fields['language']} | {texts.labels[item.label]}" for item in texts]
+        for part, texts in drawn.items()
+    }
+    return {"forms": _count_forms(forms)}
+
+
+def _facts_of_reber(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
+    lengths = {}
+    for part, texts in drawn.items():
+        broken, sizes = Counter(item.fields["broken"] for item in texts), [len(item.text) for item in texts]
+        numbers = [broken[place] for place in ("nowhere", "middle", "end")]
+        lengths[part] = [*numbers, min(sizes), median_low(sizes), max(sizes)]
+    return {"lengths": lengths}
+
+
+_THREE = ("train", "validation", "test")
+
+GENERATED: Mapping[str, GeneratedData] = {
+    "dates": GeneratedData(
+        parts=(*_THREE, "unseen_forms"),
+        draw=date_pairs,
+        recipe="translation",
+        examples=30_000,
+        evaluation_examples=1_000,
+        card=CardInfo(_row_of_pair, _facts_of_dates, "source and target"),
+    ),
+    "phrases": GeneratedData(
+        parts=(*_THREE, "unseen_pairs"),
+        draw=phrase_pairs,
+        recipe="translation",
+        examples=30_000,
+        evaluation_examples=500,
+        card=CardInfo(_row_of_pair, _facts_of_pairs, "source and target"),
+    ),
+    "opinions": GeneratedData(
+        parts=_THREE,
+        draw=opinions.opinion_texts,
+        recipe="classification",
+        examples=8_000,
+        evaluation_examples=500,
+        card=CardInfo(_row_of_text, _facts_of_opinions, "label and text", opinions.LABELS),
+    ),
+    "reber": GeneratedData(
+        parts=_THREE,
+        draw=reber.reber_texts,
+        recipe="classification",
+        examples=40_000,
+        evaluation_examples=2_000,
+        card=CardInfo(_row_of_text, _facts_of_reber, "label and text", reber.LABELS),
+    ),
+    "names": GeneratedData(
+        parts=(*_THREE, "unseen_forms"),
+        draw=name_sentences,
+        recipe="token_classification",
+        examples=8_000,
+        evaluation_examples=1_000,
+    ),
+    "facts": GeneratedData(
+        parts=(*_THREE, "unseen_forms"),
+        draw=fact_questions,
+        recipe="question_answering",
+        examples=8_000,
+        evaluation_examples=1_000,
+    ),
+}
