@@ -38,6 +38,7 @@ MODULES = (
     "hfattn",
     "hfattn.attention",
     "hfattn.explain",
+    "hfattn.loading",
     "hfattn.generation",
     "hfattn.evaluation",
     "hfattn.tokenizers",

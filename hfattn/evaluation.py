@@ -27,7 +27,8 @@ from .data import (
     read_pairs,
 )
 from .errors import UserError
-from .generation import load_any_model, translate_texts
+from .generation import translate_texts
+from .loading import load_any_model, max_positions
 from .metrics import (
     F1,
     ClassifierEvaluationConfig,
@@ -39,7 +40,6 @@ from .metrics import (
     token_statistics,
     translation_report,
 )
-from .pretrained import positions_of
 from .tokenizers import is_character_tokenizer
 
 
@@ -108,7 +108,7 @@ def score_text(
     Raises:
         UserError: there is no window, and the model's positions do not say one, or too few; or as ``score_ids``.
     """
-    positions = positions_of(model.config)
+    positions = max_positions(model.config)
     if window is None and positions is None:
         raise UserError("The model says nothing of how many tokens it can read at once; give a window.")
     if window is not None and positions is not None and window > positions:
@@ -241,7 +241,7 @@ def evaluate_classifier(
     """
     facts = json.loads(results.read_text(encoding="utf-8"))["data"] if results.is_file() else {}
     long = {"long": facts["long"], "overlap": facts["overlap"] or 0} if facts.get("long") else {}
-    positions = positions_of(model.config)
+    positions = max_positions(model.config)
     longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
     dataset = FittedTexts(texts, tokenizer, facts.get("max_length", longest) if long else longest, **long)
     probabilities = predict_classes(model, dataset, WindowCollator(tokenizer))

@@ -1,33 +1,14 @@
 """Text from a trained model: samples and translations during training, streams on the command line."""
 
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 import torch
-import transformers
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
-from . import models  # noqa: F401  (registers the classes)
 from .errors import UserError
-from .hub.clean_process import auto_class
-from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
-from .pretrained import positions_of
-
-# A model, the tokenizer of what it reads, and that of what it writes where this has a vocabulary of its own.
-Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
+from .loading import max_positions
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are no character yet
 
@@ -46,7 +27,7 @@ def read_prompt(
     """
     encoded = tokenizer(prompt, return_tensors="pt").to(model.device)
     inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
-    length, positions = inputs["input_ids"].shape[1], positions_of(model.config)
+    length, positions = inputs["input_ids"].shape[1], max_positions(model.config)
     if positions is not None and length >= positions:
         raise UserError(
             f"The prompt has {length} tokens, and the model has {positions} positions for it and its continuation; "
@@ -134,89 +115,6 @@ def translate_texts(
     return writer.batch_decode(ids, skip_special_tokens=True)
 
 
-def save_translator(
-    folder: str | os.PathLike[str],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    target_tokenizer: PreTrainedTokenizerBase | None = None,
-) -> None:
-    """Save an encoder-decoder with what it needs to read and to write: a folder that ``pipeline("attn-translation",
-    model=folder, trust_remote_code=True)`` translates with, also from the Hub, and where hfattn is not installed.
-
-    Args:
-        folder: has the model and the tokenizer at its top, where ``AutoTokenizer`` finds it.
-        model: an encoder-decoder.
-        tokenizer: of both sides, or of the source.
-        target_tokenizer: of a target that has a vocabulary of its own; it goes into the sub-folder ``target``, and the
-            model's configuration says so.
-
-    Raises:
-        ValueError: two tokenizers are given to a model with one embedding for the symbols of both.
-    """
-    save_target_tokenizer(folder, model, target_tokenizer)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a causal language model and its tokenizer from a folder or from the Hub.
-
-    The classes of this package and of transformers are used; code from a repository is never run.
-
-    Raises:
-        UserError: there is no such folder or repository, or it holds no causal language model with a tokenizer.
-    """
-    return _load(name, lambda config: AutoModelForCausalLM, "language model")
-
-
-def load_translation_model(name: str) -> Translator:
-    """Load an encoder-decoder, as ``load_language_model`` does, with the tokenizer of what it reads, and that of what
-    it writes, or None where the first is of both."""
-    return _with_target_tokenizer(*_load(name, lambda config: AutoModelForSeq2SeqLM, "translation model"))
-
-
-def load_reading_model(name: str) -> Translator:
-    """Load a model to see where it looks, as ``load_translation_model`` does: an encoder-decoder with its output layer,
-    because it has to write, and any other model without."""
-    return _with_target_tokenizer(
-        *_load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
-    )
-
-
-def load_any_model(name: str) -> Translator:
-    """Load a model with the head that its configuration names, as ``load_translation_model`` does."""
-
-    def choose(config: Any) -> Any:
-        return getattr(transformers, auto_class(config))
-
-    return _with_target_tokenizer(*_load(name, choose, "model"))
-
-
-def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:
-    try:
-        return model, tokenizer, load_target_tokenizer(model)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-
-
-def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    path = Path(name)
-    # "runs/mine" looks like an id; where there is a folder "runs", or the name is that of runs, it is a path.
-    local = name.count("/") != 1 or name.startswith((".", "~", "/", "runs/")) or path.parent.is_dir()
-    if not path.is_dir() and local:
-        raise UserError(
-            f"There is no model folder {name}; train one with a recipe, or give the id of a model on the Hub."
-        )
-    try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        model = choose(config).from_pretrained(name, config=config, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{name} does not load as a {what} ({reason}); check the folder or the Hub id.") from error
-    return model.eval(), tokenizer
-
-
 class TokenStreamer(BaseStreamer):
     """Writes each token as soon as it is generated, or as soon as the character that it is a part of is whole.
 
@@ -251,13 +149,8 @@ class TokenStreamer(BaseStreamer):
 
 __all__ = [
     "TokenStreamer",
-    "load_any_model",
-    "load_language_model",
-    "load_reading_model",
-    "load_translation_model",
     "read_prompt",
     "sample_text",
     "sampling_options",
-    "save_translator",
     "translate_texts",
 ]

@@ -16,7 +16,7 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
 from .errors import UserError
 from .hub import finish_folder
-from .pretrained import ModelSource, load_model, load_tokenizer
+from .loading import ModelLocation, load_model, load_tokenizer
 from .resources import resource
 from .training import load_config, run_facts, writing
 from .training.averaging import mean_weights
@@ -187,7 +187,7 @@ def cook(
                 ],
             },
         }
-        source = ModelSource(name=str(output))
+        source = ModelLocation(name=str(output))
         model = load_model(AutoModelForSequenceClassification, source).model
         finish_folder(output, results, model, load_tokenizer(source), [results["example"]["texts"]])
     except BaseException:

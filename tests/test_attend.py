@@ -22,7 +22,7 @@ from hfattn import (
 )
 from hfattn.cli import app
 from hfattn.explain import agreement, hidden_units, saliency, score_text, strongest_unit
-from hfattn.generation import load_any_model, load_language_model
+from hfattn.loading import load_any_model, load_language_model
 from hfattn.tokenizers import build_character_tokenizer
 
 TEXT = "A dull film, told in Paris."

@@ -599,7 +599,7 @@ def written(folder: Path, content: str) -> Path:
 
 TWO = "label\ttext\n" + "".join(f"{('up', 'down')[i % 2]}\tthe dog {i}\n" for i in range(30))
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"There is no file .*no.tsv; write the path"),
+    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
     ("no tab", lambda f: ["--data.source", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
     ("test", lambda f: ["--data.test", "b.tsv"], "reviews_es has its own test; leave validation and test out"),
     ("pairs", lambda f: ["--data.pair_column", "b"], "pair_column is for models that read two texts"),

@@ -529,7 +529,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 SCRATCH = ["--scratch.model_type", "gpt2", "--scratch.n_embd", "8", "--scratch.n_head", "2"]
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing text", lambda f: ["--data.source", f / "no.txt"], r"There is no file .*no.txt; write the path"),
+    ("missing text", lambda f: ["--data.source", f / "no.txt"], r"no.txt was not found locally or on the Hub"),
     ("empty", lambda f: ["--data.source", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
     ("short", lambda f: ["--data.source", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
     ("column", lambda f: ["--data.source", written(f, "a.jsonl", '{"t": "x"}\n')],
@@ -541,10 +541,10 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
      "No line of text.txt matches"),
     ("no end", lambda f: ["--model.name", without_end(f), "--data.lines_are_texts", "true"],
      "has no end token to put between"),
-    ("missing model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model"),
+    ("missing model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
     ("encoder", lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "looks ahead: it is an encoder"),
     ("no LM", lambda f: ["--model.name", tiny_model(f / "d", "distilbert")],
-     "of which there is none for CausalLM; write"),
+     "which transformers does not support for CausalLM"),
     ("vocabulary", lambda f: ["--model.name", mismatched(f)],
      "tokens, and .* has embeddings of 100: they were not made for"),
     ("block", lambda f: ["--data.block", "65"], "data.block is 65, and .* has 64 positions; write at most 64"),

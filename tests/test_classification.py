@@ -310,7 +310,7 @@ def test_files_of_the_recipe_are_valid() -> None:
 WORDS = ["--tokenizer.kind", "word"]
 TWO = "label\ttext\nup\tthe cat\n" + "".join(f"down\tdog {i}\n" for i in range(20))
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"There is no file .*no.tsv; write the path"),
+    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
     ("no tab", lambda f: ["--data.source", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
     (
         "column",

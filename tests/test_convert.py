@@ -24,8 +24,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelF
 import hfattn
 from hfattn.errors import UserError
 from hfattn.exchange import convert
-from hfattn.generation import load_translation_model, translate_texts
+from hfattn.generation import translate_texts
 from hfattn.hub import verify
+from hfattn.loading import load_translation_model
 
 CHARACTERS = list("abcdefghij\n ")
 PADDED = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]])

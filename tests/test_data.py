@@ -101,7 +101,7 @@ for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "
     assert text == "\n".join(lines)
     assert no_column == "Row 0 of me/lines has no column 'words'; write one of text, n."
     assert no_text == "Row 0 of me/lines holds 0 in 'n', not text; write another column."
-    assert nothing.startswith("me/nothing is neither a file here nor a data set")
+    assert nothing.startswith("me/nothing was not found locally or on the Hub; give a file")
 
 
 def test_splits() -> None:
@@ -246,7 +246,7 @@ def test_bad_texts(tmp_path: Path) -> None:
         len(open_text(str(tmp_path / "cut.txt")))
     with pytest.raises(UserError, match="is a folder"):
         open_text(str(tmp_path))
-    with pytest.raises(UserError, match="There is no file"):
+    with pytest.raises(UserError, match="was not found locally"):
         open_text(str(tmp_path / "none.txt"))
     with pytest.raises(UserError, match="stride of 11 skips characters; write at most the length of a window, 10"):
         Windows(IDS, 10, 11)

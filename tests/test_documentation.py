@@ -27,7 +27,7 @@ from hfattn import (
 )
 from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.cli import app
-from hfattn.generation import save_translator
+from hfattn.loading import save_translator
 from hfattn.spaces import interface
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 

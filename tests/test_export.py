@@ -39,7 +39,7 @@ from hfattn import (
 from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.exchange import SOURCES, TARGETS, convert, export, to_onnx
-from hfattn.generation import save_translator
+from hfattn.loading import save_translator
 from hfattn.tokenizers import build_character_tokenizer
 
 

@@ -334,21 +334,21 @@ def test_what_cannot_be_inspected_is_one_sentence(hub: Hub, tmp_path: Path, monk
     hub.create("model", "user/private", private=True)
     (tmp_path / "file.py").touch()
     sentences = {
-        (NAME, "nowhere"): f"{NAME} has no revision 'nowhere'; give another --revision, or none.",
-        ("user/nobody", None): "user/nobody is no folder here and no model on the Hub",
-        ("a/b/c", None): "a/b/c is no folder here and no model on the Hub",
+        (NAME, "nowhere"): f"{NAME} has no revision 'nowhere'; give another one, or none.",
+        ("user/nobody", None): "user/nobody was not found locally or on the Hub",
+        ("a/b/c", None): "a/b/c was not found locally or on the Hub",
         (str(tmp_path), "main"): "is a folder, which has no revisions; leave out --revision.",
-        (str(tmp_path / "file.py"), None): "is a file; give the folder that it lies in",
+        (str(tmp_path / "file.py"), None): "is a file; give a model folder or the id",
     }
     for (name, revision), sentence in sentences.items():
         with pytest.raises(UserError) as refusal:
             inspect(name, revision)
         assert sentence in str(refusal.value)
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(UserError, match="no model on the Hub that this account can see"):
+    with pytest.raises(UserError, match="user/private was not found locally or on the Hub"):
         inspect("user/private")
     hub.fault("repo_info", "drop")
-    with pytest.raises(UserError, match=r"the Hub cannot give it \(RemoteProtocolError\)"):
+    with pytest.raises(UserError, match=r"the Hub cannot be reached \(RemoteProtocolError\)"):
         inspect(NAME)
     refused = CliRunner().invoke(app, ["inspect", "user/nobody"])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)

@@ -703,7 +703,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
         "The tokenizer is that of model.name; leave out the section tokenizer",
     ),
     ("no model", lambda f: ["--model", "null"], "model.model_type is None; write one of bert, distilbert, vaswani, or"),
-    ("no folder", lambda f: ["--model", "{name: /no/such}", "--tokenizer", "null"], "There is no folder /no/such; wri"),
+    ("no folder", lambda f: ["--model", "{name: /no/such}", "--tokenizer", "null"], "/no/such was not found locally"),
     ("field", lambda f: [*AS_BERT, "--model.hiden_size", "8"], "model.hiden_size.*model.hidden_size"),
     ("vocabulary", lambda f: ["--model.vocab_size", "8"], "model.vocab_size follows from the data; leave it out"),
     (

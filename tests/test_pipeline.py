@@ -23,7 +23,8 @@ from hfattn import (
 from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.explain import AttentionRecord
-from hfattn.generation import load_reading_model, load_translation_model, save_translator, translate_texts
+from hfattn.generation import translate_texts
+from hfattn.loading import load_reading_model, load_translation_model, save_translator
 from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
 

@@ -16,7 +16,7 @@ from commands import RECIPE, run
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Labelled, LabelledTexts
 from hfattn.errors import UserError
-from hfattn.generation import save_translator
+from hfattn.loading import save_translator
 from hfattn.probe import Probed, best_threshold, final_states, fit_probe, fold_texts
 from hfattn.tokenizers import build_character_tokenizer
 

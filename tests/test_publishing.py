@@ -415,8 +415,8 @@ def test_after_a_fault_the_same_push_makes_it_right(
     except UserError as error:
         said = str(error)
     else:
-        said = "the same command continues"  # the client has tried again by itself
-    assert re.search(r"same command continues|run the same command again|run it again", said), said
+        said = "try again"  # the client has tried again by itself
+    assert "try again" in said
     assert hub.token not in said
     hub.faults.clear()
     if ("dataset", name) in hub.repos:
@@ -450,11 +450,11 @@ def test_a_name_that_is_not_allowed(data: Path, name: str, message: str) -> None
 
 def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.fault("commit", "quota", times=20)
-    with pytest.raises(UserError, match="no room left for this account"):
+    with pytest.raises(UserError, match="no space left for this account"):
         push_data(data, "user/full")
     hub.faults.clear()
     monkeypatch.setenv("HF_TOKEN", hub.read_token)
-    with pytest.raises(UserError, match="does not let this token write to user/refused") as refused:
+    with pytest.raises(UserError, match="does not let this token use user/refused") as refused:
         push_data(data, "user/refused")
     assert hub.read_token not in str(refused.value)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
@@ -549,7 +549,7 @@ def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
         (["verify", "nowhere"], "There is no folder nowhere"),
         (["push", "nowhere", "user/name"], "There is no folder nowhere"),
         (["card", "nowhere"], "nowhere has no results.json"),
-        (["evaluate", "runs/nowhere", "x.tsv"], "There is no model folder runs/nowhere"),
+        (["evaluate", "runs/nowhere", "x.tsv"], "runs/nowhere was not found locally or on the Hub"),
     ],
 )
 def test_bad_input_is_one_sentence(words: list[str], message: str) -> None:

@@ -435,7 +435,7 @@ def test_the_first_question_word() -> None:
 
 
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.dataset", f / "no.json"], r"There is no file .*no.json; write the path"),
+    ("missing file", lambda f: ["--data.dataset", f / "no.json"], r"no.json was not found locally or on the Hub"),
     ("answer", lambda f: ["--data.dataset", written(f, [row(start=3)])], "'York' at character 3 of its context"),
     ("no answer", lambda f: ["--data.dataset", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
     ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of facts are"),
@@ -446,7 +446,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("smoothing", lambda f: ["--training.label_smoothing_factor", "0.1"], "label_smoothing_factor is for classes, and"),
     ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
     ("overlap", lambda f: ["--data.overlap", "60"], r"Question 1 of facts \(id 'train-1'\) has .* write a data.over"),
-    ("no model", lambda f: ["--model.name", f / "none"], "There is no folder .*none; write the path of a model's fol"),
+    ("no model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
 ]  # fmt: skip
 
 

@@ -159,7 +159,7 @@ def written(folder: Path, content: bytes) -> str:
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing config", lambda f: ["--config", f / "no.yaml"], "There is no configuration file"),
     ("broken yaml", lambda f: ["--config", broken_yaml(f)], "is not valid YAML"),
-    ("missing text", lambda f: ["--data.source", f / "no.txt"], "There is no file"),
+    ("missing text", lambda f: ["--data.source", f / "no.txt"], "was not found locally or on the Hub"),
     ("empty text", lambda f: ["--data.source", written(f, b"")], "bad.txt is empty"),
     ("not UTF-8", lambda f: ["--data.source", written(f, b"\xff\xfea")], r"bad.txt is not UTF-8 \(byte 0\)"),
     ("short text", lambda f: ["--data.source", written(f, b"The end " * 4)], "and one window of 16 needs 17"),
@@ -350,12 +350,12 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (tmp_path / "odd" / "config.json").write_text(json.dumps({**config, "hidden_size": 7}))
     for words, message in (
-        (["runs/no-such-run", "--prompt", "a"], "There is no model folder runs/no-such-run"),
-        ([tmp_path / "cut", "--prompt", "a"], "does not load as a language model"),
-        ([tmp_path / "odd", "--prompt", "a"], "does not load as a language model"),
-        ([tmp_path / "nothing", "--prompt", "a"], "There is no model folder"),
-        ([tmp_path / "empty", "--prompt", "a"], "does not load as a language model"),
-        ([tmp_path / "no-tokenizer", "--prompt", "a"], "does not load as a language model"),
+        (["runs/no-such-run", "--prompt", "a"], "runs/no-such-run was not found locally or on the Hub"),
+        ([tmp_path / "cut", "--prompt", "a"], "does not load as a"),
+        ([tmp_path / "odd", "--prompt", "a"], "does not load as a"),
+        ([tmp_path / "nothing", "--prompt", "a"], "was not found locally or on the Hub"),
+        ([tmp_path / "empty", "--prompt", "a"], "holds no model: config.json is missing"),
+        ([tmp_path / "no-tokenizer", "--prompt", "a"], "has no tokenizer"),
         ([folder, "--prompt", "¿"], "The prompt holds '¿', which is not in the model's vocabulary"),
         ([folder, "--prompt", ""], "The prompt is empty"),
         ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "leave out --stream or --num-beams"),
@@ -434,14 +434,14 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     map_ = str(tmp_path / "map.html")
     for words, message in (
-        (["translate", "runs/no-such-run", "abc"], "There is no model folder runs/no-such-run"),
-        (["translate", str(tmp_path / "empty"), "abc"], "does not load as a translation model"),
+        (["translate", "runs/no-such-run", "abc"], "runs/no-such-run was not found locally or on the Hub"),
+        (["translate", str(tmp_path / "empty"), "abc"], "holds no model: config.json is missing"),
         (["translate", str(readers / "writer"), "abc"], "does not load as a translation model"),
         (["translate", translator, "abc", " "], "A text is empty; give at least one character"),
         (["translate", translator, "abc", "abz"], "The text holds 'z', which is not in the model's vocabulary"),
         (["attend", translator, "", "-o", map_], "A text is empty"),
         (["attend", translator, "xyz", "-o", map_], "The text holds 'x'"),
-        (["attend", "runs/no-such-run", "abc", "-o", map_], "There is no model folder"),
+        (["attend", "runs/no-such-run", "abc", "-o", map_], "was not found locally or on the Hub"),
         (["attend", translator, "abc", "-o", str(tmp_path / "map.jpg")], ".html, .png, .svg, .pdf or .gif"),
         (["attend", translator, "abc", "-o", str(tmp_path / "no" / "map.html")], "There is no folder"),
         (["attend", translator, "abc", "-o", str(tmp_path / "folder.png")], "is a folder; give the name of a file"),

@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 from hfattn.data import FittedTexts, LabelledTexts, WindowCollator, mean_of_windows, read_labelled
 from hfattn.data.labelled import Labelled
 from hfattn.errors import UserError
-from hfattn.pretrained import ModelSource, load_model, load_tokenizer
+from hfattn.loading import ModelLocation, load_model, load_tokenizer
 from hfattn.training import ClassifierTrainer, TuningConfig, class_weights, tuned, tuning_facts
 from hfattn.training.fine_tuning import layer_depths
 
@@ -33,8 +33,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {kind: tiny_model(folder / kind, kind) for kind in ("distilbert", "bert", "gpt2", "vaswani")}
 
 
-def source(path: Path, **fields: Any) -> ModelSource:
-    return ModelSource(name=str(path), **fields)
+def source(path: Path, **fields: Any) -> ModelLocation:
+    return ModelLocation(name=str(path), **fields)
 
 
 def config(folder: Path, pretrained: Path, /, **sections: Any) -> Path:
@@ -341,12 +341,12 @@ def test_two_processes_train_as_one_with_twice_the_batch(
     [
         (
             {"model": {"name": "nobody/nothing"}},
-            "get it with hf download nobody/nothing --local-dir DIR, and write model.name: DIR",
+            "a folder made elsewhere with hf download nobody/nothing --local-dir DIR",
         ),
-        ({"model": {"name": "./absent"}}, "There is no folder ./absent; write the path of a model's folder"),
-        ({"model": {"name": "TMP"}}, "holds no model: it has no config.json"),
+        ({"model": {"name": "./absent"}}, "./absent was not found locally or on the Hub"),
+        ({"model": {"name": "TMP"}}, "holds no model: config.json is missing"),
         ({"model": {"options": {"dropuot": 0.1}}}, "did you mean 'dropout'?"),
-        ({"model": {"options": {"vocab_size": 7}}}, "of the size that its configuration says"),
+        ({"model": {"options": {"vocab_size": 7}}}, "of the shape that its configuration says"),
         ({"data": {"max_length": 65}}, "data.max_length is 65, and the model reads at most 64 tokens"),
         ({"data": {"max_length": 12, "long": "windows", "overlap": 10}}, "raise max_length or lower overlap"),
         ({"data": {"long": "tail"}}, "data.long is 'tail'; write one of head, head_tail, windows."),

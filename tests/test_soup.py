@@ -137,7 +137,7 @@ def test_what_cannot_be_mixed_is_refused(runs: Path, tmp_path: Path) -> None:
     assert "were trained or measured on other texts" in refused(runs / "one", other, "--output", out)
     gone = ("--set", "data.source=absent.tsv", "--output", out)
     sentence = refused(runs / "one", runs / "two", *gone)
-    assert "There is no file absent.tsv" in sentence
+    assert "absent.tsv was not found locally or on the Hub" in sentence
     assert "with --set data.source=PATH say where the data are now." in sentence
     assert not out.exists()
 

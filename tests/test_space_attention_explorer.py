@@ -22,7 +22,7 @@ from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 from hfattn import BahdanauConfig, VaswaniConfig
 from hfattn.explain import coverage_deviation, entropy
 from hfattn.generated import date_pairs, phrase_pairs
-from hfattn.generation import load_translation_model, save_translator
+from hfattn.loading import load_translation_model, save_translator
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
 from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running

@@ -22,7 +22,7 @@ from transformers import DistilBertConfig, DistilBertForSequenceClassification
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.explain import agreement, alignment, saliency, score_attention
 from hfattn.generated import opinion_texts
-from hfattn.generation import load_any_model
+from hfattn.loading import load_any_model
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
 from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running

@@ -585,7 +585,7 @@ def uneven(folder: Path) -> list[object]:
 
 
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"There is no file .*no.tsv; write the path"),
+    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
     ("empty file", lambda f: ["--data.source", written(f, "")], "pairs.tsv is empty; write a source and its target"),
     ("no tab", lambda f: ["--data.source", written(f, "a\tb\na b\n")], "Line 2 of pairs.tsv has no tab; write the"),
     ("blank line", lambda f: ["--data.source", written(f, "a\tb\n\nc\td")], "Line 2 of pairs.tsv has no tab; write"),

@@ -48,7 +48,8 @@ def generate(
         import torch
         from transformers import set_seed
 
-        from ..generation import TokenStreamer, load_language_model, read_prompt, sampling_options
+        from ..generation import TokenStreamer, read_prompt, sampling_options
+        from ..loading import load_language_model
         from ..tokenizers import uncovered_characters
 
         language_model, tokenizer = load_language_model(model)
@@ -90,7 +91,7 @@ def score(
         require("datasets", "evaluate")
         from ..data import open_text
         from ..evaluation import score_opened
-        from ..generation import load_language_model
+        from ..loading import load_language_model
 
         scores = score_opened(*load_language_model(model), open_text(text), skip, window, stride)
         for name, value in scores.items():
@@ -135,7 +136,7 @@ def translate(
     Example: hfattn translate runs/dates "22 nov 1794"
     """
     with one_sentence():
-        from ..generation import load_translation_model
+        from ..loading import load_translation_model
 
         require_text(*texts)
         translator = load_translation_model(model)
@@ -254,7 +255,7 @@ def _show_attention(
     output: Path | None,
 ) -> None:
     from ..explain import render_text, rollout, summary
-    from ..generation import load_reading_model
+    from ..loading import load_reading_model
 
     reader = load_reading_model(name)
     require_vocabulary(reader[1], text)
@@ -325,7 +326,7 @@ def _table(summary: dict[str, Any]) -> str:
 
 def _show_saliency(name: str, text: str, show: Show, target: str | None, numbers: bool, output: Path | None) -> None:
     from ..explain import agreement, saliency, score_attention
-    from ..generation import load_any_model
+    from ..loading import load_any_model
 
     model, tokenizer, target_tokenizer = load_any_model(name)
     model = model.float()  # gradients overflow in float16
@@ -352,7 +353,7 @@ def _show_saliency(name: str, text: str, show: Show, target: str | None, numbers
 
 def _show_unit(name: str, text: str, unit: int | None, output: Path | None) -> None:
     from ..explain import hidden_units, score_unit, strongest_unit
-    from ..generation import load_language_model
+    from ..loading import load_language_model
 
     model, tokenizer = load_language_model(name)
     require_vocabulary(tokenizer, text)

@@ -3,7 +3,7 @@
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..pretrained import positions_of
+from ..loading import max_positions
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
@@ -26,7 +26,7 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
     Raises:
         UserError: it has not.
     """
-    positions = positions_of(model.config)
+    positions = max_positions(model.config)
     if positions is not None:
         _check_length(max_length, positions)
     embeddings = model.get_input_embeddings().num_embeddings

@@ -1,7 +1,6 @@
 """Rows with columns: tab-separated files, JSON lines, and data sets of the Hub, each row with its place."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError
+from ..hub_access import hub_errors, local_path, not_found
 
 JSON_LINES = ".jsonl"
 _FILES = {JSON_LINES, ".csv", ".json", ".md", ".tsv", ".txt"}
@@ -124,14 +124,10 @@ def local_file(source: str) -> Path | None:
     Raises:
         UserError: there is no such file, or it is a folder.
     """
-    path = Path(os.path.expanduser(source))
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise UserError(f"{source} is a folder; write the path of one UTF-8 file.")
-    if source.count("/") > 1 or path.suffix in _FILES or source.startswith((".", "/", "~")):
-        raise UserError(f"There is no file {source}; write the path of one, or the id of a data set on the Hub.")
-    return None
+    path = local_path(source, "dataset")
+    if path is None and Path(source).suffix in _FILES:
+        raise not_found(source, "dataset")
+    return path
 
 
 def parallel_files(source: str) -> tuple[str, str] | None:
@@ -223,12 +219,17 @@ def _hub_rows(source: str, config: str | None, split: str, revision: str | None)
     import datasets
 
     try:
-        rows = datasets.load_dataset(source, config, split=split, revision=revision)
-    except Exception as error:  # the client's errors share no base class; each one means that there is nothing to read
-        reason = " ".join(str(error).split())
+        with hub_errors(source, "dataset", revision):
+            rows = datasets.load_dataset(source, config, split=split, revision=revision)
+    except UserError:
+        raise
+    except Exception as error:  # the library's errors share no base class; after each one there is nothing to read
+        if isinstance(error, datasets.exceptions.DatasetNotFoundError) and revision is None:
+            raise not_found(source, "dataset") from error
+        reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(
-            f"{source} is neither a file here nor a data set that the Hub can give ({type(error).__name__}: {reason}); "
-            "check the name, or pass a path."
+            f"The data set {source} does not load ({type(error).__name__}: {reason}); check its name, configuration "
+            "and split."
         ) from error
     # Of a column that holds a list of classes, too.
     kinds = {name: kind.feature if isinstance(kind, datasets.List) else kind for name, kind in rows.features.items()}

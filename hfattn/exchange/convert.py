@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..files import new_folder
-from ..generation import save_translator
+from ..loading import save_translator
 from ..models.strict_config import unknown_message
 from .checkpoint import read_checkpoint, read_settings
 from .from_char_rnn import from_char_rnn

@@ -10,7 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..hub import finish_folder
-from ..pretrained import positions_of
+from ..loading import max_positions
 from .source import Converted
 
 TASKS = {
@@ -34,7 +34,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted, comm
     """
     model, tokenizer = converted.model, converted.tokenizer
     assert tokenizer is not None
-    positions = positions_of(model.config) or 2 * (TOKENS + NEW_TOKENS)
+    positions = max_positions(model.config) or 2 * (TOKENS + NEW_TOKENS)
     text = first_entries(tokenizer, min(TOKENS, positions // 2))
     results = {
         "recipe": "convert",

@@ -13,10 +13,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..errors import UserError
+from ..loading import max_positions
 from ..models.cache_recurrent import RecurrentCache
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, RecurrentLayer, where_moved
-from ..pretrained import positions_of
 from .optional import require
 
 FILE = "model.onnx"
@@ -151,7 +151,7 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
     model.set_attn_implementation("eager")
     runner = _runner(model, tokenizer)
     batch_size, length = _EXAMPLE
-    example = _inputs(runner, batch_size, min(length, positions_of(model.config) or length), seed=0)
+    example = _inputs(runner, batch_size, min(length, max_positions(model.config) or length), seed=0)
     program = _program(runner, example)
     program.save(str(folder / FILE))
     _check(runner, folder / FILE)
@@ -235,7 +235,7 @@ def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    longest = positions_of(runner.model.config)
+    longest = max_positions(runner.model.config)
     for seed, (batch_size, length) in enumerate(_CHECKED):
         if longest is not None and length > longest:
             continue

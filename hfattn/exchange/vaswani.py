@@ -7,9 +7,9 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import UserError
+from ..loading import max_positions
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
-from ..pretrained import positions_of
 from .checkpoint import Checkpoint
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
 from .source import Converted, Source, make_config
@@ -160,7 +160,7 @@ def with_vocabularies(
         UserError: a vocabulary is not that of the model, or lacks a special symbol.
     """
     # Without a length of its own, generate() would stop after 20 symbols.
-    model.generation_config.max_new_tokens = min(LONGEST, positions_of(model.config) or LONGEST)
+    model.generation_config.max_new_tokens = min(LONGEST, max_positions(model.config) or LONGEST)
     vocabularies = vocabularies or read_vocabularies(source)
     if vocabularies is None:
         return Converted(model, assumed=assumed)

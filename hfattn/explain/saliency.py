@@ -23,8 +23,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..loading import max_positions
 from ..models.alignment import token_names
-from ..pretrained import positions_of
 from .scored import ScoredText, score_text
 
 METHODS = {"gradient_x_input": "gradient × input", "integrated_gradients": "integrated gradients"}
@@ -129,7 +129,7 @@ def saliency(
     """
     encoded = tokenizer(text, return_tensors="pt")
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
-    positions = positions_of(model.config)
+    positions = max_positions(model.config)
     length = int(mask.sum())
     if not text.strip() or length == 0:
         raise UserError("The text is empty; give at least one character.")

@@ -13,10 +13,10 @@ import yaml
 from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 from huggingface_hub.dataclasses import strict
 
+from ..clean_process import run_code
 from ..errors import UserError
 from ..resources import resource
 from .architecture import architecture
-from .clean_process import run_code
 from .templates import template
 
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"

@@ -2,28 +2,17 @@
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    HTTPError,  # of httpx in huggingface-hub 1, of httpx2 since
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 
 from ..errors import UserError
+from ..hub_access import hub_errors, local_path
 from ..resources import PACKAGE
 from .code_findings import KINDS, Finding, Module, printable, read_module
 from .manifest import PICKLES
@@ -109,15 +98,13 @@ def inspect(name: str, revision: str | None = None) -> Inspection:
     Raises:
         UserError: there is no such folder or model, or the Hub cannot be reached.
     """
-    folder = Path(os.path.expanduser(name))
-    if folder.is_dir():
+    folder = local_path(name)
+    if folder is not None:
         if revision is not None:
             raise UserError(f"{name} is a folder, which has no revisions; leave out --revision.")
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files_in(folder)}
         return _inspect(name, None, sizes, {path: (folder / path).read_bytes() for path in _texts(sizes)})
-    if folder.exists():
-        raise UserError(f"{name} is a file; give the folder that it lies in, or the id of a model on the Hub.")
-    with _explained(name, revision):
+    with hub_errors(name, revision=revision):
         api = HfApi()
         info = api.model_info(name, revision=revision, files_metadata=True)
         sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
@@ -284,26 +271,6 @@ def _lines(inspection: Inspection) -> Iterator[str]:
         yield f"{shown(finding.path)}{line} {KINDS[finding.kind]}"
         yield f"  {shown(finding.text)}"
     yield f"Unusual: {len(inspection.findings) or 'nothing'}. Nothing of this was run."
-
-
-@contextmanager
-def _explained(name: str, revision: str | None) -> Iterator[None]:
-    """Why a model of the Hub cannot be read, in one sentence."""
-    try:
-        yield
-    except GatedRepoError as error:
-        raise UserError(f"{name} is behind a form; accept it on its page and log in with hf auth login.") from error
-    except RevisionNotFoundError as error:
-        raise UserError(f"{name} has no revision {revision!r}; give another --revision, or none.") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise UserError(
-            f"{name} is no folder here and no model on the Hub that this account can see; check the name."
-        ) from error
-    except (HfHubHTTPError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        raise UserError(
-            f"{name} is no folder here, and the Hub cannot give it ({type(error).__name__}); where there is a network, "
-            f"get it with hf download {name} --local-dir DIR, and inspect DIR."
-        ) from error
 
 
 __all__ = ["CodeFile", "Entry", "Inspection", "inspect"]

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..clean_process import PROBES, probe_encoding, probe_generation, probe_logits
 from ..errors import UserError
-from .clean_process import PROBES, probe_encoding, probe_generation, probe_logits
 
 
 @torch.no_grad()

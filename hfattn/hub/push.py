@@ -8,19 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    HTTPError,  # of httpx in huggingface-hub 1, of httpx2 since
-    LocalTokenNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
 from ..errors import UserError
+from ..hub_access import hub_errors, no_token
 from .manifest import published_files, repository_files, unpublished_files
 from .verify import check_publishable, verify
 
@@ -221,7 +214,7 @@ def _check_arrived(
     there = _tree(api, repo_id, repo_type, revision or "main")
     for name in names:
         if name not in there or not _same(folder / name, there[name]):
-            raise UserError(f"{name} did not arrive at {repo_id} as it was sent; run the same command again.")
+            raise UserError(f"{name} did not arrive at {repo_id} as it was sent; try again.")
 
 
 def _remembered(folder: Path, repo_type: str, plan: PushPlan) -> str | None:
@@ -262,46 +255,21 @@ def check_may_push(repo_id: str) -> None:
     if "/" not in repo_id:
         raise UserError(f"{repo_id!r} does not say whose repository it is; write USER/{repo_id}.")
     if get_token() is None:
-        raise UserError("There is no token for the Hub on this computer; log in with: hf auth login")
+        raise no_token()
 
 
 @contextmanager
 def _one_sentence(repo_id: str, revision: str) -> Iterator[None]:
-    """What may go wrong between here and the Hub, in one sentence; no message holds the token."""
-    again = "nothing is lost, and the same command continues"
+    """Explain in one sentence what fails between here and the Hub."""
     try:
-        yield
+        with hub_errors(repo_id, revision=revision, writing=True):
+            yield
     except UserError:
         raise
-    except LocalTokenNotFoundError as error:
-        raise UserError("There is no token for the Hub on this computer; log in with: hf auth login.") from error
-    except OfflineModeIsEnabled as error:
-        raise UserError("The Hub is switched off by HF_HUB_OFFLINE; unset it to push.") from error
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        said = " ".join((error.server_message or "").split()).rstrip(".")
-        token = get_token()
-        if token:
-            said = said.replace(token, "...")
-        said = f" ({said})" if said else ""
-        if status == 401:
-            reason = "does not know this token; log in with: hf auth login"
-        elif status == 402 or status == 413 or status == 507 or "quota" in said.lower() or "storage" in said.lower():
-            reason = f"has no room left for this account{said}; free some there, and run the same command again"
-        elif status == 403:
-            reason = f"does not let this token write to {repo_id}{said}; make one with the role 'write'"
-        elif status == 412:
-            reason = f"has a newer commit on {revision} of {repo_id} since this command began; run it again to see it"
-        elif status == 429:
-            reason = f"asks to wait after too many requests; {again}"
-        elif status >= 500:
-            reason = f"has an error of its own ({status}){said}; {again}"
-        else:
-            reason = f"refuses this ({status}){said}; {again}"
-        raise UserError(f"The Hub {reason}.") from error
-    except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        reason = type(error).__name__
-        raise UserError(f"The connection to the Hub broke ({reason}); {again}.") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"The connection to the Hub broke ({type(error).__name__}); what was sent is kept, so try again."
+        ) from error
 
 
 __all__ = ["PushPlan", "check_may_push", "push"]

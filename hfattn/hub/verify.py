@@ -14,8 +14,8 @@ from typing import Any
 
 from huggingface_hub import ModelCard
 
+from .. import clean_process
 from ..errors import UserError
-from . import clean_process
 from .card import card_code, check_card
 from .manifest import CARD, MANIFEST, PICKLES, check_manifest, published_files, repository_files, unpublished_files
 

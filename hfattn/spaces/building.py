@@ -15,6 +15,7 @@ import yaml
 from ..errors import UserError
 from ..files import new_folder
 from ..hub.manifest import published_files
+from ..hub_access import model_folder
 from ..models.strict_config import unknown_message
 from ..resources import PACKAGE, resource
 from .settings import MODELS, SETTINGS, SpaceModel, read_space
@@ -55,7 +56,7 @@ def build_space(
     for path, value in overrides.items():
         model, _, field = path.partition(".")
         wanted[model].overrides[field] = value
-    given_folders = {model: _folder(given) for model, given in models.items()}
+    given_folders = {model: model_folder(given) for model, given in models.items()}
     with new_folder(output) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", MODELS))
         shutil.copytree(PACKAGE, folder / "hfattn", ignore=_LEFT_OUT)
@@ -68,22 +69,6 @@ def build_space(
                 wanted[model] = replace(settings, hub_id=models[model])
         written = {"models": {model: asdict(settings) for model, settings in wanted.items()}}
         (folder / SETTINGS).write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
-
-
-def _folder(given: str) -> Path | None:
-    """The model folder that was given; None for an id on the Hub.
-
-    Raises:
-        UserError: it is neither.
-    """
-    folder = Path(given)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise UserError(f"{given} is no model folder: it has no config.json; give the folder of a finished run.")
-        return folder
-    if given.count("/") != 1 or given.startswith((".", "/")):
-        raise UserError(f"There is no folder {given}, and it is no id of a model on the Hub; write USER/NAME.")
-    return None
 
 
 def _copy(model: Path, folder: Path) -> None:

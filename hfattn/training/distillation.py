@@ -34,7 +34,7 @@ from ..data import (
 from ..data.fitting import LONG_TEXTS
 from ..errors import UserError
 from ..files import writing
-from ..pretrained import ModelSource, base_model_name, load_model, load_tokenizer
+from ..loading import ModelLocation, base_model_name, load_model, load_tokenizer
 from .trainer import ReliableTrainer
 
 PROJECTION = "projection"  # of the student's vectors, while it is trained
@@ -65,7 +65,7 @@ class DistillationConfig:
 
 @strict
 @dataclass
-class TeacherConfig(ModelSource):
+class TeacherConfig(ModelLocation):
     """The section ``teacher``: a trained classifier, and how much of a text it reads."""
 
     section: ClassVar[str] = "teacher"

@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from ..errors import UserError
 from ..fields import at_least, number, one_of
-from ..pretrained import Loaded, ModelSource, base_model_name
+from ..loading import Loaded, ModelLocation, base_model_name
 from .trainer import ReliableTrainer
 from .training_config import TrainingConfig
 
@@ -46,7 +46,7 @@ class TuningConfig:
 class FineTuningConfig(TrainingConfig):
     """What recipes that begin with a pretrained model have in common."""
 
-    model: ModelSource = field(default_factory=lambda: ModelSource(name="distilbert/distilbert-base-cased"))
+    model: ModelLocation = field(default_factory=lambda: ModelLocation(name="distilbert/distilbert-base-cased"))
     tuning: TuningConfig = field(default_factory=TuningConfig)
 
     def validate_averaging(self) -> None:
@@ -154,7 +154,7 @@ class FineTuningTrainer(ReliableTrainer):
         tuning: as ``tuned`` had it.
     """
 
-    def __init__(self, *args: Any, source: ModelSource, tuning: TuningConfig, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, source: ModelLocation, tuning: TuningConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.source, self.tuning = source, tuning
 
@@ -202,7 +202,7 @@ def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iter
         yield depth, [parameter for parameter in parameters if depths[id(parameter)] == depth]
 
 
-def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelSource) -> dict[str, Any]:
+def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelLocation) -> dict[str, Any]:
     """What was trained of which model, for ``results.json``; to be asked for before ``whole_model``."""
     named = list(model.named_parameters())
     # Of lora, the updates are added to the weights in the end, and the head's copy takes the place of the first.

@@ -38,10 +38,10 @@ from hfattn.data import (
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
 from hfattn.generation import read_prompt, sample_text
+from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics
 from hfattn.models.strict_config import unknown_name_message
 from hfattn.plots import plot_curves, plot_table
-from hfattn.pretrained import Loaded, ModelSource, load_model, load_tokenizer, positions_of
 from hfattn.reports import causal_lm as report
 from hfattn.training import (
     FineTuningConfig,
@@ -227,7 +227,7 @@ def read_tokenizer(config: Config) -> PreTrainedTokenizerBase:
         return load_tokenizer(config.model)
     file = Path(os.path.expanduser(config.tokenizer))
     if not file.is_file():
-        return load_tokenizer(ModelSource(name=config.tokenizer))
+        return load_tokenizer(ModelLocation(name=config.tokenizer))
     try:
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), model_input_names=["input_ids", "attention_mask"])
     except Exception as error:  # what the Rust library raises is no class of its own
@@ -242,7 +242,7 @@ def read_tokenizer(config: Config) -> PreTrainedTokenizerBase:
 
 def check_positions(config: PreTrainedConfig, block: int, name: str) -> None:
     """Make sure that a model can read a block."""
-    positions = positions_of(config)
+    positions = max_positions(config)
     if positions is not None and block > positions:
         raise UserError(f"data.block is {block}, and {name} has {positions} positions; write at most {positions}.")
 
@@ -404,7 +404,7 @@ def publish(
         do_sample=True, temperature=0.8, top_k=0, max_new_tokens=config.sample.max_new_tokens
     )
     model.save_pretrained(run)
-    tokenizer.model_max_length = positions_of(model.config) or tokenizer.model_max_length
+    tokenizer.model_max_length = max_positions(model.config) or tokenizer.model_max_length
     tokenizer.save_pretrained(run)
     title = f"{RECIPE}: {command.config.stem}"
     levels = {"before": metrics["validation"]["before"]["nats_per_token"]} if written.get("before") else {}
@@ -431,7 +431,7 @@ def publish(
             "base_model": None if config.scratch else facts["base_model"],
             "model_type": model.config.model_type,
             "vocabulary": len(tokenizer),
-            "positions": positions_of(model.config),
+            "positions": max_positions(model.config),
         },
         "metrics": metrics,
         "training": trainer.training_facts("tokens", tokens),

@@ -18,7 +18,7 @@ from accelerate import PartialState
 from hfattn import CharRNNForCausalLM
 from hfattn.data import LabelledTexts, read_labelled, source_of_part, split_labelled
 from hfattn.errors import UserError, one_sentence
-from hfattn.generation import load_language_model
+from hfattn.loading import load_language_model
 from hfattn.metrics import Accuracy
 from hfattn.models.strict_config import own_fields
 from hfattn.probe import Probe, Probed, final_states, fit_probe, fold_texts, plot_unit

@@ -34,11 +34,10 @@ from hfattn.data.documents import compiled
 from hfattn.data.next_sentence import SENTENCES
 from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
+from hfattn.loading import Loaded, ModelLocation, base_model_name, load_model, load_model_config, load_tokenizer
 from hfattn.metrics.masked import MaskedScores, masked_statistics
 from hfattn.models.strict_config import unknown_name_message
 from hfattn.plots import plot_curves, plot_table
-from hfattn.pretrained import Loaded, ModelSource, base_model_name, load_model, load_tokenizer
-from hfattn.pretrained import load_config as load_model_config
 from hfattn.reports import masked_lm as report
 from hfattn.reports.masked_lm import BLANK
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -160,9 +159,9 @@ class Config(TrainingConfig):
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def model_source(config: Config) -> ModelSource | None:
+def model_source(config: Config) -> ModelLocation | None:
     """Where the model that training begins with comes from; None from scratch."""
-    return checked(ModelSource, config.model, prefix="model.") if "name" in config.model else None
+    return checked(ModelLocation, config.model, prefix="model.") if "name" in config.model else None
 
 
 def scratch_config(section: Mapping[str, Any], vocab_size: int, pad: int = 0) -> PreTrainedConfig:
@@ -323,7 +322,7 @@ def make_examples(
     return MaskedTexts(documents, tokenizer, data.max_length, packing=data.packing, **options)
 
 
-def make_model(source: ModelSource | None, settings: PreTrainedConfig, next_sentence: bool) -> Loaded:
+def make_model(source: ModelLocation | None, settings: PreTrainedConfig, next_sentence: bool) -> Loaded:
     """The model that training begins with, and its weights that begin at random."""
     cls = auto_class(settings, next_sentence)
     if source is not None:

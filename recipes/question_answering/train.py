@@ -26,8 +26,8 @@ from hfattn.data import (
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
 from hfattn.generated import generated_for
+from hfattn.loading import load_model, load_tokenizer
 from hfattn.metrics import AnswerScores, span_logits
-from hfattn.pretrained import load_model, load_tokenizer
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.question_answering import EvaluatedQuestions, report
 from hfattn.training import (

@@ -28,6 +28,7 @@ import hfattn  # noqa: F401  its own models can be fine-tuned like the others
 from hfattn.data import FittedTexts, LabelledDataConfig, WindowCollator, unlabelled
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import predict_classes
+from hfattn.loading import ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import (
     ClassificationScores,
     ClassifierEvaluationConfig,
@@ -41,7 +42,6 @@ from hfattn.metrics import (
     read_swaps,
 )
 from hfattn.plots import plot_confusion, plot_curves, plot_table
-from hfattn.pretrained import ModelSource, load_model, load_tokenizer, positions_of
 from hfattn.training import (
     ClassifierTrainer,
     FineTuningConfig,
@@ -179,7 +179,7 @@ def main() -> None:
 
 def evaluate(config: Config, folder: Path, parts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The scores of a folder that this recipe, or ``hfattn soup``, has written, on parts of the data."""
-    source = ModelSource(name=str(folder))
+    source = ModelLocation(name=str(folder))
     tokenizer = load_tokenizer(source)
     texts = config.data.read_parts(int(config.training.get("seed", TrainingArguments.seed)))
     data = config.data
@@ -206,7 +206,7 @@ def evaluate(config: Config, folder: Path, parts: Sequence[str]) -> dict[str, di
 
 def say(folder: Path, texts: Sequence[str]) -> dict[str, Any]:
     """What a folder's model says of a text, or of a pair: ``example`` of it."""
-    source = ModelSource(name=str(folder))
+    source = ModelLocation(name=str(folder))
     return example(load_model(AutoModelForSequenceClassification, source).model.eval(), load_tokenizer(source), texts)
 
 
@@ -216,7 +216,7 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
     Raises:
         UserError: texts are longer than the model can read, or there are more tokens than it has embeddings for.
     """
-    positions = positions_of(model.config)
+    positions = max_positions(model.config)
     if positions is not None and max_length > positions:
         raise UserError(
             f"data.max_length is {max_length}, and the model reads at most {positions} tokens; write at most that, and "

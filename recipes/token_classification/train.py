@@ -29,8 +29,8 @@ from hfattn.data import (
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
+from hfattn.loading import load_model, load_tokenizer
 from hfattn.metrics import EntityScores, tag_loss, token_statistics
-from hfattn.pretrained import load_model, load_tokenizer
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.token_classification import EvaluatedSentences, report
 from hfattn.training import (

@@ -35,7 +35,7 @@ from hfattn.data import (
 )
 from hfattn.errors import one_sentence
 from hfattn.generated import generated_for
-from hfattn.generation import save_translator
+from hfattn.loading import save_translator
 from hfattn.metrics import TranslationScores, decode_generated
 from hfattn.models.strict_config import StrictConfig, own_fields
 from hfattn.plots import plot_bleu_by_length, plot_curves, plot_table

@@ -16,9 +16,9 @@ import torch
 
 from hfattn.errors import one_sentence
 from hfattn.explain import AttentionRecord, coverage, coverage_deviation, effective_tokens, entropy, render_html
-from hfattn.generation import Translator, load_translation_model, sampling_options
+from hfattn.generation import sampling_options
+from hfattn.loading import Translator, load_translation_model, max_positions
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
-from hfattn.pretrained import positions_of
 from hfattn.spaces import Texts, launch, load_folder, refuse
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import is_character_tokenizer, uncovered_characters
@@ -105,7 +105,7 @@ class Explorer:
         return f"`{config.model_type}` · `{score}` · {self.model.num_parameters():,}"
 
     def most_tokens(self) -> int:
-        limits = (self.tokenizer.model_max_length, positions_of(self.model.config))
+        limits = (self.tokenizer.model_max_length, max_positions(self.model.config))
         return min(limit for limit in (*limits, 1_000_000) if limit is not None)
 
     def search(self, text: str, way: str, beams: int, temperature: float, seed: int) -> list[Found]:

@@ -23,7 +23,7 @@ from transformers.generation.logits_process import (
 
 from hfattn.errors import one_sentence
 from hfattn.explain import hidden_units, unit_states
-from hfattn.generation import load_language_model
+from hfattn.loading import load_language_model
 from hfattn.spaces import Texts, launch, load_folder, refuse
 from hfattn.tokenizers import uncovered_characters
 

@@ -18,9 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hfattn.errors import UserError, one_sentence
 from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
-from hfattn.generation import load_any_model
+from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
-from hfattn.pretrained import positions_of
 from hfattn.spaces import Texts, launch, load_folder, refuse
 
 HERE = Path(__file__).parent
@@ -193,7 +192,7 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
             refuse(TEXTS.say(request, "long", length=len(text), limit=LONGEST))
         for reader in readers.values():
             tokens = len(reader.tokenizer(text).input_ids)
-            most = min(MOST_TOKENS, positions_of(reader.model.config) or MOST_TOKENS)
+            most = min(MOST_TOKENS, max_positions(reader.model.config) or MOST_TOKENS)
             if tokens > most:
                 refuse(TEXTS.say(request, "many_tokens", tokens=tokens, limit=most))
         return text

@@ -1,0 +1,168 @@
+"""Tell local paths from ids on the Hub, and explain errors of the Hub in one sentence."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from huggingface_hub import get_token
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,  # of httpx in huggingface-hub 1, of httpx2 since
+    LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import validate_repo_id
+
+from .errors import UserError
+
+Kind = Literal["model", "dataset"]
+
+_WANTED = {
+    "model": "a model folder or the id of a model on the Hub",
+    "dataset": "a file or the id of a data set on the Hub",
+}
+
+
+def local_path(name: str, kind: Kind = "model") -> Path | None:
+    """Return the path that a name means, or None if it can only be an id on the Hub.
+
+    The network is not used. A name that cannot be an id (``./x``, ``~/x``, ``/x``, ``a/b/c``) and one in ``runs/``,
+    where runs are saved, is a path.
+
+    Args:
+        name: a path or an id.
+        kind: what is looked for: the folder of a model, or the file of a data set.
+
+    Raises:
+        UserError: the name can only be a path and does not exist, or a model is a file, or a data set is a folder.
+    """
+    path = Path(name).expanduser()
+    if not name.strip() or (not path.exists() and (name.startswith("runs/") or not _is_id(name))):
+        raise not_found(name, kind)
+    if not path.exists():
+        return None
+    if path.is_dir() != (kind == "model"):
+        raise UserError(f"{name} is a {'folder' if path.is_dir() else 'file'}; give {_WANTED[kind]}.")
+    return path
+
+
+def model_folder(name: str) -> Path | None:
+    """Return the model folder that a name means, or None if it can only be an id on the Hub.
+
+    Raises:
+        UserError: as ``local_path``, or the folder has no ``config.json``.
+    """
+    folder = local_path(name)
+    if folder is not None and not (folder / "config.json").is_file():
+        raise UserError(f"The folder {name} holds no model: config.json is missing; give {_WANTED['model']}.")
+    return folder
+
+
+def not_found(name: str, kind: Kind = "model") -> UserError:
+    """Return the error for a name that is neither local nor on the Hub."""
+    return UserError(
+        f"{name.strip() or 'An empty name'} was not found locally or on the Hub; give {_WANTED[kind]} (for private "
+        "ones log in with hf auth login)."
+    )
+
+
+def _is_id(name: str) -> bool:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
+@contextmanager
+def hub_errors(name: str, kind: Kind = "model", revision: str | None = None, writing: bool = False) -> Iterator[None]:
+    """Turn errors of the Hub, also those that another library has wrapped, into one sentence.
+
+    Errors with another cause pass through unchanged.
+
+    Args:
+        name: id of what is read or written.
+        kind: what it is.
+        revision: the branch, tag or commit that was asked for.
+        writing: whether something is sent, not looked for.
+
+    Raises:
+        UserError: the Hub refuses, does not have what was asked for, or cannot be reached.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if (explained := _explained(error, name, kind, revision, writing)) is None:
+            raise
+        raise explained from error
+
+
+def _explained(error: BaseException, name: str, kind: Kind, revision: str | None, writing: bool) -> UserError | None:
+    """Return the explanation of an error that the Hub caused, or None. It never holds the token."""
+    for cause in _causes(error):
+        match cause:
+            case GatedRepoError():
+                return UserError(
+                    f"{name} is gated; accept its conditions on its page on the Hub, and log in with hf auth login."
+                )
+            case RevisionNotFoundError():
+                return UserError(f"{name} has no revision {revision!r}; give another one, or none.")
+            case RepositoryNotFoundError() | HFValidationError():
+                return not_found(name, kind)
+            case RemoteEntryNotFoundError():
+                return None  # the library that asked for the file explains it better
+            case LocalTokenNotFoundError():
+                return no_token()
+            case HfHubHTTPError():
+                return UserError(f"The Hub {_refusal(cause, name, revision)}.")
+            case LocalEntryNotFoundError() | OfflineModeIsEnabled() | HTTPError():
+                missing = "The Hub" if writing else f"{name} was not found locally, and the Hub"
+                advice = "check the connection and that HF_HUB_OFFLINE is not set, and try again"
+                if kind == "model" and not writing:
+                    advice += f", or give a folder made elsewhere with hf download {name} --local-dir DIR"
+                return UserError(f"{missing} cannot be reached ({type(cause).__name__}); {advice}.")
+    return None
+
+
+def no_token() -> UserError:
+    """Return the error for a computer without a token of the Hub."""
+    return UserError("There is no token for the Hub on this computer; log in with: hf auth login")
+
+
+def _refusal(error: HfHubHTTPError, name: str, revision: str | None) -> str:
+    status = error.response.status_code
+    said = " ".join((error.server_message or "").split()).rstrip(".")
+    if token := get_token():
+        said = said.replace(token, "...")
+    said = f" ({said})" if said else ""
+    if status == 401:
+        return "does not know this token; log in with: hf auth login"
+    if status in (402, 413, 507) or "quota" in said.lower() or "storage" in said.lower():
+        return f"has no space left for this account{said}; free some, and try again"
+    if status == 403:
+        return f"does not let this token use {name} in this way{said}; create a token with the role 'write'"
+    if status == 412:
+        return f"has a newer commit on {revision or 'main'} of {name} since this command began; try again to see it"
+    if status == 429:
+        return "refuses more requests for now; wait a little, and try again"
+    if status >= 500:
+        return f"reports an error of its own ({status}){said}; try again"
+    return f"refuses this ({status}){said}; check the request, and try again"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+__all__ = ["hub_errors", "local_path", "model_folder", "no_token", "not_found"]

@@ -1,0 +1,290 @@
+"""Load models and tokenizers from a folder or from the Hub, with one-sentence errors; save translators."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import transformers
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from . import models  # noqa: F401  (registers the classes)
+from .clean_process import auto_class
+from .errors import UserError
+from .hub_access import hub_errors, model_folder
+from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
+from .models.strict_config import unknown_name_message
+
+# A model, the tokenizer of its input, and the tokenizer of its output if that has a vocabulary of its own.
+Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
+
+_ATTENTION = "attn_implementation"  # an argument of loading that no configuration file has
+
+
+@strict
+@dataclass
+class ModelLocation:
+    """Where a model is, and how to load it: the section ``model`` of a recipe that starts from a pretrained model."""
+
+    section: ClassVar[str] = "model"  # for the messages
+
+    name: str = ""  # path of a model folder, or id on the Hub
+    revision: str | None = None  # branch, tag or commit of a model on the Hub
+    trust_remote_code: bool = False  # whether code in the repository may run here; read it first
+    options: dict[str, Any] = field(default_factory=dict)  # fields of the model's configuration to change
+
+    def validate_name(self) -> None:
+        if not self.name.strip():
+            raise ValueError("name is empty; write the path of a model folder, or the id of a model on the Hub.")
+
+
+class Loaded(NamedTuple):
+    """A pretrained model, and the names of the weights that were initialized at random because it lacks them."""
+
+    model: PreTrainedModel
+    new_weights: list[str]
+
+
+def base_model_name(location: ModelLocation) -> str:
+    """Return the id on the Hub, or the last part of a local path: what may be published about where a model is from."""
+    folder = model_folder(location.name)
+    return location.name if folder is None else folder.resolve().name
+
+
+def load_model_config(location: ModelLocation, **fields: Any) -> PreTrainedConfig:
+    """Load the configuration of a model.
+
+    Args:
+        location: where the model is, and the options to change.
+        fields: other fields to set, such as ``id2label``.
+
+    Raises:
+        UserError: there is no such model, the Hub cannot be reached, or an option is not a field of the configuration.
+    """
+    with _explained(location):
+        config = AutoConfig.from_pretrained(**_where(location))
+    known = {*config.to_dict(), *config.attribute_map, _ATTENTION}
+    for name in location.options:
+        if name not in known:
+            raise UserError(f"{location.section}.options: {unknown_name_message(name, known, type(config).__name__)}")
+    for name, value in {**location.options, **fields}.items():
+        if name != _ATTENTION:
+            try:
+                setattr(config, name, value)
+            except (ValueError, TypeError) as error:
+                reason = " ".join(str(error.__cause__ or error).split())
+                raise UserError(f"{location.section}.options.{name}: {reason}") from error
+    return config
+
+
+def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model. A tokenizer without a padding token (GPT's) pads with its end token.
+
+    Raises:
+        UserError: there is no such model, it has no tokenizer, or the Hub cannot be reached.
+    """
+    where = _where(location)
+    with _explained(location):
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(**where)
+        except ValueError as error:
+            if "trust_remote_code" in str(error):
+                raise
+            raise _without_tokenizer(location) from error
+    if not len(tokenizer):  # what transformers makes of a folder without a tokenizer
+        raise _without_tokenizer(location)
+    if tokenizer.pad_token is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loaded:
+    """Load a pretrained model in float32 with the head of an Auto class; missing weights are initialized at random.
+
+    Args:
+        auto_class: such as ``AutoModelForSequenceClassification``.
+        location: where the model is.
+        fields: fields of its configuration to set, such as ``id2label``.
+
+    Raises:
+        UserError: there is no such model, the Hub cannot be reached, the model's type has no such head, or weights of
+            its body are missing or have another shape than its configuration says.
+    """
+    config = load_model_config(location, **fields)
+    attention = {name: value for name, value in location.options.items() if name == _ATTENTION}
+    with _explained(location):
+        try:
+            model, info = auto_class.from_pretrained(
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **attention,
+                **_where(location),
+            )
+        except ValueError as error:
+            if "Unrecognized configuration class" not in str(error):
+                raise
+            task = auto_class.__name__.removeprefix("AutoModelFor").removeprefix("AutoModel")
+            raise UserError(
+                f"{location.name} is a model of type {config.model_type}, which transformers does not support for "
+                f"{task}; choose another {location.section}.name."
+            ) from error
+    mismatched = {name for name, *_ in info["mismatched_keys"]}
+    body = f"{model.base_model_prefix}."
+    new = sorted({*info["missing_keys"], *mismatched})
+    # A pooler is a head that some models keep in their body.
+    lost = [name for name in new if name.startswith(body) and "pooler" not in name]
+    if lost or (new and not any(name.startswith(body) for name, _ in model.named_parameters())):
+        raise UserError(
+            f"{location.name} has no weight {(lost or new)[0]} of the shape that its configuration says; choose "
+            f"another {location.section}.name, or remove the {location.section}.options that change its shape."
+        )
+    return Loaded(model, new)
+
+
+def max_positions(config: PreTrainedConfig) -> int | None:
+    """Return how many tokens a model can read at once, or None if there is no limit."""
+    text = config.get_text_config()
+    return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
+
+
+def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a causal language model and its tokenizer from a folder or from the Hub, for evaluation.
+
+    The classes of this package and of transformers are used; code from a repository is never run.
+
+    Raises:
+        UserError: there is no such folder or repository, or it has no causal language model with a tokenizer.
+    """
+    return _load(name, lambda config: AutoModelForCausalLM, "language model")
+
+
+def load_translation_model(name: str) -> Translator:
+    """Load an encoder-decoder as ``load_language_model`` does.
+
+    Returns:
+        The model, the tokenizer of its input, and the tokenizer of its output, which is None if they are the same.
+    """
+    return _with_target_tokenizer(*_load(name, lambda config: AutoModelForSeq2SeqLM, "translation model"))
+
+
+def load_reading_model(name: str) -> Translator:
+    """Load a model for looking at its attention, as ``load_translation_model`` does.
+
+    An encoder-decoder is loaded with its output layer, because it has to write; any other model without a head.
+    """
+    return _with_target_tokenizer(
+        *_load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
+    )
+
+
+def load_any_model(name: str) -> Translator:
+    """Load a model with the head that its configuration names, as ``load_translation_model`` does."""
+    return _with_target_tokenizer(*_load(name, lambda config: getattr(transformers, auto_class(config)), "model"))
+
+
+def save_translator(
+    folder: str | os.PathLike[str],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Save an encoder-decoder with its tokenizers.
+
+    ``pipeline("attn-translation", model=folder, trust_remote_code=True)`` translates with the folder, also from the Hub
+    and where hfattn is not installed.
+
+    Args:
+        folder: gets the model and the tokenizer at its top, where ``AutoTokenizer`` finds it.
+        model: an encoder-decoder.
+        tokenizer: for both sides, or for the source side.
+        target_tokenizer: for a target side with a vocabulary of its own; it goes into the sub-folder ``target``, which
+            the model's configuration records.
+
+    Raises:
+        ValueError: two tokenizers are given to a model with one embedding for both sides.
+    """
+    save_target_tokenizer(folder, model, target_tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    model_folder(name)  # an empty name is refused here
+    location = ModelLocation(name=name)
+    config = load_model_config(location)
+    with _explained(location, what):
+        model = choose(config).from_pretrained(config=config, **_where(location))
+    return model.eval(), load_tokenizer(location)
+
+
+def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:
+    try:
+        return model, tokenizer, load_target_tokenizer(model)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _where(location: ModelLocation) -> dict[str, Any]:
+    folder = model_folder(location.name)
+    return {
+        "pretrained_model_name_or_path": location.name if folder is None else str(folder),
+        "revision": location.revision or "main",
+        "trust_remote_code": location.trust_remote_code,
+    }
+
+
+@contextmanager
+def _explained(location: ModelLocation, what: str = "model") -> Iterator[None]:
+    """Turn what transformers raises for a model that does not load into one sentence."""
+    name = location.name
+    try:
+        with hub_errors(name, revision=location.revision):
+            yield
+    except UserError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        if "trust_remote_code" in reason:
+            raise UserError(
+                f"{name} has code of its own; read it with hfattn inspect {name}, and to run it in a recipe write "
+                f"{location.section}.trust_remote_code: true."
+            ) from error
+        raise UserError(f"{name} does not load as a {what} ({reason}); choose another model.") from error
+
+
+def _without_tokenizer(location: ModelLocation) -> UserError:
+    return UserError(f"{location.name} has no tokenizer; save the one it was trained with beside its weights.")
+
+
+__all__ = [
+    "Loaded",
+    "ModelLocation",
+    "Translator",
+    "base_model_name",
+    "load_any_model",
+    "load_language_model",
+    "load_model",
+    "load_model_config",
+    "load_reading_model",
+    "load_tokenizer",
+    "load_translation_model",
+    "max_positions",
+    "save_translator",
+]
