@@ -75,9 +75,9 @@ def write_run(folder: Path, *words: str, bleu: float = 38.1234, config: str = "p
 EXPECTED: dict[str, Any] = {
     "metric": "metrics.test.bleu",
     "higher_is_better": True,
-    "published": {"value": 38, "note": "lower-cased | tokenised"},
-    "tiny": {"overrides": TINY, "metric": "metrics.test.exact_match", "low": 0.25, "high": 1},
-    "full": {"low": 37.5, "high": 40},
+    "reference": {"value": 38, "source": "A et al. 2015, Table 1", "note": "lowercased | tokenized"},
+    "tiny": {"overrides": TINY, "metric": "metrics.test.exact_match", "band": [0.25, 1]},
+    "full": {"band": [37.5, 40], "aim": 38},
 }
 
 
@@ -111,7 +111,7 @@ def hfattn(*words: object) -> Result:
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=[f"{path.parent.name}/{path.stem}" for path in CONFIGURATIONS])
 def test_a_configuration_has_a_valid_tiny_variant_with_a_band(path: Path) -> None:
     expected = read_expected(path.with_name(path.stem + SUFFIX))
-    assert expected.tiny.low is not None
+    assert expected.tiny.band is not None
     assert expected.tiny.overrides
     recipe = load_recipe(path.parent / "train.py")
     tiny = load_config(recipe.Config, path, expected.tiny.overrides)
@@ -144,9 +144,9 @@ def test_lists_and_copies(tmp_path: Path) -> None:
 
 def test_a_file_is_read_and_written_as_it_is(tmp_path: Path) -> None:
     expected = read_expected(written(tmp_path))
-    assert (expected.tiny.low, expected.full.high, expected.documents) == (0.25, 40, None)
-    assert expected.published is not None
-    assert expected.published.value == 38
+    assert (expected.tiny.band, expected.full.band, expected.full.aim) == ([0.25, 1], [37.5, 40], 38)
+    assert expected.reference is not None
+    assert expected.reference.value == 38
     write_expected(tmp_path / "again.expected.json", expected)
     assert read_expected(tmp_path / "again.expected.json") == expected
 
@@ -154,15 +154,15 @@ def test_a_file_is_read_and_written_as_it_is(tmp_path: Path) -> None:
 RECORDED = {"score": 1.0, "seed": 1, "overrides": [], "parameters": 1, "hardware": {}, "training": {}, "data": {}}
 BAD_FILES: list[tuple[str, dict[str, Any], str]] = [
     ("unknown", {"tinny": {}}, "pairs.expected.json: 'tinny' is not a field of this file; did you mean 'tiny'?"),
-    ("unknown below", {"full": {"lo": 1}}, "pairs.expected.json: full: 'lo' is not a field of this file; did you mean"),
+    ("unknown below", {"full": {"bnd": 1}}, "pairs.expected.json: full: 'bnd' is not a field of this file; did you m"),
     ("missing", {"metric": None}, "metric"),
-    ("crossed", {"full": {"low": 2, "high": 1}}, "full: low is 2, above high, 1; write the lower end first."),
-    ("half", {"full": {"low": 2}}, "full: low is 2 and high is None; write both, or leave both out."),
-    ("text", {"tiny": {"low": "a", "high": 1}}, "pairs.expected.json: tiny: "),
+    ("crossed", {"full": {"band": [2, 1]}}, "full: band is [2, 1]; write [low, high], or null."),
+    ("half", {"full": {"band": [2]}}, "full: band is [2]; write [low, high], or null."),
+    ("text", {"tiny": {"band": ["a", 1]}}, "pairs.expected.json: tiny: "),
     ("section", {"tiny": 3}, "pairs.expected.json: tiny is 3; write an object of fields."),
     ("words", {"tiny": {"overrides": "--a b"}}, "pairs.expected.json: tiny: "),
     ("recorded", {"full": {"recorded": [RECORDED]}}, "full.recorded lacks the field 'metrics'; write it."),
-    ("reference", {"documents": {"note": "x"}}, "pairs.expected.json: documents lacks the field 'value'; write it."),
+    ("reference", {"reference": {"value": 1}}, "pairs.expected.json: reference lacks the field 'source'; write it."),
 ]
 
 
@@ -178,12 +178,12 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, fields: dict[str, Any], me
 
 def test_a_file_that_is_no_file_of_fields(tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "pairs.expected.json"
-    for text, message in (("{", "is not valid JSON"), ("[1]", "is no object of fields"), ("{}", "lacks the field")):
+    for text, message in (("{", "is not valid JSON"), ("[1]", "is not an object of fields"), ("{}", "lacks the field")):
         path.write_text(text)
         done = hfattn("check", run, "--expected", path)
         assert (done.exit_code, message in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
     done = hfattn("check", run, "--expected", tmp_path / "no.expected.json")
-    assert (done.exit_code, "There is no " in done.stderr) == (2, True)
+    assert (done.exit_code, "was not found" in done.stderr) == (2, True)
 
 
 def without(name: str) -> Callable[[Path], None]:
@@ -196,11 +196,11 @@ def without(name: str) -> Callable[[Path], None]:
 
 
 BAD_RUNS: list[tuple[str, Callable[[Path], Any], str]] = [
-    ("no folder", shutil.rmtree, "There is no run "),
+    ("no folder", shutil.rmtree, " was not found; give a folder that a recipe has written"),
     ("unfinished", lambda run: (run / "results.json").unlink(), "has not finished; continue it with --resume"),
     ("half", lambda run: (run / "results.json").write_text('{"recipe": '), "is not valid JSON"),
-    ("another's", lambda run: (run / "results.json").write_text("[]"), "has no 'recipe', so it is not a recipe's"),
-    ("no metrics", without("metrics"), "has no 'metrics', so it is not a recipe's"),
+    ("another's", lambda run: (run / "results.json").write_text("[]"), "has no 'recipe', so no recipe wrote it"),
+    ("no metrics", without("metrics"), "has no 'metrics', so no recipe wrote it"),
     ("command", lambda run: write_run(run, command="python -m this"), "has the command 'python -m this', which is"),
     ("unknown", lambda run: write_run(run, config="no_such"), "by the names in "),
     (
@@ -234,8 +234,8 @@ def test_a_wrong_run_is_one_sentence(
 @pytest.mark.parametrize(
     ("words", "bleu", "options", "code", "printed"),
     [
-        ([], 38.1234, [], 0, "full run: metrics.test.bleu is 38.1234, expected 37.5 to 40: inside"),
-        ([], 37.5, [], 0, "inside"),
+        ([], 38.1234, [], 0, "full run: metrics.test.bleu is 38.1234, expected 37.5 to 40: inside; aim 38: reached"),
+        ([], 37.5, [], 0, "inside; aim 38: missed"),
         ([], 37.49, [], 1, "is 37.49, expected 37.5 to 40: outside"),
         ([], 41.0, [], 1, "outside, and better"),
         ([], float("nan"), [], 1, "is nan, expected 37.5 to 40: outside"),
@@ -259,13 +259,11 @@ def test_lower_may_be_better_and_a_band_may_not_be_known_yet(recipes: Path, tmp_
     run = write_run(tmp_path / "run", bleu=1.0)
     path = written(recipes / "translation", higher_is_better=False)
     verdict = judge(read_run(run), read_expected(path))
-    assert (verdict.inside, str(verdict).endswith("outside, and better")) == (False, True)
+    assert (verdict.inside, str(verdict).endswith("outside, and better; aim 38: reached")) == (False, True)
     written(recipes / "translation", full={})
     done = hfattn("check", run)
     assert done.exit_code == 2
-    assert (
-        "scored 1 (metrics.test.bleu), and nothing is expected of it yet; write full.low and full.high" in done.stderr
-    )
+    assert "scored 1 (metrics.test.bleu), and no band is known yet; write full.band in its" in done.stderr
 
 
 def test_a_file_without_a_tiny_variant_has_no_tiny_run(tmp_path: Path) -> None:
@@ -307,20 +305,18 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
     page = (recipes / PAGE).read_text()
     assert page == results_page(recipes)
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    published = r"38 (lower-cased \| tokenised)"
+    reference = r"38 (A et al. 2015, Table 1; lowercased \| tokenized)"
     assert rows == [
-        f"| `pairs` | 38.12 bleu (test) | 37.5 to 40 | – | {published} | 1,234,567 | 12,000 | 75 min "
+        f"| `pairs` | 38.12 bleu (test) | 37.5 to 40 | 38 (reached) | {reference} | 1,234,567 | 12,000 | 75 min "
         "| A CPU, 1 thread | 1 |",
-        f"| `pairs` | 37 bleu (test) | 37.5 to 40 (outside) | – | {published} | 1,234,567 | 12,000 | 75 min "
+        f"| `pairs` | 37 bleu (test) | 37.5 to 40 (outside) | 38 (missed) | {reference} | 1,234,567 | 12,000 | 75 min "
         "| A GPU, 2 processes | 2 |",
-        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | 37.5 to 40 | – | {published} | 1,234,567 | 5 | 61 s "
-        "| A CPU, 1 thread | 1 |",
+        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | 37.5 to 40 | 38 (reached) | {reference} | 1,234,567 | 5 "
+        "| 61 s | A CPU, 1 thread | 1 |",
     ]
     assert page.count(BLEU_SIGNATURE) == 1
     assert page.index("## translation") < page.index("## Not recorded")
-    assert page.endswith(
-        "## Not recorded\n\nConfigurations of which no full run is recorded here:\n\n- char_lm/novel\n"
-    )
+    assert page.endswith("## Not recorded\n\nConfigurations without a recorded full run:\n\n- char_lm/novel\n")
 
     # The same seed and overrides again take the place of what was there.
     assert hfattn("record", write_run(tmp_path / "d", "--training.seed=2", seed=2, bleu=39.5)).exit_code == 0
@@ -353,7 +349,7 @@ def test_what_is_not_recorded(recipes: Path, tmp_path: Path) -> None:
     path = recipes / "translation" / "pairs.expected.json"
     before, good = path.read_text(), write_run(tmp_path / "good")
     for bad, message in (
-        (write_run(tmp_path / "tiny", *TINY), "is a run of the tiny variant of translation/pairs, which is checked"),
+        (write_run(tmp_path / "tiny", *TINY), "is a run of the tiny variant of translation/pairs; only full"),
         (write_run(tmp_path / "gone", "--model.hiden_size", "3", "--data.pairz", "3"), "did you mean 'data.pairs'"),
     ):
         done = hfattn("record", good, bad)
@@ -399,12 +395,12 @@ def test_bad_input_to_compare(tmp_path: Path) -> None:
     fewer = write_run(tmp_path / "fewer", config="fewer", metrics={"test": {"by_source_length": ROWS[:2]}})
     none = write_run(tmp_path / "none", metrics={"test": {"accuracy": 1.0}})
     for words, message in (
-        ([run, fewer], "pairs and fewer were measured on other pairs"),
+        ([run, fewer], "pairs and fewer were measured on different pairs"),
         ([run, none], "has no BLEU by source length for 'test'; compare runs of the recipe translation"),
-        ([run, "--part", "training"], "for 'training'; it is there for test"),
+        ([run, "--part", "training"], "for 'training'; it has that for test"),
         ([run, "--output", tmp_path / "chart.html"], "end its name with .png, .svg or .pdf"),
         ([run, "--output", tmp_path / "no" / "chart.png"], "There is no folder"),
-        ([tmp_path / "nothing"], "There is no run"),
+        ([tmp_path / "nothing"], "nothing was not found"),
     ):
         done = hfattn("compare", *words)
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)

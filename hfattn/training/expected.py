@@ -1,9 +1,9 @@
-"""What a recipe's configuration is expected to score, what it was measured to, and the page of all of it.
+"""Expected and recorded scores of each configuration, and the RESULTS.md page.
 
-``<config>.expected.json`` stands beside ``<config>.yaml``. It names the score by its place in ``results.json``, says
-what the documents and others published, and gives two bands: that of a tiny variant, which is the configuration with a
-few overrides that make it run for a minute on a CPU, and that of the full run. Finished full runs are recorded in it,
-and ``recipes/RESULTS.md`` is written from all these files.
+``<config>.expected.json`` stands beside ``<config>.yaml``. It names the score by its path in ``results.json`` and has
+two variants of the run: ``tiny``, the configuration with overrides that make it run for a minute on a CPU, and
+``full``. A run must land in the ``band`` of its variant; an ``aim`` is only reported as reached or missed. Finished
+full runs are recorded in the file, and ``recipes/RESULTS.md`` is written from all these files.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ from .config import checked, load_config, split_overrides
 
 SUFFIX = ".expected.json"
 PAGE = "RESULTS.md"
-_CLOCKS = ("runtime", "per_second", "preparation_time")  # of an evaluation: no scores
+_CLOCKS = ("runtime", "per_second", "preparation_time")  # durations of an evaluation, which are not scores
 _GROUPS = ("by_slice", "counterfactual")
-_SEED = "training.seed"  # has a place of its own beside the overrides
+_SEED = "training.seed"  # recorded in a field of its own, not as an override
 
 
 # The file
@@ -35,94 +35,93 @@ _SEED = "training.seed"  # has a place of its own beside the overrides
 
 @strict
 @dataclass
-class Reference:
-    """A number that somebody else reports for the same task."""
+class Variant:
+    """A variant of a run. ``band``: lowest and highest score that it may have; None while unknown."""
 
-    value: float | int
-    note: str = ""  # in which protocol, by whom
-
-
-@strict
-@dataclass
-class Band:
-    """The scores that a run may have, both ends included; None is not known yet."""
-
-    low: float | int | None = None
-    high: float | int | None = None
+    band: list[float | int] | None = None
 
     def validate_band(self) -> None:
-        if (self.low is None) != (self.high is None):
-            raise ValueError(f"low is {self.low} and high is {self.high}; write both, or leave both out.")
-        if self.low is not None and self.high is not None and not self.low <= self.high:
-            raise ValueError(f"low is {self.low}, above high, {self.high}; write the lower end first.")
+        if self.band is not None and not (len(self.band) == 2 and self.band[0] <= self.band[1]):
+            raise ValueError(f"band is {self.band}; write [low, high], or null.")
 
 
 @strict
 @dataclass
 class Recorded:
-    """The facts of a finished run, as its results.json has them."""
+    """The facts of a finished run, copied from its results.json."""
 
     score: float | int
     seed: int
-    overrides: list[str]  # of the YAML file's fields by the command, the seed left out
+    overrides: list[str]  # words of the command line that change the YAML file, without the seed
     parameters: int
     hardware: dict[str, Any]
     training: dict[str, Any]  # steps, epochs, wall_time_seconds, ...
     data: dict[str, Any]
     metrics: dict[str, Any]  # by part of the data and name
     versions: dict[str, str]
-    signature: str | None = None  # of the score, where it has one
+    signature: str | None = None  # how the score was computed, where the metric has a signature
 
 
 @strict
 @dataclass
-class TinyVariant(Band):
-    overrides: list[str] = field(default_factory=list)  # as words of the command line
-    metric: str | None = None  # None: that of the full run
+class TinyVariant(Variant):
+    overrides: list[str] = field(default_factory=list)  # words of the command line
+    metric: str | None = None  # None: the metric of the full run
 
 
 @strict
 @dataclass
-class FullRun(Band):
+class FullRun(Variant):
+    aim: float | int | None = None  # the score that we want, or better
     recorded: list[Recorded] = field(default_factory=list)
 
 
 @strict
 @dataclass
+class Reference:
+    """A published score for the same task."""
+
+    value: float | int
+    source: str  # paper and table
+    note: str = ""  # model and protocol
+
+
+@strict
+@dataclass
 class Expected:
-    metric: str  # place of the score in results.json, with dots
+    metric: str  # path of the score in results.json, with dots
     higher_is_better: bool
     tiny: TinyVariant
     full: FullRun
-    documents: Reference | None = None
-    published: Reference | None = None
+    reference: Reference | None = None
 
 
 def read_expected(path: Path) -> Expected:
     """Read and check an expected.json.
 
     Raises:
-        UserError: it is missing or no JSON, or a field is unknown, missing, mistyped or out of range.
+        UserError: it is missing or not JSON, or a field is unknown, missing, mistyped or out of range.
     """
     if not path.is_file():
-        raise UserError(f"There is no {path}; a configuration's expected results stand beside its YAML file.")
+        raise UserError(f"{path} was not found; a configuration's expected results stand beside its YAML file.")
     values = _read_json(path)
     where = path.name
     if not isinstance(values, dict):
-        raise UserError(f"{where} is no object of fields; write {{...}} with metric, tiny and full.")
+        raise UserError(f"{where} is not an object of fields; write {{...}} with metric, tiny and full.")
     sections: dict[str, Any] = dict(values)
-    for name, schema in (("tiny", TinyVariant), ("full", FullRun), ("documents", Reference), ("published", Reference)):
-        if sections.get(name) is None and name in ("documents", "published"):
+    for name, schema in (("tiny", TinyVariant), ("full", FullRun), ("reference", Reference)):
+        section = sections.get(name)
+        if section is None and name == "reference":
             continue
-        section = sections.get(name, {})
         if schema is FullRun and isinstance(section, dict) and isinstance(section.get("recorded"), list):
             recorded = [_section(Recorded, run, f"{where}: full.recorded") for run in section["recorded"]]
             section = {**section, "recorded": recorded}
-        sections[name] = _section(schema, section, f"{where}: {name}")
+        sections[name] = _section(schema, {} if section is None else section, f"{where}: {name}")
     return _section(Expected, sections, where)
 
 
 def write_expected(path: Path, expected: Expected) -> None:
+    """Write an expected.json."""
     write_at_once(path, json.dumps(dataclasses.asdict(expected), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -152,21 +151,21 @@ def _read_json(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has left its results.json."""
+    """A run that has written its results.json."""
 
     folder: Path
     results: dict[str, Any]
-    overrides: dict[str, str]  # of fields of the YAML file, by their name
+    overrides: dict[str, str]  # values from the command line, by the name of the field
 
     @property
     def name(self) -> str:
         return f"{self.results['recipe']}/{self.results['config']}"
 
     def score(self, metric: str) -> float:
-        """The number at a place such as ``metrics.test.bleu``.
+        """Return the number at a path such as ``metrics.test.bleu``.
 
         Raises:
-            UserError: there is none; the message has the places of those that exist.
+            UserError: there is none; the message lists the paths that exist.
         """
         value = self._at(metric)
         if not _is_number(value):
@@ -175,29 +174,29 @@ class FinishedRun:
         return value
 
     def signature(self, metric: str) -> str | None:
-        """How a score was computed, where ``signatures`` stand beside it."""
+        """Return how a score was computed, if ``signatures`` stand beside it."""
         place, _, name = metric.rpartition(".")
         signatures: dict[str, str] = self._at(place).get("signatures", {})
         return signatures.get(name)
 
     def rows_by_length(self, part: str) -> list[dict[str, Any]]:
-        """BLEU by source length: ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
+        """Return BLEU by source length: ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
 
         Args:
-            part: of the data, such as ``test``; or a search on it, such as ``test.beam``.
+            part: part of the data, such as ``test``; or a search on it, such as ``test.beam``.
 
         Raises:
-            UserError: the run was not measured like that.
+            UserError: the run has no such measurement.
         """
         rows: list[dict[str, Any]] | None = self._at(f"metrics.{part}.by_source_length")
         if not rows:
             parts = [name for name in self.results["metrics"] if self._at(f"metrics.{name}.by_source_length")]
-            found = f"it is there for {', '.join(parts)}" if parts else "compare runs of the recipe translation"
+            found = f"it has that for {', '.join(parts)}" if parts else "compare runs of the recipe translation"
             raise UserError(f"{self.folder / 'results.json'} has no BLEU by source length for {part!r}; {found}.")
         return rows
 
     def _at(self, place: str) -> Any:
-        """What stands at a place, its names joined by dots; None if there is nothing."""
+        """Return the value at a path with dots; None if there is none."""
         value: Any = self.results
         for name in place.split("."):
             value = value.get(name) if isinstance(value, dict) else None
@@ -205,13 +204,13 @@ class FinishedRun:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """Read the folder of a finished run.
+    """Read the results of a finished run.
 
     Raises:
-        UserError: the folder or its results.json is missing, or that is none of a recipe.
+        UserError: the folder or its results.json is missing, or was not written by a recipe.
     """
     if not folder.is_dir():
-        raise UserError(f"There is no run {folder}; give the folder that a recipe has written.")
+        raise UserError(f"The run folder {folder} was not found; give a folder that a recipe has written.")
     path = folder / "results.json"
     if not path.is_file():
         raise UserError(f"{folder} has no results.json: its run has not finished; continue it with --resume.")
@@ -219,7 +218,7 @@ def read_run(folder: Path) -> FinishedRun:
     needed = ("recipe", "config", "command", "seed", "metrics", "model", "training", "data", "hardware", "versions")
     for name in needed:
         if not isinstance(results, dict) or name not in results:
-            raise UserError(f"{path} has no {name!r}, so it is not a recipe's; give the folder of a recipe's run.")
+            raise UserError(f"{path} has no {name!r}, so no recipe wrote it; give the folder of a recipe's run.")
     words = shlex.split(results["command"])
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
     if not scripts or "--config" not in results["command"]:
@@ -233,7 +232,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The scores as they are nested, without the scores of groups within the data."""
+    """Return the scores, nested as they are, without durations and without the scores of groups of the data."""
     kept: dict[str, Any] = {}
     for name, value in values.items():
         if name.endswith(_CLOCKS) or "_by_" in name or name in _GROUPS:
@@ -246,7 +245,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Names of the numbers, with dots; a name that has a dot of its own cannot be written like that."""
+    """Yield the paths of the numbers; a name that contains a dot itself has no path."""
     for name, value in values.items():
         if "." in name or name.endswith(_CLOCKS):
             continue
@@ -256,36 +255,46 @@ def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-# Inside or outside
+# The verdict
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Where a run's score lies beside what is expected of it."""
+    """A run's score compared with what is expected of it."""
 
     run: str
     variant: str  # tiny, full
     metric: str
     score: float
-    low: float
-    high: float
+    band: list[float | int]
     higher_is_better: bool
+    aim: float | int | None = None
 
     @property
     def inside(self) -> bool:
-        return self.low <= self.score <= self.high
+        """Whether the score is in the band."""
+        return self.band[0] <= self.score <= self.band[1]
 
     def __str__(self) -> str:
+        low, high = self.band
         where = "inside"
         if not self.inside:
-            better = self.score > self.high if self.higher_is_better else self.score < self.low
+            better = self.score > high if self.higher_is_better else self.score < low
             where = "outside, and better" if better else "outside"
         kind = "tiny variant" if self.variant == "tiny" else "full run"
-        return f"{self.run}, {kind}: {self.metric} is {self.score:.6g}, expected {self.low:g} to {self.high:g}: {where}"
+        said = f"{self.run}, {kind}: {self.metric} is {self.score:.6g}, expected {low:g} to {high:g}: {where}"
+        if self.aim is not None:
+            said += f"; aim {self.aim:g}: {aim_word(self.score, self.aim, self.higher_is_better)}"
+        return said
+
+
+def aim_word(score: float, aim: float, higher_is_better: bool) -> str:
+    """Return whether a score has "reached" or "missed" an aim."""
+    return "reached" if (score >= aim if higher_is_better else score <= aim) else "missed"
 
 
 def is_tiny(run: FinishedRun, expected: Expected) -> bool:
-    """Whether a run was started with all the overrides of the tiny variant."""
+    """Return whether a run was started with all the overrides of the tiny variant."""
     tiny = dict(split_overrides(expected.tiny.overrides))
     return bool(tiny) and tiny.items() <= run.overrides.items()
 
@@ -294,39 +303,39 @@ def judge(run: FinishedRun, expected: Expected, tiny: bool | None = None) -> Ver
     """Compare a run with its band.
 
     Args:
-        run: to judge.
-        expected: of its configuration.
-        tiny: by which band; None is what its command says.
+        run: the finished run.
+        expected: what is expected of its configuration.
+        tiny: whether to compare with the tiny variant; None: decide by the run's command.
 
     Raises:
-        UserError: the run lacks the score, or there is no band for it yet.
+        UserError: the run lacks the score, or its variant has no band yet.
     """
     tiny = is_tiny(run, expected) if tiny is None else tiny
-    band: Band = expected.tiny if tiny else expected.full
-    variant = "tiny" if tiny else "full"
+    name = "tiny" if tiny else "full"
     metric = (expected.tiny.metric if tiny else None) or expected.metric
     score = run.score(metric)
-    if band.low is None or band.high is None:
+    band = (expected.tiny if tiny else expected.full).band
+    if band is None:
         raise UserError(
-            f"{run.name} scored {score:.6g} ({metric}), and nothing is expected of it yet; write {variant}.low and "
-            f"{variant}.high in its {SUFFIX.removeprefix('.')}."
+            f"{run.name} scored {score:.6g} ({metric}), and no band is known yet; write {name}.band in its "
+            f"{SUFFIX.removeprefix('.')}."
         )
-    return Verdict(run.name, variant, metric, score, band.low, band.high, expected.higher_is_better)
+    return Verdict(run.name, name, metric, score, band, expected.higher_is_better, None if tiny else expected.full.aim)
 
 
 # Recording
 
 
 def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> list[str]:
-    """The overrides that say something else than the YAML file, without the seed, as words in alphabetical order.
+    """Return the overrides that differ from the YAML file, without the seed, as words in alphabetical order.
 
     Args:
-        run: with its overrides.
+        run: the finished run.
         schema: the recipe's ``Config``.
         config: the YAML file.
 
     Raises:
-        UserError: the recipe has no such field any more.
+        UserError: the recipe has no such field.
     """
     given = [f"--{name}={value}" for name, value in run.overrides.items()]
     plain, trained = (dataclasses.asdict(load_config(schema, config, words)) for words in ([], given))
@@ -338,7 +347,7 @@ def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> li
 
 
 def _field(config: Any, dotted: str) -> Any:
-    """A field of a configuration, or None where there is none of that name."""
+    """Return a field of a configuration, or None if there is none of that name."""
     for name in dotted.split("."):
         config = config.get(name) if isinstance(config, dict) else None
     return config
@@ -348,10 +357,10 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
     """Add the facts of a full run; they replace those of a run with the same seed and overrides.
 
     Raises:
-        UserError: the run is one of the tiny variant, or lacks the score.
+        UserError: the run is of the tiny variant, or lacks the score.
     """
     if is_tiny(run, expected):
-        raise UserError(f"{run.folder} is a run of the tiny variant of {run.name}, which is checked, not recorded.")
+        raise UserError(f"{run.folder} is a run of the tiny variant of {run.name}; only full runs are recorded.")
     results = run.results
     new = Recorded(
         score=run.score(expected.metric),
@@ -374,22 +383,23 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
 
 _HEAD = """# Results
 
-Written by `hfattn recipes record RUN...` from the `*.expected.json` beside each configuration, never by hand; there are
-also the runs' other scores, their data and the versions of the libraries. Each row is one run. "Expected" is the band
-in which `hfattn recipes check` wants the score, "documents" what the texts report that these recipes follow; the time
-is that of training, evaluations and checkpoints included.
+Generated by `hfattn recipes record RUN...` from the `*.expected.json` beside each configuration. These files also have
+the other scores of each run, its data and the versions of the libraries. Each row is one run. A run must land in its
+band, which `hfattn recipes check` verifies; an aim is a score that we want. A reference is a published score, often of
+a larger model or in another protocol. The time is that of the training, evaluations and checkpoints included.
 """
 _COLUMNS = (
-    "configuration", "score", "expected", "documents", "published", "parameters", "steps", "time", "hardware", "seed",
+    "configuration", "score", "band", "aim", "reference", "parameters", "steps", "time", "hardware", "seed",
 )  # fmt: skip
 
 
 def expected_files(recipes: Path) -> list[Path]:
+    """Return the expected.json files of all recipes."""
     return sorted(recipes.glob(f"*/*{SUFFIX}"))
 
 
 def results_page(recipes: Path) -> str:
-    """``RESULTS.md``: a row for each recorded run of each recipe, then the configurations that have none.
+    """Return RESULTS.md: a row for each recorded run of each recipe, then the configurations without one.
 
     Raises:
         UserError: an expected.json is wrong.
@@ -413,22 +423,27 @@ def results_page(recipes: Path) -> str:
             lines += ["", "Signatures:", "", *signatures[recipe]]
         lines.append("")
     if missing:
-        lines += ["## Not recorded", "", "Configurations of which no full run is recorded here:", "", *missing, ""]
+        lines += ["## Not recorded", "", "Configurations without a recorded full run:", "", *missing, ""]
     return "\n".join(lines)
 
 
 def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
-    low, high = expected.full.low, expected.full.high
-    band = "–"
-    if low is not None and high is not None:
+    band = aim = reference = "–"
+    if expected.full.band is not None:
+        low, high = expected.full.band
         band = f"{low:g} to {high:g}" + ("" if low <= run.score <= high else " (outside)")
+    if expected.full.aim is not None:
+        aim = f"{expected.full.aim:g} ({aim_word(run.score, expected.full.aim, expected.higher_is_better)})"
+    if expected.reference is not None:
+        note = f"; {expected.reference.note}" if expected.reference.note else ""
+        reference = f"{expected.reference.value:g} ({expected.reference.source}{note})"
     name = f"`{config}`" + (f" `{shlex.join(run.overrides)}`" if run.overrides else "")
     cells = (
         name,
         f"{run.score:.4g} {_metric_name(expected.metric)}",
         band,
-        _reference(expected.documents),
-        _reference(expected.published),
+        aim,
+        reference,
         f"{run.parameters:,}",
         f"{run.training['steps']:,}",
         _duration(run.training["wall_time_seconds"]),
@@ -439,15 +454,9 @@ def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
 
 
 def _metric_name(metric: str) -> str:
-    """``metrics.test.exact_match`` → ``exact match (test)``."""
+    """Return ``exact match (test)`` for ``metrics.test.exact_match``."""
     _, part, *name = metric.split(".")
     return f"{' '.join(name).replace('_', ' ')} ({part.replace('_', ' ')})"
-
-
-def _reference(reference: Reference | None) -> str:
-    if reference is None:
-        return "–"
-    return f"{reference.value:g}" + (f" ({reference.note})" if reference.note else "")
 
 
 def _duration(seconds: float) -> str:
@@ -469,14 +478,14 @@ def _hardware(hardware: Mapping[str, Any]) -> str:
 
 
 def by_length(runs: Sequence[FinishedRun], part: str) -> dict[str, list[dict[str, Any]]]:
-    """BLEU by source length of several runs on the same pairs, by the name of each run.
+    """Return BLEU by source length of several runs on the same pairs, by the name of each run.
 
     Args:
-        runs: at least one.
-        part: of the data, such as test.
+        runs: one or more finished runs.
+        part: part of the data, such as test.
 
     Raises:
-        UserError: a run was not measured like that, or on pairs of other lengths.
+        UserError: a run has no such measurement, or was measured on pairs of other lengths.
     """
     names = [str(run.results["config"]) for run in runs]
     if len(set(names)) < len(names):
@@ -487,13 +496,13 @@ def by_length(runs: Sequence[FinishedRun], part: str) -> dict[str, list[dict[str
         groups = [[(row["from"], row["to"], row["pairs"]) for row in tables[name]] for name in (first, other)]
         if groups[0] != groups[1]:
             raise UserError(
-                f"{first} and {other} were measured on other pairs; compare runs with the same data and split."
+                f"{first} and {other} were measured on different pairs; compare runs with the same data and split."
             )
     return tables
 
 
 def length_table(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The same as text: a line for each group of lengths, a column for each run."""
+    """Return the tables of ``by_length`` as text: a line for each range of lengths, a column for each run."""
     widths = [max(8, len(name) + 2) for name in tables]
     heads = "".join(f"{name:>{width}}" for name, width in zip(tables, widths, strict=True))
     lines = [f"{'words':10}{'pairs':>8}{heads}"]
