@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hfattn.errors import UserError
-from hfattn.metrics import AnswerScore, answer_f1, best_threshold, normalize_answer
+from hfattn.metrics import AnswerMetric, answer_f1, best_null_threshold, normalize_answer
 
 
 def test_an_answer_is_compared_without_case_punctuation_and_articles() -> None:
@@ -38,15 +38,15 @@ def test_an_answer_is_compared_without_case_punctuation_and_articles() -> None:
     ],
 )
 def test_scores_counted_by_hand(prediction: str, answers: list[str], exact: float, f1: float) -> None:
-    scores = AnswerScore().compute(predictions=[prediction], references=[answers])
+    scores = AnswerMetric().compute(predictions=[prediction], references=[answers])
     assert scores == pytest.approx({"exact_match": exact, "f1": f1})
 
 
 def test_scores_are_means_over_the_questions() -> None:
-    scores = AnswerScore().compute(predictions=["a cat", "dog", ""], references=[["cat"], ["old dog"], []])
+    scores = AnswerMetric().compute(predictions=["a cat", "dog", ""], references=[["cat"], ["old dog"], []])
     assert scores == pytest.approx({"exact_match": 2 / 3, "f1": (1 + 2 / 3 + 1) / 3})
     with pytest.raises(UserError, match="There are 1 predictions, 2 references"):
-        AnswerScore().compute(predictions=["a"], references=[["a"], ["b"]])
+        AnswerMetric().compute(predictions=["a"], references=[["a"], ["b"]])
 
 
 def test_the_best_threshold_is_that_of_trying_each() -> None:
@@ -63,6 +63,6 @@ def test_the_best_threshold_is_that_of_trying_each() -> None:
             return float(np.mean(scores))
 
         given = list(zip(texts, margins, answers, strict=True))
-        threshold, best = best_threshold(texts, margins, answers)
+        threshold, best = best_null_threshold(texts, margins, answers)
         assert best == pytest.approx(max(f1(each, given) for each in [-10.0, *margins]))
         assert f1(threshold, given) == pytest.approx(best)

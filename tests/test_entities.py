@@ -7,7 +7,7 @@ import torch
 from transformers import EvalPrediction
 
 from hfattn.errors import UserError
-from hfattn.metrics import Entity, EntityScore, EntityScores, find_entities, tag_loss
+from hfattn.metrics import Entity, EntityMetric, EntityScores, find_entities, tag_loss
 
 
 def chunks_by_pairs_of_tags(tags: list[str]) -> list[tuple[str, int, int]]:
@@ -44,7 +44,7 @@ def test_entities_of_bio_bioes_and_the_first_scheme_of_conll() -> None:
 
 def test_scores_counted_by_hand() -> None:
     """Right: PER 0-1, LOC 3-3; PER 0-0. Found: PER 0-1, LOC 2-3 (too long); LOC 0-0 (another type)."""
-    scores = EntityScore().compute(
+    scores = EntityMetric().compute(
         predictions=[["B-PER", "I-PER", "B-LOC", "I-LOC"], ["B-LOC", "O"]],
         references=[["B-PER", "I-PER", "O", "B-LOC"], ["B-PER", "O"]],
     )
@@ -54,12 +54,12 @@ def test_scores_counted_by_hand() -> None:
     assert (by_type["PER"]["precision"], by_type["PER"]["recall"]) == (1, 1 / 2)
     assert by_type["PER"]["f1"] == pytest.approx(2 / 3)
     assert (by_type["LOC"]["f1"], by_type["LOC"]["entities"], by_type["LOC"]["predicted_entities"]) == (0, 1, 2)
-    nothing = EntityScore().compute(predictions=[["O"]], references=[["O"]])
+    nothing = EntityMetric().compute(predictions=[["O"]], references=[["O"]])
     assert (nothing["f1"], nothing["accuracy"], nothing["entities"]) == (0, 1, 0)
     with pytest.raises(UserError, match="Sentence 2 has 1 predicted tags and 2 right ones; give one of each"):
-        EntityScore().compute(predictions=[["O"], ["O"]], references=[["O"], ["O", "O"]])
+        EntityMetric().compute(predictions=[["O"], ["O"]], references=[["O"], ["O", "O"]])
     with pytest.raises(UserError, match="There is nothing to score"):
-        EntityScore().compute(predictions=[], references=[])
+        EntityMetric().compute(predictions=[], references=[])
 
 
 def test_the_loss_is_the_mean_over_all_labels_of_a_step() -> None:

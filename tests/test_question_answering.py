@@ -26,7 +26,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, fact_questions
-from hfattn.metrics import AnswerScore
+from hfattn.metrics import AnswerMetric
 from hfattn.reports.question_answering import question_word
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
@@ -325,7 +325,7 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
             nats -= output.start_logits[0].log_softmax(-1)[features["start_positions"]].item() / 2
             nats -= output.end_logits[0].log_softmax(-1)[features["end_positions"]].item() / 2
         texts = [answer.text for answer in encoded.answers(starts, ends)]
-        expected = AnswerScore().compute(predictions=texts, references=encoded.references)
+        expected = AnswerMetric().compute(predictions=texts, references=encoded.references)
         score = results["metrics"][part]
         assert score["exact_match"] == pytest.approx(expected["exact_match"])
         assert score["f1"] == pytest.approx(expected["f1"])

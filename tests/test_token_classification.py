@@ -25,7 +25,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, name_sentences
-from hfattn.metrics import EntityScore, find_entities
+from hfattn.metrics import EntityMetric, find_entities
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 
@@ -271,14 +271,14 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
                 predicted[index][word] = labels[int(log_probabilities[position].argmax())]
                 right = labels.index(sentences.items[index].tags[word])
                 nats -= log_probabilities[position, right].item()
-        expected = EntityScore().compute(predictions=predicted, references=[item.tags for item in sentences])
+        expected = EntityMetric().compute(predictions=predicted, references=[item.tags for item in sentences])
         score = results["metrics"][part]
         for name in ("precision", "recall", "f1", "accuracy", "entities", "words"):
             assert score[name] == pytest.approx(expected[name])
         assert score["entities_by_type"] == expected["entities_by_type"]
         assert score["nats_per_word"] == pytest.approx(nats / expected["words"], rel=1e-4)
         kept = [i for i, item in enumerate(sentences) if 9 <= len(item.words) <= 12]
-        of_slice = EntityScore().compute(
+        of_slice = EntityMetric().compute(
             predictions=[predicted[i] for i in kept], references=[sentences.items[i].tags for i in kept]
         )
         assert score["by_slice"]["9-12 words"]["f1"] == pytest.approx(of_slice["f1"])

@@ -225,6 +225,3 @@ class BaselineClassifier:
                 raise ValueError(f"{len(names)} n-grams for {made.weights.shape[1]} weights")
             made.features = Counts(features, names, tensors["idf"])
         return made
-
-
-__all__ = ["KINDS", "BaselineClassifier", "ClassifierConfig"]

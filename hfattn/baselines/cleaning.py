@@ -187,6 +187,3 @@ def _no_language(language: str, known: dict[str, str], what: str) -> UserError:
     return UserError(
         f"There are no {what} of the language {language!r}; cleaning.language can be {', '.join(sorted(known))}."
     )
-
-
-__all__ = ["STOP_WORDS", "WORD_FORMS", "Cleaner", "CleaningConfig", "without_html"]

@@ -123,6 +123,3 @@ class Counts:
 
 def _same(words: Words) -> Words:
     return words
-
-
-__all__ = ["KINDS", "Counts", "FeaturesConfig"]

@@ -220,6 +220,3 @@ class TextVectors:
             made._vectors = keyed.KeyedVectors(config.size)
             made._vectors.add_vectors(words, vectors)
         return made
-
-
-__all__ = ["ALGORITHMS", "VECTORS", "WORDS", "TextVectors", "VectorsConfig"]

@@ -2,10 +2,10 @@
 counterfactual tests."""
 
 from .answers import (
-    AnswerScore,
+    AnswerMetric,
     AnswerScores,
     answer_f1,
-    best_threshold,
+    best_null_threshold,
     normalize_answer,
     span_logits,
 )
@@ -18,18 +18,14 @@ from .classification import (
     class_statistics,
 )
 from .counterfactual import counterfactual, read_swaps, swap_words
-from .entities import Entity, EntityScore, EntityScores, find_entities, tag_loss
+from .entities import Entity, EntityMetric, EntityScores, find_entities, tag_loss
 from .language_model import (
-    BitsPerCharacter,
     LanguageModelScores,
-    NextCharacterAccuracy,
-    Perplexity,
     next_token_loss,
     next_token_statistics,
     text_scores,
     token_statistics,
 )
-from .overlap import Bleu, ChrF, CorpusScore, bleu_by_length, translation_report
 from .report import (
     ClassifierEvaluationConfig,
     ClassResults,
@@ -39,33 +35,26 @@ from .report import (
     classification_summary,
     confident_mistakes,
 )
-from .sequences import ExactMatch, TokenAccuracy, TranslationScores, decode_generated
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
+from .translation import ExactMatch, TranslationScores, bleu_by_length, decode_generated, translation_report
 
 __all__ = [
     "F1",
     "Accuracy",
-    "AnswerScore",
+    "AnswerMetric",
     "AnswerScores",
-    "BitsPerCharacter",
-    "Bleu",
-    "ChrF",
     "ClassResults",
     "ClassificationScores",
     "ClassifierEvaluationConfig",
     "ConfusionMatrix",
-    "CorpusScore",
     "Entity",
-    "EntityScore",
+    "EntityMetric",
     "EntityScores",
     "ExactMatch",
     "LanguageModelScores",
-    "NextCharacterAccuracy",
-    "Perplexity",
-    "TokenAccuracy",
     "TranslationScores",
     "answer_f1",
-    "best_threshold",
+    "best_null_threshold",
     "bleu_by_length",
     "check_columns",
     "class_probabilities",

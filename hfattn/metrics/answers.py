@@ -60,7 +60,7 @@ def _word_f1(one: str, other: str) -> float:
     return 2 * (Counter(words) & Counter(right)).total() / (len(words) + len(right))
 
 
-class AnswerScore(PairedMetric):
+class AnswerMetric(PairedMetric):
     """Exact match and F1 of extracted answers, as SQuAD defines them, from 0 to 1 (SQuAD's own scripts print percent).
 
     ``compute(predictions=texts, references=lists_of_texts)`` returns ``{"exact_match": ..., "f1": ...}``, means over
@@ -90,7 +90,7 @@ def _means(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> d
     }
 
 
-def best_threshold(
+def best_null_threshold(
     texts: Sequence[str], null_margins: Sequence[float], answers: Sequence[Sequence[str]]
 ) -> tuple[float, float]:
     """The threshold of the null score with the best F1, as SQuAD 2.0's script looks for it.
@@ -151,7 +151,7 @@ class AnswerScores:
     """A ``compute_metrics`` for an extractive model whose rows are windows of contexts.
 
     For ``TrainingArguments(batch_eval_metrics=True)``, with ``span_logits``. It returns ``exact_match`` and ``f1``
-    as ``AnswerScore``, ``nats_per_window``, the mean negative log-likelihood of the right start and end, and the
+    as ``AnswerMetric``, ``nats_per_window``, the mean negative log-likelihood of the right start and end, and the
     numbers of ``questions`` and ``windows``.
 
     Attributes:
@@ -182,15 +182,3 @@ class AnswerScores:
         }
         self._reset()
         return scores
-
-
-__all__ = [
-    "AnswerScore",
-    "AnswerScores",
-    "Extractor",
-    "answer_f1",
-    "best_threshold",
-    "exact_match",
-    "normalize_answer",
-    "span_logits",
-]

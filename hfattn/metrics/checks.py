@@ -30,6 +30,3 @@ class PairedMetric(evaluate.Metric):
         # Here, and not in _compute: an error there would leave the files of evaluate locked.
         check_examples(predictions=predictions, references=references)
         super().add_batch(predictions=predictions, references=references, **kwargs)
-
-
-__all__ = ["PairedMetric", "check_examples"]

@@ -144,13 +144,3 @@ class ClassificationScores:
         }
         self._reset()
         return scores
-
-
-__all__ = [
-    "F1",
-    "Accuracy",
-    "ClassificationScores",
-    "ConfusionMatrix",
-    "class_probabilities",
-    "class_statistics",
-]

@@ -158,6 +158,3 @@ def _probabilities(predict: Callable[[list[str]], np.ndarray], texts: list[str])
             "each class for each of them; hfattn.metrics.class_probabilities makes it of a model's logits."
         )
     return probabilities
-
-
-__all__ = ["counterfactual", "read_swaps", "swap_words"]

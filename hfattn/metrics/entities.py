@@ -71,7 +71,7 @@ class EntityCounts:
         self.right_words += sum(one == other for one, other in zip(predicted, right, strict=True))
 
     def scores(self) -> dict[str, Any]:
-        """As ``EntityScore.compute`` returns them."""
+        """As ``EntityMetric.compute`` returns them."""
         types = sorted(self.right | self.predicted)
         return {
             **_scores(self.both.total(), self.predicted.total(), self.right.total()),
@@ -93,7 +93,7 @@ def _scores(both: int, predicted: int, right: int) -> dict[str, Any]:
     }
 
 
-class EntityScore(PairedMetric):
+class EntityMetric(PairedMetric):
     """Precision, recall and F1 of entities: one is found where its first word, its last word and its type are right.
 
     ``compute(predictions=sentences, references=sentences)``, where a sentence is a list of tags, returns ``precision``,
@@ -161,7 +161,7 @@ class EntityScores:
     """A ``compute_metrics`` for a token classifier whose rows are windows of sentences.
 
     For ``TrainingArguments(batch_eval_metrics=True)``, with ``token_statistics``. It puts the sentences together again
-    and returns what ``EntityScore`` does, by type without a level of its own (``f1_PER``), ``nats_per_word``, the mean
+    and returns what ``EntityMetric`` does, by type without a level of its own (``f1_PER``), ``nats_per_word``, the mean
     negative log-likelihood of the right tags, and the number of ``sentences``. A word that no window has counts as
     predicted "O".
 
@@ -217,6 +217,3 @@ class EntityScores:
             "nats_per_word": sum(self.nats) / decided,
             "sentences": len(self.references),
         }
-
-
-__all__ = ["Entity", "EntityCounts", "EntityScore", "EntityScores", "find_entities", "tag_loss"]

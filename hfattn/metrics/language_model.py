@@ -7,66 +7,11 @@ character.
 import math
 from typing import Any
 
-import datasets
-import evaluate
 import numpy as np
 import torch
 from transformers import EvalPrediction
 
-from .classification import Accuracy
-
 IGNORED = -100  # label of a position without a target, as in torch and transformers
-
-
-class NextCharacterAccuracy(Accuracy):
-    """Share of positions at which the most probable character is the right one.
-
-    ``compute(predictions=ids, references=ids)`` returns ``{"accuracy": ...}``, from 0 to 1.
-    """
-
-    description = "Share of positions at which the most probable next character is the right one."
-
-
-class Perplexity(evaluate.Metric):
-    """Perplexity per token: the exponential of the mean negative log-likelihood.
-
-    ``compute(predictions=nats)`` returns ``{"perplexity": ...}``; ``predictions`` holds the negative log-likelihood of
-    each right token in nats.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Exponential of the mean negative log-likelihood of the right tokens.",
-            citation="",
-            inputs_description="predictions: negative log-likelihood of each right token, in nats.",
-            features=datasets.Features({"predictions": datasets.Value("float32")}),
-        )
-
-    def _compute(self, predictions: Any) -> dict[str, float]:
-        return {"perplexity": perplexity(float(np.mean(predictions, dtype=np.float64)))}
-
-
-class BitsPerCharacter(evaluate.Metric):
-    """Negative log-likelihood of a text per character, in bits and in nats.
-
-    ``compute(predictions=nats, references=characters)`` returns ``{"bits_per_character": ..., "nats_per_character":
-    ...}``; ``references`` holds the number of characters of each token, so that models with other tokens compare.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Negative log-likelihood of the text per character.",
-            citation="",
-            inputs_description="predictions: negative log-likelihood of each right token, in nats; "
-            "references: number of characters of each token.",
-            features=datasets.Features(
-                {"predictions": datasets.Value("float32"), "references": datasets.Value("int32")}
-            ),
-        )
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        nats = float(np.sum(predictions, dtype=np.float64) / np.sum(references))
-        return {"bits_per_character": nats / math.log(2), "nats_per_character": nats}
 
 
 def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

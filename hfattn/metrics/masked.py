@@ -66,6 +66,3 @@ class MaskedScores:
             scores |= {"next_sentence_accuracy": self.right_pairs / self.pairs, "pairs": self.pairs}
         self._reset()
         return scores
-
-
-__all__ = ["MaskedScores", "masked_statistics"]

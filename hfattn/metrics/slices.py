@@ -113,14 +113,3 @@ def scores_by_slice(
                 predictions=[predictions[i] for i in kept], references=[references[i] for i in kept]
             )
     return scores
-
-
-__all__ = [
-    "SENTENCE_EDGES",
-    "TEXT_EDGES",
-    "column_slices",
-    "length_groups",
-    "length_slices",
-    "scores_by_slice",
-    "word_slices",
-]

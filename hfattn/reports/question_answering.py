@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data import EncodedQuestions, FoundAnswer
-from ..metrics import AnswerScore, answer_f1, best_threshold, column_slices, length_slices, scores_by_slice
+from ..metrics import AnswerMetric, answer_f1, best_null_threshold, column_slices, length_slices, scores_by_slice
 from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
 
 LONGEST_SHOWN = 200  # characters of a question or an answer in a table
@@ -88,10 +88,10 @@ def part_scores(
     for column in columns:
         slices |= column_slices(column, [item.fields[column] for item in items])
     texts = [answer.text for answer in evaluated.answers]
-    scores = {**evaluated.metrics, "by_slice": scores_by_slice(AnswerScore(), texts, dataset.references, slices)}
+    scores = {**evaluated.metrics, "by_slice": scores_by_slice(AnswerMetric(), texts, dataset.references, slices)}
     if dataset.null_threshold is not None:
         spans, margins = zip(*((answer.span, answer.null_margin) for answer in evaluated.answers), strict=True)
-        scores["best_threshold"], scores["best_threshold_f1"] = best_threshold(spans, margins, dataset.references)
+        scores["best_threshold"], scores["best_threshold_f1"] = best_null_threshold(spans, margins, dataset.references)
     return scores
 
 

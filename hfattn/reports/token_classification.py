@@ -9,7 +9,7 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, pipeline
 
 from ..data import EncodedSentences, TaggedSentences
-from ..metrics import EntityScore, column_slices, find_entities, length_slices, scores_by_slice
+from ..metrics import EntityMetric, column_slices, find_entities, length_slices, scores_by_slice
 from ..metrics.slices import SENTENCE_EDGES
 from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
 
@@ -90,11 +90,11 @@ def part_scores(
 ) -> dict[str, Any]:
     """Return the scores of a part: overall, by type of entity and by slice."""
     references = [item.tags for item in sentences]
-    whole = EntityScore().compute(predictions=evaluated.predicted, references=references)
+    whole = EntityMetric().compute(predictions=evaluated.predicted, references=references)
     slices = length_slices([" ".join(item.words) for item in sentences], SENTENCE_EDGES)
     for column in columns:
         slices |= column_slices(column, [item.fields[column] for item in sentences])
-    by_slice = scores_by_slice(EntityScore(), evaluated.predicted, references, slices)
+    by_slice = scores_by_slice(EntityMetric(), evaluated.predicted, references, slices)
     for scores in by_slice.values():
         scores.pop("entities_by_type", None)
     return {**evaluated.metrics, "entities_by_type": whole["entities_by_type"], "by_slice": by_slice}
