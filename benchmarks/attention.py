@@ -1,11 +1,11 @@
-"""What attention costs: peak memory and time of each form of the same numbers, forward and backward.
+"""Measure peak memory and time of attention in several implementations, forward and backward.
 
     python benchmarks/attention.py [--queries 1024] [--keys 1024] [--width 256] [--threads 1] [--rounds 3]
 
-Each form runs in a process of its own, whose peak resident memory above what it held before is reported (the inputs,
-their gradients and the energies are part of it). *additive, all pairs* is the formula as it is written; *by chunks* is
-what ``additive`` does, and *autograd* how any other function of pairs (``deep``, ``feature``) is computed.
-*with weights* holds a (T, S) matrix, *fused* does not. Then one query, the step of a decoder.
+Each implementation runs in its own process. The reported memory is the increase of peak resident memory, including the
+inputs, their gradients and the energies. *additive, all pairs* evaluates the formula directly, *by chunks* is the
+implementation of ``additive``, and *autograd* is used by other functions of pairs (``deep``, ``feature``). *with
+weights* stores a (T, S) matrix, *fused* does not. The last rows measure one query, as in a decoder step.
 """
 
 import multiprocessing
@@ -64,11 +64,11 @@ def inputs(batch: int, queries: int, keys: int, width: int) -> list[torch.Tensor
 def measure(
     name: str, batch: int, queries: int, keys: int, width: int, threads: int, rounds: int
 ) -> tuple[float, float]:
-    """Peak MiB above the state before, and median milliseconds; run in a fresh process."""
+    """Return the increase of peak memory in MiB and the median time in ms; call it in a fresh process."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     form = FORMS[name]
-    step(form, inputs(1, 8, 8, width))  # what is loaded at the first call is not counted
+    step(form, inputs(1, 8, 8, width))  # exclude one-time initialization
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tensors = inputs(batch, queries, keys, width)
     times = []

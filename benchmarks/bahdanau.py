@@ -1,10 +1,10 @@
-"""What a training step of the recurrent encoder-decoder gains from what is outside its loop over time.
+"""Compare a training step of the recurrent encoder-decoder with a loop that computes everything at each step.
 
     python benchmarks/bahdanau.py [--threads 1] [--batch 16] [--length 32] [--rounds 5] [--width 256 --vocabulary 8000]
 
-The preset ``bahdanau2015``, forward and backward, beside the same weights in a loop that does at each step all that
-the step needs: embedding, key projection, gates, maxout, logits, loss. Both give the same loss. The two alternate;
-"decoder" leaves the encoder out. --width and --vocabulary make a smaller model, all of whose layers are as wide.
+Times the preset ``bahdanau2015``, forward and backward, and the same weights in a loop that computes embedding, key
+projection, gates, maxout, logits and loss at each step. Both give the same loss. The two alternate; "decoder" excludes
+the encoder. --width and --vocabulary select a smaller model whose layers all have that width.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from hfattn import BahdanauConfig, BahdanauForConditionalGeneration
 
 
 def step_by_step(model: Any, annotations: torch.Tensor, final_state: torch.Tensor, labels: torch.Tensor) -> Any:
-    """The loss, with everything inside the loop."""
+    """Return the loss with everything computed inside the loop."""
     decoder = model.model.decoder
     score, cell = decoder.attention.score, decoder.layers[0].rnn
     s = torch.tanh(decoder.initial_state(final_state[:, -1, 0, -decoder.initial_state.in_features :]))
@@ -84,7 +84,7 @@ def main() -> None:
         f"{config.hidden_size}, vocabulary {config.vocab_size}; median of {options.rounds}, "
         f"loss {losses['whole, hfattn']:.5f} in all"
     )
-    medians = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first warms up
+    medians = {name: statistics.median(values[1:]) for name, values in times.items()}  # the first round is a warm-up
     for name, values in times.items():
         print(f"{name:30}{medians[name] * 1e3:9.1f} ms ({min(values[1:]) * 1e3:.1f} to {max(values[1:]) * 1e3:.1f})")
     for part in ("decoder", "whole"):

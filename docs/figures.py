@@ -1,7 +1,7 @@
-"""The figures of the documentation, drawn with the package itself while the site is built.
+"""Draw the figures of the documentation with the package when the site is built.
 
-Each is drawn twice, for light and for dark pages, without a background.
-``python docs/figures.py FOLDER`` writes them all.
+Each figure is drawn for light and for dark pages, with a transparent background. ``python docs/figures.py FOLDER``
+writes all of them.
 """
 
 import io
@@ -35,9 +35,9 @@ from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.training.schedules import exponential_warmup, linear_warmup, noam, tfixup
 
 RECORDS = Path(__file__).parent / "records"
-# Okabe & Ito's colors without the yellow and the black, which one of the two grounds would hide.
+# Okabe and Ito's colors without yellow and black, which are hard to see on one of the backgrounds.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C8C8C")
-THEMES = {"light": "#333333", "dark": "#c9ccd6"}  # of lines and letters
+THEMES = {"light": "#333333", "dark": "#c9ccd6"}  # color of lines and text
 
 
 def _style(theme: str) -> Any:
@@ -54,7 +54,7 @@ def _style(theme: str) -> Any:
         "font.size": 8,
         "legend.frameon": False,
         "savefig.facecolor": "none",
-        "svg.hashsalt": "hfattn",  # the same file from each build
+        "svg.hashsalt": "hfattn",  # reproducible files
         "text.color": ink,
         "xtick.color": ink,
         "ytick.color": ink,
@@ -62,7 +62,7 @@ def _style(theme: str) -> Any:
 
 
 def landscapes() -> Figure:
-    """Scores of one query with every key of the plane."""
+    """Draw the score of one query with every key of the plane."""
     names = [
         "dot", "cosine", "general", "additive", "activated_general", "generalized_kernel",
         "gaussian", "boxcar", "euclidean", "manhattan", "chebyshev", "mahalanobis",
@@ -94,7 +94,7 @@ _ADDITIVE = {"W_q": (8, 2), "W_k": (8, 2), "v": (8,)}
 
 
 def _energies(name: str, query: torch.Tensor, key: torch.Tensor, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-    """f(q, k) of one query with all keys, (S,)."""
+    """Return f(q, k) of one query with all keys, (S,)."""
     score = SCORES[name](query.shape[-1], key.shape[-1], **SCORES[name].options_from(parameters))
     score.neutral_(given=parameters)
     score.substitute(parameters)
@@ -103,7 +103,7 @@ def _energies(name: str, query: torch.Tensor, key: torch.Tensor, parameters: dic
 
 
 def scaling() -> Figure:
-    """How far apart the weights of 20 random keys are, with the width of the vectors."""
+    """Draw the largest of 20 weights against the width of random vectors."""
     torch.manual_seed(0)
     widths = [2**i for i in range(1, 11)]
     figure = Figure(figsize=(5, 2.6), layout="constrained")
@@ -122,7 +122,7 @@ def scaling() -> Figure:
 
 
 def regression() -> Figure:
-    """Attention over the points of a curve is the estimator of Nadaraya and Watson."""
+    """Draw attention over noisy points of a curve: the Nadaraya-Watson estimator."""
     generator = torch.Generator().manual_seed(3)
     x = (torch.rand(40, 1, generator=generator) * 5).sort(0).values
     y = 2 * x.sin() + x.pow(0.8) + 0.4 * torch.randn(40, 1, generator=generator)
@@ -148,7 +148,7 @@ ENERGIES = torch.tensor([2.0, 1.4, 1.1, 0.3, -0.4, -1.5])
 
 
 def distributions() -> Figure:
-    """The same energies through each distribution."""
+    """Draw the weights of six energies for each distribution."""
     names = ["softmax", "entmax", "sparsemax", "hard", "sigmoid", "compositional", "normalize"]
     assert set(names) == set(DISTRIBUTIONS)
     figure = Figure(figsize=(8, 3.6), layout="constrained")
@@ -164,7 +164,7 @@ def distributions() -> Figure:
 
 
 def _weights(energies: torch.Tensor, distribution: Any) -> torch.Tensor:
-    """g(e), with keys whose inner product with the query 1 is the energy."""
+    """Return g(e), using keys whose inner product with the query 1 is the energy."""
     if distribution == "hard":
         distribution = DISTRIBUTIONS["hard"]().eval()
     _, weights = attend(torch.ones(1, 1), energies[:, None], torch.zeros(len(energies), 1), "dot", distribution)
@@ -183,7 +183,7 @@ def _bars(axes: Axes, values: torch.Tensor, title: str, color: str) -> None:
 
 
 def two_keys() -> Figure:
-    """The weight of one key beside another, as its energy grows."""
+    """Draw the weight of the first of two keys against its energy."""
     gap = torch.linspace(-4, 4, 401)
     energies = torch.stack([gap, torch.zeros_like(gap)], dim=-1)
     figure = Figure(figsize=(5, 2.6), layout="constrained")
@@ -202,7 +202,7 @@ def two_keys() -> Figure:
 
 
 def masks() -> Figure:
-    """Who may attend to whom."""
+    """Draw common masks."""
     size, real = 12, torch.arange(12) < 10
     torch.manual_seed(4)
     query = torch.randn(1, size, 8)
@@ -232,7 +232,7 @@ def masks() -> Figure:
 
 
 def positions() -> Figure:
-    """The sinusoids of the Transformer."""
+    """Draw the sinusoidal positions of the Transformer."""
     states = sinusoidal_positions(torch.arange(100), width=128)
     figure = Figure(figsize=(7, 2.6), layout="constrained")
     axes = figure.subplots()
@@ -244,7 +244,7 @@ def positions() -> Figure:
 
 
 def schedules() -> Figure:
-    """The learning rate, update by update."""
+    """Draw learning rate schedules."""
     steps = range(1, 20_001, 20)
     figure = Figure(figsize=(8, 2.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -262,7 +262,7 @@ def schedules() -> Figure:
 
 
 def record(name: str) -> AttentionRecord:
-    """The attention of a trained model, as it was recorded."""
+    """Draw a recorded alignment of a trained model."""
     return AttentionRecord.from_dict(json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")))
 
 
@@ -287,7 +287,7 @@ def rolled_out() -> Figure:
 
 
 def scores() -> list[ScoredText]:
-    """A text scored in three ways, as it was recorded."""
+    """Draw a recorded text with three kinds of scores."""
     recorded = json.loads((RECORDS / "scores.json").read_text(encoding="utf-8"))
     return [ScoredText(**{**each, "scores": torch.tensor(each["scores"])}) for each in recorded]
 
@@ -314,7 +314,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 @dataclass(frozen=True)
 class InteractivePage:
-    """A page of hfattn.explain: the name of a record, a title, and the height of its frame in pixels."""
+    """An interactive page: name of the record, title, and height of its frame in pixels."""
 
     record: str
     title: str
@@ -326,9 +326,9 @@ PAGES = {"explore_spanish": InteractivePage("spanish", "English to Spanish", 620
 
 @cache
 def draw(name: str, theme: str) -> bytes:
-    """A figure as SVG, for the pages of a theme."""
+    """Return a figure as SVG for one color scheme."""
     with matplotlib.rc_context(rc=_style(theme)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of tensors that become arrays
+        warnings.simplefilter("ignore", DeprecationWarning)  # warning about tensors that become arrays
         figure = FIGURES[name]()
         file = io.BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
@@ -336,13 +336,13 @@ def draw(name: str, theme: str) -> bytes:
 
 
 def colored() -> str:
-    """The scored texts as elements of a page."""
+    """Return the scored texts as HTML elements."""
     return "\n".join(f"<p><em>{scored.method}</em></p>\n{scores_snippet(scored)}" for scored in scores())
 
 
 @cache
 def page(name: str) -> str:
-    """An interactive page."""
+    """Return an interactive page."""
     return render_html(record(PAGES[name].record), PAGES[name].title)
 
 

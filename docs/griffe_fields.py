@@ -1,4 +1,4 @@
-"""Of a configuration, the pages of the API show the fields as what it is made with: their types and defaults."""
+"""Show the fields of configuration classes as constructor arguments on the API pages."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import griffe
 
 
 class ConfigurationFields(griffe.Extension):
-    """Gives the classes that derive from ``StrictConfig`` the constructor that ``PreTrainedConfig`` makes for them."""
+    """Add the generated constructor to classes that derive from ``StrictConfig``."""
 
     def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         if not any(str(base) == "StrictConfig" for base in cls.bases):

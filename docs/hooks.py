@@ -1,14 +1,14 @@
-"""What the site has beside docs/*.md (mkdocs.yml names this file).
+"""Add generated content to the site (mkdocs.yml loads this file).
 
-- Pages of the repository that stand elsewhere (the README, the recipes', the Spaces') are pages of the site under their
-  own paths, links lead where they lead in the repository, and a file that a page links to comes along.
-- Each public module has a page, with its names in the order of ``__all__``; where a page names the module or a model's
-  class in code, that is a link.
-- ``<!-- figure NAME: caption -->`` is a picture that figures.py draws while the site is built, one for light pages and
-  one for dark ones; ``<!-- page NAME: caption -->`` is an interactive page of hfattn.explain.
-- ``<!-- table NAME -->`` is a table of tables.py, made of what the repository has recorded, and
-  ``<!-- texts colored -->`` a text that was scored in several ways.
-- Formulas between dollars are written as MathML, which a browser draws by itself.
+- Pages outside docs/ (the README, the READMEs of recipes and Spaces) become pages of the site. Links work as in the
+  repository, and linked files are copied.
+- Each public module gets a page with its names in the order of ``__all__``. Names of modules and model classes in code
+  become links to these pages.
+- ``<!-- figure NAME: caption -->`` inserts a figure of figures.py, for light and dark pages.
+  ``<!-- page NAME: caption -->`` inserts an interactive page of hfattn.explain.
+- ``<!-- table NAME -->`` inserts a table of tables.py, built from recorded runs. ``<!-- texts colored -->`` inserts a
+  text with several kinds of scores.
+- Formulas between dollar signs become MathML, which browsers render without a script.
 """
 
 import html
@@ -60,7 +60,7 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Fill in the parts of the navigation that the repository says."""
+    """Add recipes, Spaces and modules to the navigation."""
     assert config.nav is not None
     sections: dict[str, list[Any]] = {name: pages for entry in config.nav for name, pages in entry.items()}
     for folder in ("recipes", "spaces"):
@@ -70,7 +70,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Add what does not lie in docs/, or is made here."""
+    """Add pages from outside docs/ and generated pages."""
     for module in MODULES:
         names = importlib.import_module(module).__all__
         text = f"# `{module}`\n\n::: {module}\n    options:\n      members: [{', '.join(names)}]\n"
@@ -93,7 +93,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put figures and tables in their places, and lead links to where the site has their targets."""
+    """Insert figures and tables, and rewrite links."""
     if page.file.src_uri.startswith("api/"):
         return markdown
     path = DOCS / page.file.src_uri
@@ -111,11 +111,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _named(match: re.Match[str], here: str) -> str:
-    """A link to the page of a module, or to a class of a model on its page."""
+    """Return a link to the page of a module, or to a model class on its page."""
     name = match[1]
     if name in models.__all__:
         address = f"api/hfattn.md#hfattn.{name}"
-    elif name in MODULES[1:]:  # the first is a command too
+    elif name in MODULES[1:]:  # "hfattn" is also a command
         address = f"api/{name}.md"
     else:
         return match[0]
@@ -123,7 +123,7 @@ def _named(match: re.Match[str], here: str) -> str:
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Formulas as MathML; a page in Spanish says so to browsers and screen readers."""
+    """Convert formulas to MathML, and set the language of Spanish pages."""
     content = _FORMULA.sub(
         lambda match: to_mathml(html.unescape(match[2]).strip(), display="inline" if match[1] == "span" else "block"),
         content,
@@ -136,7 +136,7 @@ def _from_repository(path: Path, config: MkDocsConfig) -> File:
 
 
 def _site_path(path: Path) -> str:
-    """The path in the site of a file of the repository."""
+    """Return the path of a repository file within the site."""
     return path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT).as_posix()
 
 

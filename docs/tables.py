@@ -1,4 +1,4 @@
-"""Tables of the documentation, made of what the repository has recorded, so that no number is typed."""
+"""Build the tables of the documentation from recorded runs."""
 
 import runpy
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def recorded() -> str:
-    """Each recipe with its configurations, by whether a full run of them has been recorded."""
+    """Return recipes with their recorded and unrecorded configurations."""
     known: dict[str, tuple[list[str], list[str]]] = {}
     for path in expected_files(ROOT / "recipes"):
         runs = read_expected(path).full.recorded
@@ -33,14 +33,14 @@ def recorded() -> str:
 
 
 def claims() -> str:
-    """The claims that benchmarks/claims.py can test."""
+    """Return the claims of benchmarks/claims.py."""
     tables = runpy.run_path(str(ROOT / "benchmarks" / "claims.py"))["TABLES"]
     rows = [[f"`{name}`", table.claim, ", ".join(table.variants)] for name, table in tables.items()]
     return _table(["table", "claim", "compared"], rows)
 
 
 def spaces() -> str:
-    """The demos, what they say of themselves, and their models with the variable that names another."""
+    """Return the Spaces with their descriptions, models and environment variables."""
     rows = []
     for name in space_names():
         folder = ROOT / "spaces" / name

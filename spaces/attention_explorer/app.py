@@ -1,4 +1,4 @@
-"""Three ways of attending, side by side: a translation, its hypotheses, and where each word of it was read.
+"""Translate with three models side by side and show the alignment of each translation.
 
 hfattn space run attention_explorer --model bahdanau_phrases=runs/spa_eng_bahdanau
 """
@@ -28,7 +28,7 @@ TEXTS = Texts(SPACE / "texts.yaml")
 FAMILIES = ("bahdanau", "luong", "vaswani")
 MAX_TEXT = 200  # characters
 MOST_BEAMS, DRAWS = 8, 5
-FORGOTTEN = 0.3  # a source token that was read less than this in all is named
+FORGOTTEN = 0.3  # source tokens with a smaller total weight are listed
 EXAMPLES = {
     "phrases": (
         "the girl's black dog is tired.",
@@ -75,8 +75,8 @@ class Found(NamedTuple):
     Args:
         text: the translation.
         score: log p(y | x) in nats, summed over its tokens.
-        times: how often it was drawn.
-        record: what its tokens were read from; None of a model without attention.
+        times: number of times it was sampled.
+        record: its alignment, or None if the model has no attention.
     """
 
     text: str
@@ -86,20 +86,20 @@ class Found(NamedTuple):
 
 
 class Explorer:
-    """A model that translates and shows where it looks, for many readers at a time."""
+    """A translator with alignments, safe for concurrent requests."""
 
-    draws = Lock()  # sampling reads the one random state that all share
+    draws = Lock()  # sampling uses the global random state
 
     def __init__(self, translator: Translator) -> None:
         model, self.tokenizer, target_tokenizer = translator
-        # Once: the pipeline would switch it for the length of a call, in which others read too.
+        # Set once: the pipeline would change it during a call, while other requests use the model.
         model.set_attn_implementation("eager")
         self.model = model
         self.pipeline = AttnTranslationPipeline(model, tokenizer=self.tokenizer, target_tokenizer=target_tokenizer)
 
     @property
     def facts(self) -> str:
-        """What kind of model it is."""
+        """Return the kind of model."""
         config = self.model.config
         score = getattr(config, "attention_score", None) or getattr(config, "cross_attention_score", "")
         return f"`{config.model_type}` · `{score}` · {self.model.num_parameters():,}"
@@ -109,7 +109,7 @@ class Explorer:
         return min(limit for limit in (*limits, 1_000_000) if limit is not None)
 
     def search(self, text: str, way: str, beams: int, temperature: float, seed: int) -> list[Found]:
-        """The hypotheses of a search, the best first: ``way`` is "greedy", "beam" or "sample"."""
+        """Return the hypotheses, best first; ``way`` is "greedy", "beam" or "sample"."""
         if way == "sample":
             with self.draws, torch.random.fork_rng([]):
                 torch.manual_seed(seed)
@@ -131,7 +131,7 @@ class Explorer:
         return found if isinstance(found, list) else [found]
 
     def unknown(self, text: str) -> list[str]:
-        """What the tokenizer has no symbol for: it reads all of these as the same, or cannot read them."""
+        """Return the words or characters that are not in the vocabulary."""
         if missing := uncovered_characters(self.tokenizer, text):
             return missing
         encoded = self.tokenizer(text, return_offsets_mapping=True)
@@ -140,7 +140,7 @@ class Explorer:
         return list(dict.fromkeys(found))
 
     def pieces(self, text: str) -> list[str]:
-        """Words that are no symbol of the vocabulary, with the places where the tokenizer cuts them."""
+        """Return the words that are split into subwords, with the splits."""
         if is_character_tokenizer(self.tokenizer):
             return []
         encoded = self.tokenizer(text, return_offsets_mapping=True)
@@ -152,7 +152,7 @@ class Explorer:
 
 
 def frame(record: AttentionRecord, title: str) -> str:
-    """The package's page, as high as what it shows."""
+    """Return the alignment page in a frame of the right height."""
     grow = (
         "const f = this, d = f.contentDocument; new ResizeObserver(() => "
         "{ f.style.height = Math.min(d.body.scrollHeight + 4, 2000) + 'px'; }).observe(d.body)"
@@ -167,7 +167,7 @@ def number(value: float) -> str:
 
 
 def hypotheses(found: list[Found], way: str, request: gr.Request) -> str:
-    """Texts and scores as a table."""
+    """Return a table of hypotheses and scores."""
     head = ["", TEXTS.say(request, "hypothesis"), "log p", TEXTS.say(request, "per_token")]
     rows = []
     for place, each in enumerate(found, start=1):
@@ -183,7 +183,7 @@ def hypotheses(found: list[Found], way: str, request: gr.Request) -> str:
 
 
 def measures(record: AttentionRecord, request: gr.Request) -> str:
-    """How spread and how complete the attention is, over the mean of layers and heads."""
+    """Return entropy and coverage of the attention, averaged over layers and heads."""
     weights = record.matrix()
     read = coverage(weights).tolist()
     forgotten = [token for token, once in zip(record.tokens, read, strict=True) if once < FORGOTTEN]
@@ -205,7 +205,7 @@ def note(request: gr.Request, key: str, **values: Any) -> str:
 def result(
     explorer: Explorer, text: str, way: str, beams: int, temperature: float, seed: int, request: gr.Request
 ) -> str:
-    """All that is shown of one model, as HTML."""
+    """Return the output of one model as HTML."""
     notes, unknown = "", explorer.unknown(text)
     if unknown:
         notes += note(request, "unknown", what=", ".join(unknown))
@@ -227,10 +227,10 @@ def result(
 
 
 def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
-    """The page.
+    """Build the page.
 
     Args:
-        explorers: by family and task, as in "bahdanau_dates".
+        explorers: translators by family and task, such as "bahdanau_dates".
     """
     tasks = [task for task in EXAMPLES if any(f"{family}_{task}" in explorers for family in FAMILIES)]
 
@@ -246,7 +246,7 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
     def translate(
         text: str, task: str, way: str, beams: float, temperature: float, seed: float | None, request: gr.Request
     ) -> Iterator[tuple[str, ...]]:
-        """One family after the other, each as soon as it is done."""
+        """Yield the output of each family as soon as it is ready."""
         drawn = check(text, seed, request)
         shown = dict.fromkeys(FAMILIES, "")
         for family in FAMILIES:
@@ -304,7 +304,7 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
         gr.on(
             [page.load, button.click, text.submit, way.change, beams.change, temperature.change, seed.change],
             translate, inputs, results, api_name="translate", trigger_mode="always_last",
-            show_progress="hidden",  # it would lay an "Error" over what is there
+            show_progress="hidden",  # otherwise Gradio shows "Error" on top of the output
         )  # fmt: skip
         task.change(
             choose_task, task, [text, *samples, *columns, *facts], api_name="task", show_progress="hidden"

@@ -1,4 +1,4 @@
-"""The mathematics of attention by hand: place keys, values and a query, choose the score and the distribution.
+"""Place keys, values and a query by hand and see energies, weights and context for any score and distribution.
 
 hfattn space run attention_lab
 """
@@ -17,11 +17,11 @@ from hfattn.attention import DISTRIBUTIONS, SCORES, Distribution, Hard, attend
 from hfattn.spaces import Texts, launch, refuse
 
 TEXTS = Texts(Path(__file__).parent / "texts.yaml")
-LIMIT = 5.0  # keys, values and queries lie between minus this and this
+LIMIT = 5.0  # absolute value of keys, values and queries
 MOST = len(COLORS)  # keys
 STEP = 0.05  # of a query
-QUERIES, SIDE = 201, 48  # of the curve; of a side of the field
-WITH_HIDDEN, HIDDEN = ("additive", "deep", "feature"), 3  # scores with a hidden layer, and its width here
+QUERIES, SIDE = 201, 48  # points of the curve; points on each side of the field
+WITH_HIDDEN, HIDDEN = ("additive", "deep", "feature"), 3  # width of the hidden layer of scores that have one
 FEATURE_MAPS = ("elu", "relu", "softplus", "exp")
 DISSIMILARITIES = ("manhattan", "euclidean", "sq_euclidean", "chebyshev")
 LATEX = [{"left": "$$", "right": "$$", "display": True}, {"left": "$", "right": "$", "display": False}]
@@ -59,7 +59,7 @@ FORMULAS = {
 }
 # "concat" is another name of "additive".
 SCORE_NAMES = [name for name, kind in SCORES.items() if list(SCORES.values()).index(kind) == list(SCORES).index(name)]
-# Keys and values of one number each, and of two: where the latter have no values, these are the keys.
+# Keys and values of one dimension, and of two; without a value, the key is the value.
 LINES: dict[str, list[list[float]]] = {
     "sine": [[x, round(2.5 * math.sin(1.4 * x) + d, 2)] for x, d in zip(
         (-4.6, -3.8, -3.1, -2.2, -1.4, -0.5, 0.4, 1.2, 2.1, 2.9, 3.7, 4.5),
@@ -78,7 +78,7 @@ PLANES: dict[str, list[list[float | None]]] = {
         [-2.2, -0.4, None, None], [0.4, -2.1, None, None], [3.1, -3.3, None, None], [-3.9, -3.5, None, None],
     ],
 }  # fmt: skip
-# What can be dragged is found by its ``data-handle``; a click elsewhere places the query.
+# Draggable marks have ``data-handle``; a click elsewhere moves the query.
 DRAG = """
 let handle = null, sent = 0, dragged = false;
 const place = (event) => {
@@ -114,7 +114,7 @@ element.addEventListener('click', (event) => {
 
 
 class Choice(NamedTuple):
-    """A score, a distribution, and the options of either; each is read only where it is one of what was chosen."""
+    """A score, a distribution and their options; options of other functions are ignored."""
 
     score: str
     distribution: str
@@ -144,8 +144,8 @@ class Choice(NamedTuple):
         return own.get(self.distribution, {})
 
     def parameters(self, width: int, num_keys: int) -> dict[str, torch.Tensor]:
-        """What the score would have learned, drawn from the seed, and rounded, so that it is used as it is shown."""
-        with torch.device("meta"):  # only names and shapes are wanted
+        """Return random parameters of the score, rounded so that the computation uses the displayed digits."""
+        with torch.device("meta"):  # only names and shapes are needed
             score = SCORES[self.score](width, width, **self.score_options(num_keys))
         draw = torch.Generator().manual_seed(int(self.seed))
         found = {}
@@ -162,7 +162,7 @@ LEARNED = {
     *("general", "biased_general", "activated_general", "location", "standardized_euclidean", "mahalanobis"),
     *WITH_HIDDEN,
 }
-SHOWN_FOR: dict[str, Callable[[str, str], bool]] = {  # an option, and whether a score and a distribution have it
+SHOWN_FOR: dict[str, Callable[[str, str], bool]] = {  # option: whether it belongs to this score or distribution
     "s": lambda score, _: score == "gaussian",
     "p": lambda score, _: score == "minkowski",
     "beta": lambda score, _: score == "cosine",
@@ -174,14 +174,14 @@ SHOWN_FOR: dict[str, Callable[[str, str], bool]] = {  # an option, and whether a
 
 
 class Energies(Distribution):
-    """Leaves the energies as they are, so that ``attend`` returns them in the place of weights."""
+    """Distribution that returns the energies, so that ``attend`` returns them instead of weights."""
 
     def forward(self, energies: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return energies
 
 
 class Result(NamedTuple):
-    """Energies and weights (T, S) and contexts (T, d_v) of T queries, and the parameters that made them."""
+    """Energies and weights (T, S) and contexts (T, d_v) of T queries, with the parameters used."""
 
     energies: np.ndarray
     weights: np.ndarray
@@ -190,7 +190,7 @@ class Result(NamedTuple):
 
 
 def attention_of(query: np.ndarray, key: np.ndarray, value: np.ndarray, choice: Choice) -> Result:
-    """Attention with queries (T, d) over keys (S, d) and values (S, d_v)."""
+    """Attend with queries (T, d) to keys (S, d) and values (S, d_v)."""
     parameters = choice.parameters(key.shape[1], len(key))
 
     def through(distribution: str | Distribution, **options: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -201,7 +201,7 @@ def attention_of(query: np.ndarray, key: np.ndarray, value: np.ndarray, choice: 
         assert weights is not None
         return context.numpy(), weights.numpy()
 
-    hard = choice.distribution == "hard"  # by name it would draw; here it takes the largest
+    hard = choice.distribution == "hard"  # the name would sample; evaluation mode takes the largest energy
     context, weights = through(
         Hard().eval() if hard else choice.distribution, distribution_options=choice.distribution_options()
     )
@@ -209,9 +209,9 @@ def attention_of(query: np.ndarray, key: np.ndarray, value: np.ndarray, choice: 
 
 
 def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request: gr.Request) -> np.ndarray:
-    """The numbers of a table (S, columns); cells after the first ``needed`` may be empty, and are NaN then.
+    """Return the numbers of a table (S, columns); cells after the first ``needed`` may be empty and become NaN.
 
-    Rows without anything are left out. What is wrong is answered in the page.
+    Empty rows are skipped. Errors are shown in the page.
     """
     found = []
     for place, row in enumerate(rows, start=1):
@@ -239,14 +239,14 @@ def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request
 
 
 def vector(numbers: Sequence[float]) -> str:
-    """A number, or a row of them, in LaTeX."""
+    """Format a number or a row of numbers as LaTeX."""
     written = [number(each).replace("−", "-") for each in numbers]
     between = r",\;"
     return written[0] if len(written) == 1 else f"({between.join(written)})"
 
 
 def factor(numbers: Sequence[float]) -> str:
-    """The same, as it stands after a dot."""
+    """Format a factor that follows a dot, with parentheses if it is negative."""
     written = vector(numbers)
     return f"({written})" if written.startswith("-") else written
 
@@ -259,10 +259,10 @@ def matrix(name: str, tensor: torch.Tensor) -> str:
 
 
 def by_hand(query: Sequence[float], values: np.ndarray, result: Result, choice: Choice, warning: str) -> str:
-    """What was computed for the first query, with its numbers: Markdown with formulas."""
+    """Return the computation for the first query as Markdown with formulas."""
     weights, context = result.weights[0], result.context[0]
     order = np.argsort(-np.abs(weights), kind="stable")
-    # Those that are seen with two digits, as many as a line holds.
+    # Only those that round to a nonzero number, as many as fit on a line.
     shown = sorted(int(i) for i in order[: 4 - values.shape[1]] if abs(weights[i]) >= 0.005)
     terms = [rf"{factor([weights[i]])} \cdot {factor(values[i].tolist())}" for i in shown]
     dots = [r"\cdots"] if np.count_nonzero(weights) > len(terms) else []
@@ -302,7 +302,7 @@ def legend(**numbers: Sequence[float]) -> str:
 
 
 def build() -> gr.Blocks:
-    """The page."""
+    """Build the page."""
 
     def warning(choice: Choice, result: Result, request: gr.Request) -> str:
         if choice.distribution == "normalize" and (result.energies < 0).any():
@@ -365,7 +365,7 @@ def build() -> gr.Blocks:
         )  # fmt: skip
 
     def moved(event: gr.EventData) -> tuple[str, float, float]:
-        """What was dragged, and where to, within the plane and in steps of a slider."""
+        """Parse the dragged mark and its position, clipped to the plane and rounded to slider steps."""
         x, y = (round(min(LIMIT, max(-LIMIT, float(event._data[each]))) / STEP) * STEP for each in "xy")
         return str(event._data["handle"]), round(x, 2), round(y, 2)
 
@@ -473,7 +473,7 @@ def build() -> gr.Blocks:
         )  # fmt: skip
         line_preset.input(lambda name: LINES[name], line_preset, line_keys, api_name="line_preset", **quick)
         plane_preset.input(lambda name: PLANES[name], plane_preset, plane_keys, api_name="plane_preset", **quick)
-        # Only a hand can drag.
+        # Dragging needs the event of a user.
         line_figure.moved(move_on_line, line_keys, [line_keys, line_query], api_visibility="private", **quick)
         plane_figure.moved(move_in_plane, plane_keys, [plane_keys, query_x, query_y], api_visibility="private", **quick)
     return page

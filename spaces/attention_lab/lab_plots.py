@@ -1,7 +1,7 @@
-"""The pictures of the laboratory, as SVG that takes its colors from the page: light, dark, large and small.
+"""Draw the figures of the lab as SVG that uses the colors of the page (light or dark).
 
-Marks that a reader can drag have ``data-handle``: ``q`` (the query), ``k3`` (the key of row 3) or ``v3`` (its value).
-``data-frame`` of the picture says where the coordinates of the plane lie in it.
+Draggable marks have ``data-handle``: ``q`` (the query), ``k3`` (the key of row 3) or ``v3`` (its value). The
+attribute ``data-frame`` of the figure maps coordinates of the plane to its units.
 
 Shapes: S keys, N points of a curve, G rows and columns of a field.
 """
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-# Okabe and Ito's colors for readers who see some colors alike, then others of the same kind; every mark has a number.
+# Okabe and Ito's color-blind safe colors, then similar ones; every mark also has a number.
 COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
     "#882255", "#999933", "#332288", "#aa4499", "#117733", "#ddcc77",
 )  # fmt: skip
-WIDTH, LEFT, TOP, RIGHT, BOTTOM = 440, 34, 12, 10, 30  # of a picture and its margins, in its own units
+WIDTH, LEFT, TOP, RIGHT, BOTTOM = 440, 34, 12, 10, 30  # size of a figure and its margins, in SVG units
 CSS = """
 .lab { --ink: var(--body-text-color); --faint: var(--border-color-primary); color: var(--ink); }
 .lab svg { display: block; width: 100%; max-width: 40rem; margin: 0 auto; touch-action: pan-y; overflow: visible;
@@ -59,11 +59,11 @@ CSS = """
 
 
 class Frame:
-    """A rectangle of the picture in which numbers have places.
+    """The plotting area of a figure.
 
     Args:
-        left, top, width, height: in the picture.
-        x, y: the least and the greatest number of either axis.
+        left, top, width, height: position and size in SVG units.
+        x, y: smallest and largest number of each axis.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Frame:
 
     @property
     def data(self) -> str:
-        """As ``data-frame`` holds it."""
+        """Return the value of ``data-frame``."""
         numbers = (self.left, self.top, self.width, self.height, *self.x, *self.y)
         return " ".join(f"{number:g}" for number in numbers)
 
     def grid(self, x_ticks: Sequence[float], y_ticks: Sequence[float], x_name: str = "", y_name: str = "") -> str:
-        """Lines at the ticks and the numbers beside them; names of the axes at their ends."""
+        """Draw grid lines, tick labels and axis names."""
         parts = []
         bottom, right = self.top + self.height, self.left + self.width
         for tick in x_ticks:
@@ -119,7 +119,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _handle(name: str, x: float, y: float, shape: str) -> str:
-    """A mark that can be dragged; its reach is that of a finger."""
+    """Return a draggable mark with a hit area large enough for a finger."""
     reach = f'<circle class="reach" cx="{x:.1f}" cy="{y:.1f}" r="15"/>'
     return f'<g data-handle="{name}">{reach}{shape}</g>'
 
@@ -134,7 +134,7 @@ def _number(row: int, x: float, y: float) -> str:
 
 
 def _on(row: int) -> str:
-    """Black or white, whichever is read more easily on a color."""
+    """Return black or white, whichever has more contrast on a color."""
     red, green, blue = (int(COLORS[row][i : i + 2], 16) for i in (1, 3, 5))
     return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 145 else "#fff"
 
@@ -169,20 +169,20 @@ def draw_line(
     limit: float,
     description: str,
 ) -> str:
-    """Keys and values as points, the context for every query as a curve, and below it the weights for every query.
+    """Draw keys and values as points, the context as a curve over all queries, and the weights below.
 
     Args:
-        keys, values, weights: (S,), and the weights of ``query``.
-        context: of ``query``.
+        keys, values, weights: (S,); ``weights`` belong to ``query``.
+        context: context of ``query``.
         grid, curve: (N,), queries and their contexts.
-        curve_weights: (N, S).
-        limit: keys and the query lie between minus this and this.
-        description: for those who hear the picture.
+        curve_weights: (N, S), weights of the queries in ``grid``.
+        limit: largest absolute value of keys and queries.
+        description: alternative text for screen readers.
     """
     low, high = min(-limit, curve.min(), context), max(limit, curve.max(), context)
     width, across = WIDTH - LEFT - RIGHT, (-limit, limit)
     upper = Frame(LEFT, TOP, width, 270, across, (low, high))
-    # Weights of most distributions lie between 0 and 1; "compositional" has others.
+    # Most weights are between 0 and 1; those of "compositional" are not.
     least, most = min(0.0, curve_weights.min()), max(1.0, curve_weights.max())
     lower = Frame(LEFT, TOP + 270 + 18, width, 84, across, (least, most))
     ticks = _ticks(-limit, limit)
@@ -211,18 +211,18 @@ def draw_plane(
     limit: float,
     description: str,
 ) -> str:
-    """Keys as numbered circles that grow with their weights, values, their convex hull, the query and the context.
+    """Draw keys as circles sized by weight, values, their convex hull, the query and the context.
 
-    The plane behind them has in each place the colors of the keys that a query there would read, mixed by their
-    weights, and the paler, the more evenly these are spread.
+    The background mixes the colors of the keys by the weights of a query at each point; it is paler where the weights
+    are spread evenly.
 
     Args:
         keys, values: (S, 2).
         query, context: (2,).
         weights: (S,).
-        field: (G, G, S), weights of queries on a grid, the topmost row first.
-        limit: keys and queries lie between minus this and this on either axis.
-        description: for those who hear the picture.
+        field: (G, G, S), weights of queries on a grid, top row first.
+        limit: largest absolute value on either axis.
+        description: alternative text for screen readers.
     """
     shown = max(limit, 1.05 * np.abs(context).max())
     side = WIDTH - LEFT - RIGHT
@@ -265,12 +265,12 @@ def draw_plane(
 
 
 def _picture(field: np.ndarray) -> str:
-    """Weights (G, G, S) as an image in a data URI."""
+    """Return the background for weights (G, G, S) as an image in a data URI."""
     size = np.abs(field)
     total = size.sum(-1, keepdims=True)
     colors = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in COLORS[: field.shape[-1]]])
     mixed = (size @ colors) / np.where(total > 0, total, 1)
-    # Even weights are pale, and so are small ones.
+    # Uniform weights and small weights are pale.
     opacity = 20 + 130 * np.clip(size.max(-1, keepdims=True), 0, 1)
     pixels = np.concatenate([mixed, np.where(total > 0, opacity, 0)], axis=-1).round().astype(np.uint8)
     buffer = io.BytesIO()
@@ -279,7 +279,7 @@ def _picture(field: np.ndarray) -> str:
 
 
 def convex_hull(points: np.ndarray) -> list[tuple[float, float]]:
-    """Corners of the convex hull of points (S, 2), counterclockwise (Andrew 1979, the monotone chain)."""
+    """Return the corners of the convex hull of points (S, 2), counterclockwise (monotone chain, Andrew 1979)."""
     ordered = sorted({(float(x), float(y)) for x, y in points})
     if len(ordered) < 3:
         return ordered
@@ -299,7 +299,7 @@ def convex_hull(points: np.ndarray) -> list[tuple[float, float]]:
 
 
 def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
-    """Energies and weights (S,) as a table with bars; negative ones grow to the left of zero."""
+    """Return energies and weights (S,) as a table with bars; negative bars extend to the left."""
     low, high = min(0.0, weights.min()), max(1.0, weights.max())
     rows = []
     for i, (energy, weight) in enumerate(zip(energies.tolist(), weights.tolist(), strict=True)):
@@ -317,6 +317,6 @@ def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A number with a minus sign as it is printed, and no "-0.00"."""
+    """Format a number with a typographic minus sign, without "-0.00"."""
     text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.1e}"
     return (text if float(text) else text.lstrip("-")).replace("-", "−")

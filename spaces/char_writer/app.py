@@ -1,4 +1,4 @@
-"""A character model writes as you watch: what comes next, how surprising it was, and what the hidden units do.
+"""Generate text character by character and show next-character probabilities, surprise and hidden units.
 
 hfattn space run char_writer --model writer=runs/char_lm-quickstart
 """
@@ -30,10 +30,10 @@ from hfattn.tokenizers import uncovered_characters
 TEXTS = Texts(Path(__file__).parent / "texts.yaml")
 MAX_PROMPT = 1000
 MAX_LENGTH = 1000
-PAUSE = 0.01  # seconds between two characters: a small model writes faster than anyone can watch
-SHOWN = 10  # characters of the distribution of the next
+PAUSE = 0.01  # seconds between two characters, so that the text can be followed
+SHOWN = 10  # most probable next characters shown
 LEVELS = 8  # shades of a color
-MOST_SURPRISE = 8.0  # bits, of the darkest shade
+MOST_SURPRISE = 8.0  # bits of the darkest shade
 EXAMPLES: list[tuple[str, float]] = [("The ", 0.2), ("The ", 0.8), ("The ", 1.5), ("The class ", 0.5), ("def ", 0.5)]
 CSS = """
 #paper .text { font: 14px/1.65 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre-wrap;
@@ -65,14 +65,14 @@ BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "↵"}
 
 
 class Step(NamedTuple):
-    """A character that was written.
+    """A generated character.
 
     Args:
-        character: itself.
-        given: (V,), what the network says of the characters.
-        drawn_from: (V,), the same after temperature, top-k and top-p.
-        token: its id.
-        states: (U,), the hidden units that said it: those after the character before.
+        character: the character.
+        given: (V,), the probabilities of the network.
+        drawn_from: (V,), the probabilities after temperature, top-k and top-p.
+        token: id of the character.
+        states: (U,), the hidden units after the previous character.
     """
 
     character: str
@@ -82,7 +82,7 @@ class Step(NamedTuple):
     states: np.ndarray
 
 
-# As a decorator, inference mode is entered for each step by itself: Gradio may run each in another thread.
+# A decorator enters inference mode for each step separately: Gradio may run each step in another thread.
 @torch.inference_mode()
 def continuation(
     model: PreTrainedModel,
@@ -94,12 +94,12 @@ def continuation(
     length: int,
     seed: int,
 ) -> Iterator[Step]:
-    """Yield the characters that follow a prompt, the same that ``model.generate`` draws after ``set_seed(seed)``.
+    """Yield the characters that follow a prompt, equal to those of ``model.generate`` after ``set_seed(seed)``.
 
-    All state is in the cache and in the random generator made here, so that any number of texts can be written at once.
+    All state is in the cache and in a local random generator, so requests can run concurrently.
     """
     warpers = LogitsProcessorList()
-    if temperature > 0:  # 0 takes the most probable character, which no other setting changes
+    if temperature > 0:  # 0 means greedy, which top-k and top-p do not change
         warpers.append(TemperatureLogitsWarper(float(temperature)))
         if top_k > 0:
             warpers.append(TopKLogitsWarper(top_k))
@@ -115,7 +115,7 @@ def continuation(
         cache = outputs.past_key_values
         logits = outputs.logits[:, -1].float()  # (1, V)
         weights = warpers(ids, logits).softmax(-1)
-        # (1, 1): only the newest character is read next, those before it are in the cache.
+        # (1, 1): only the newest character is passed on; the previous ones are in the cache.
         ids = torch.multinomial(weights, 1, generator=draw) if temperature > 0 else logits.argmax(-1, True)
         token = int(ids.item())
         if token in ends:
@@ -128,7 +128,7 @@ def continuation(
 
 @torch.inference_mode()
 def surprises(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
-    """Bits (T,) that each character of a text was worth to the model; the first is 0, for nothing said it."""
+    """Return the surprise (T,) of each character in bits; 0 for the first, which has no prediction."""
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
     log_probabilities = model(ids).logits[0, :-1].float().log_softmax(-1)
     bits = -log_probabilities.gather(1, ids[0, 1:, None])[:, 0] / math.log(2)
@@ -136,7 +136,7 @@ def surprises(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: 
 
 
 def shade(color: str, value: float) -> str:
-    """The class of a character in ``CSS``, from a state in (−1, 1) or a surprise in bits."""
+    """Return the CSS class for a state in (−1, 1) or a surprise in bits."""
     if color == "surprise":
         return f"s{min(LEVELS, round(LEVELS * value / MOST_SURPRISE))}"
     return f"{'p' if value >= 0 else 'n'}{min(LEVELS, round(LEVELS * abs(value)))}"
@@ -147,13 +147,13 @@ def colored(character: str, color: str, value: float) -> str:
 
 
 def sheet(characters: str, legend: str) -> str:
-    """The text as HTML that can grow: its own element stays open, which a browser closes at the end."""
+    """Return the text as HTML with an open element, so that characters can be appended; browsers close it."""
     legend = f'<p class="legend">{html.escape(legend)}</p>'
     return f'{legend}<div class="text" tabindex="0" role="log"><div class="written">{characters}'
 
 
 def distribution(step: Step, tokenizer: PreTrainedTokenizerBase) -> str:
-    """The most probable characters as bars."""
+    """Return bars of the most probable next characters."""
     rows = []
     given, tokens = step.given.topk(min(SHOWN, len(step.given)))
     for probability, token in zip(given.tolist(), tokens.tolist(), strict=True):
@@ -167,7 +167,7 @@ def distribution(step: Step, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _quoted(text: str) -> list[float]:
-    """Whether a character stands inside brackets, or in quotation marks that are closed on the same line."""
+    """Return whether each character is inside brackets, or inside quotation marks that close on the same line."""
     inside = [0.0] * len(text)
     opened: list[int] = []
     pairs = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«"}
@@ -193,7 +193,7 @@ def _since(text: str, ends: Callable[[str], bool]) -> list[float]:
     return counts
 
 
-# What a unit may follow, as a number for each character of a text.
+# Properties that a unit may follow, as one number for each character.
 FOLLOWED: dict[str, Callable[[str], list[float]]] = {
     "letters": lambda text: [float(c.isalpha()) for c in text],
     "upper": lambda text: [float(c.isupper()) for c in text],
@@ -205,14 +205,14 @@ FOLLOWED: dict[str, Callable[[str], list[float]]] = {
 
 
 def correlations(states: np.ndarray, followed: np.ndarray) -> np.ndarray:
-    """Pearson's correlation (U,) of each unit (T, U) with a number for each character (T,); 0 of what is constant."""
+    """Return Pearson's correlation (U,) of each unit (T, U) with a property (T,); 0 if either is constant."""
     units, numbers = states - states.mean(0), followed - followed.mean()
     norms = np.linalg.norm(units, axis=0) * np.linalg.norm(numbers)
     return np.divide(numbers @ units, norms, out=np.zeros(states.shape[1]), where=norms > 1e-9)
 
 
 def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Blocks:
-    """The page."""
+    """Build the page."""
     config = model.config
     units = config.num_hidden_layers * config.hidden_size
 
@@ -252,7 +252,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
             return sheet("", legend(color, int(unit), request))
         check(text, request, unit)
         if color == "unit":
-            # The state that said a character is the one after the character before it.
+            # A character is predicted from the state after the previous character.
             states = hidden_units(model, tokenizer, text).values[:, int(unit)]
             values = np.concatenate([[0.0], states[:-1]])
         else:
@@ -326,10 +326,10 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
             [prompt, temperature, top_k, top_p, length, seed, color, unit],
             [text, paper, following],
             api_name="write",
-            show_progress="hidden",  # it would lay an "Error" over the text that is there
+            show_progress="hidden",  # otherwise Gradio shows "Error" on top of the text
         )
         again = {"fn": recolor, "inputs": [text, color, unit], "outputs": paper, "show_progress": "hidden"}
-        # While it is written, a text keeps the colors that it began with; then it takes those that are chosen.
+        # Colors change only after the text is complete.
         writing.then(**again, api_name="recolor_written", api_visibility="private")
         stopped = stop.click(None, cancels=[writing])
         stopped.then(**again, api_name="recolor_stopped", api_visibility="private")

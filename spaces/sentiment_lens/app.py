@@ -1,4 +1,4 @@
-"""Two classifiers read one opinion: what they say, where they look, what their answer depends on, and what moves it.
+"""Compare two classifiers on one opinion: answers, attention, gradients and word swaps.
 
 hfattn space run sentiment_lens --model recurrent=runs/sst2_bilstm --model pretrained=runs/sst2_minilm
 """
@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 TEXTS = Texts(HERE / "texts.yaml")
 LONGEST = 300  # characters
 MOST_TOKENS = 128
-STEPS = 64  # of an integral
+STEPS = 64  # steps of the integral
 METHODS = ("attention", "gradient_x_input", "integrated_gradients")
 NAMES = ("recurrent", "pretrained")
 EXAMPLES = (
@@ -37,7 +37,7 @@ EXAMPLES = (
     "Aunque la historia es aburrida, la película me gustó.",
     "María dice que el guion no es nada malo.",
 )
-# Common words that only one of the languages has: "he" is a word of both.
+# Common words of only one of the languages ("he" exists in both).
 _SPANISH = re.compile(r"[ñ¿¡]|\b(el|la|los|las|una?|es|era|que|de|muy|pero|dice|película|me)\b", re.IGNORECASE)
 _ENGLISH = re.compile(r"\b(the|an?|is|was|and|but|not|says|that|of|film|movie|i|it|his|her)\b", re.IGNORECASE)
 CSS = """
@@ -76,7 +76,7 @@ class Reader(NamedTuple):
     Args:
         model: in evaluation mode, float32, with attention weights that can be returned.
         tokenizer: its tokenizer.
-        toy: whether it was trained on the generated opinions alone.
+        toy: whether it was trained only on generated opinions.
     """
 
     model: PreTrainedModel
@@ -85,10 +85,10 @@ class Reader(NamedTuple):
 
     @classmethod
     def load(cls, name: str) -> "Reader":
-        """From a folder or the Hub.
+        """Load a classifier from a folder or the Hub.
 
         Raises:
-            UserError: it holds no classifier of texts.
+            UserError: if it is not a text classifier.
         """
         model, tokenizer, _ = load_any_model(name)
         if not type(model).__name__.endswith("ForSequenceClassification") or model.config.problem_type == "regression":
@@ -100,7 +100,7 @@ class Reader(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """Names of the classes; one sigmoid tells its class from all else."""
+        """Return the class names; a model with one sigmoid has its class and the negation."""
         names = [str(self.model.config.id2label[i]) for i in sorted(self.model.config.id2label)]
         return [f"not {names[0]}", names[0]] if len(names) == 1 else names
 
@@ -110,14 +110,16 @@ class Reader(NamedTuple):
 
     @torch.inference_mode()
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """(n, C) of the classes."""
+        """Return the class probabilities (n, C)."""
         return class_probabilities(self.model(**self.inputs(texts)).logits.float()).numpy()
 
     @torch.inference_mode()
     def attention(self, text: str) -> ScoredText | None:
-        """What the classifying vector reads, word by word: the weights of attention pooling, or the last layer's mean
-        over heads, in the row of the first token where that is what is classified, else in the mean of all rows. None
-        where there are no weights for words."""
+        """Return the attention weight of each word, or None if the model has no attention over words.
+
+        These are the weights of attention pooling, or the mean over the heads of the last layer: the row of the first
+        token if that token is classified, else the mean of all rows.
+        """
         inputs = self.inputs([text])
         outputs = self.model(**inputs, output_attentions=True)
         if not outputs.get("attentions") or getattr(self.model.config, "pooling", None) == "hierarchical":
@@ -128,7 +130,7 @@ class Reader(NamedTuple):
         return score_attention(record, text, self.tokenizer, None if mean else 0, layer=-1).by_word()
 
     def unknown(self, text: str) -> list[str]:
-        """Words for which the tokenizer has but one symbol for all of them."""
+        """Return the words that are not in the vocabulary."""
         if self.tokenizer.unk_token_id is None or not self.tokenizer.is_fast:
             return []
         encoded = self.tokenizer(text, return_offsets_mapping=True)
@@ -138,25 +140,25 @@ class Reader(NamedTuple):
 
 
 def swaps_of(text: str) -> dict[str, Sequence[tuple[str, str]]]:
-    """The words to swap, by kind, in the language that the text is more likely in."""
+    """Return the words to swap by kind, in the more likely language of the text."""
     spanish = len(_SPANISH.findall(text)) > len(_ENGLISH.findall(text))
     return read_swaps(HERE / "swaps_es.yaml") if spanish else read_swaps()
 
 
 def named(label: str, request: gr.Request) -> str:
-    """A class in the reader's language, where the page has a word for it."""
+    """Translate a class name if the page has a translation."""
     key = f"label_{label.lower()}"
     return TEXTS.say(request, key) if key in TEXTS.texts else label
 
 
 def moved(share: float, before: float) -> str:
-    """The change of a probability in points."""
+    """Format the change of a probability in percentage points."""
     points = 100 * (share - before)
     return f"{points:+.1f}" if abs(points) >= 0.05 else "±0"
 
 
 def answer(labels: Sequence[str], probabilities: np.ndarray) -> str:
-    """The probabilities as bars, the largest in bold."""
+    """Return bars of the probabilities, the largest in bold."""
     rows = []
     for label, share in zip(labels, probabilities.tolist(), strict=True):
         kind = ' class="best"' if share == probabilities.max() else ""
@@ -168,7 +170,7 @@ def answer(labels: Sequence[str], probabilities: np.ndarray) -> str:
 
 
 def marked(text: str, swapped: str) -> str:
-    """The swapped text as HTML, in which the words that changed are marked."""
+    """Return the text after a swap as HTML with the changed words marked."""
     words = iter(re.findall(r"\w+", text))
     pieces = []
     for piece in re.split(r"(\w+)", swapped):
@@ -178,7 +180,7 @@ def marked(text: str, swapped: str) -> str:
 
 
 def build(readers: Mapping[str, Reader]) -> gr.Blocks:
-    """The page.
+    """Build the page.
 
     Args:
         readers: a classifier for each of ``NAMES``.
@@ -198,7 +200,7 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
         return text
 
     def explained(reader: Reader, text: str, method: str, request: gr.Request) -> str:
-        """The colored words of one model, and what is to be said of them."""
+        """Return the colored words of one model with notes."""
         looked = reader.attention(text)
         chosen = looked
         if method != "attention":
