@@ -188,7 +188,7 @@ def test_twenty_users_at_once_get_their_own_answers(url: str, user: Client) -> N
         (
             "/read",
             {"text": "a.b." * 60, "method": "attention"},
-            r"is \d+ tokens to one of the models; at most",
+            r"has \d+ tokens in one of the models; at most",
         ),
         ("/read", {"text": "good", "method": "lime"}, "is not in the list of choices"),
         ("/swap", {"text": "", "one": "", "other": ""}, "The opinion is empty"),
