@@ -195,7 +195,7 @@ def test_twenty_users_at_once_get_their_own_answers(url: str, user: Client) -> N
         (
             "/swap",
             {"text": "good film", "one": "good", "other": ""},
-            "write two different words, each without spaces",
+            "enter two different words without spaces",
         ),
         ("/swap", {"text": "good film", "one": "a", "other": "b"}, "The opinion contains neither “a” nor “b”."),
     ],
