@@ -300,10 +300,10 @@ def test_the_command_serves_a_built_space(built: Path, tmp_path: Path) -> None:
 
 def test_what_keeps_a_space_from_being_pushed(built: Path, tmp_path: Path) -> None:
     for name, text, sentence in (
-        ("requirements.txt", "torch\n", "leaves the version of torch open; write torch==VERSION."),
-        ("README.md", "# Nothing\n", "has to say sdk: gradio"),
-        ("app.py", "raise SystemExit('error: no model')\n", "does not start; the last that it said: error: no model"),
-        ("space.yaml", None, "is no Space of hfattn"),
+        ("requirements.txt", "torch\n", "does not pin torch; write torch==VERSION."),
+        ("README.md", "# Nothing\n", "must contain sdk: gradio"),
+        ("app.py", "raise SystemExit('error: no model')\n", "did not start; its last output: error: no model"),
+        ("space.yaml", None, "is not a Space of hfattn"),
     ):
         broken = tmp_path / name
         shutil.copytree(built, broken)
@@ -323,7 +323,7 @@ def test_a_build_is_refused_in_one_sentence_and_leaves_nothing(tmp_path: Path, w
         (["char_writer", "--model", "writer=runs/none/here"], "runs/none/here was not found locally or on the Hub"),
         (["char_writer", "--model", f"writer={tmp_path / 'there'}"], "it has no config.json"),
         (["char_writer", "--set", "other.training.max_steps=1"], "'other' is not a model of char_writer"),
-        (["char_writer", "--set", "writer.training.max_step=1"], "No model could be trained for writer"),
+        (["char_writer", "--set", "writer.training.max_step=1"], "The training of writer failed"),
     ):
         done = run([sys.executable, "-m", "hfattn", "space", "build", *words, "--output", tmp_path / "new"])
         assert done.returncode == 2, (words, done.stderr)
@@ -340,7 +340,7 @@ def test_where_a_model_comes_from(built: Path, writer: Writer, tmp_path: Path, m
     monkeypatch.setenv("HFATTN_MODEL", "user/other")
     assert load_folder("writer", built) == load_folder("writer", tmp_path / "remote") == "user/other"
     monkeypatch.delenv("HFATTN_MODEL")
-    with pytest.raises(UserError, match="There is no model writer: set HFATTN_MODEL to"):
+    with pytest.raises(UserError, match="The model writer is missing: set HFATTN_MODEL to"):
         load_folder("writer", ROOT / "spaces" / "char_writer")
 
 

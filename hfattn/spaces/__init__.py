@@ -1,6 +1,6 @@
-"""What the demos in ``spaces/`` share: words in two languages, one look, and where their models are.
+"""Shared code of the Spaces: texts in two languages, a common style, and the location of their models.
 
-``hfattn space build | run | push`` makes a demo's folder, serves it, and pushes it (``building``, ``serving``).
+``hfattn space build | run | push`` builds, serves and pushes a Space (``building``, ``serving``).
 """
 
 from .interface import LANGUAGES, Texts, language_of, launch, refuse

@@ -1,4 +1,4 @@
-"""The folder of a demo as it is pushed: its own files, this package beside them, and its models."""
+"""Build the folder of a Space: its files, a copy of hfattn, and its models."""
 
 import json
 import shutil
@@ -20,31 +20,31 @@ from ..models.strict_config import unknown_message
 from ..resources import PACKAGE, resource
 from .settings import MODELS, SETTINGS, SpaceModel, read_space
 
-# What a demo does not need of the package: what lies beside it in a checkout, and what builds demos.
+# Parts of the package that a Space does not need.
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "resources", "cli", "__main__.py", "*.pyc")
 
 
 def space_names() -> list[str]:
-    """The demos that there are."""
+    """Return the names of all Spaces."""
     return sorted(path.parent.name for path in resource("spaces").glob(f"*/{SETTINGS}"))
 
 
 def build_space(
     name: str, output: Path, models: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> None:
-    """Make the folder of a demo.
+    """Build the folder of a Space.
 
-    Each model is one that was given, or a small one that is trained here. The folder holds the package as well: a demo
-    needs only what its requirements.txt names.
+    Models that are not given are trained: small ones, with the recipe in ``space.yaml``. The folder includes a copy of
+    hfattn, so the Space needs only the packages in its requirements.txt.
 
     Args:
-        name: of ``space_names``.
-        output: folder to make.
-        models: by their names in ``space.yaml``, a folder, which is copied, or an id on the Hub, which is noted.
-        overrides: of what is trained here, as MODEL.FIELD.
+        name: a name of ``space_names``.
+        output: folder to create.
+        models: model names of ``space.yaml`` with a local folder (copied) or a Hub id (stored, loaded at start).
+        overrides: changes to the training of small models, as MODEL.FIELD.
 
     Raises:
-        UserError: there is no such demo, model or folder, or a training ends without a model; nothing is left.
+        UserError: if the Space, a model or a folder does not exist, or a training fails. No folder is left then.
     """
     if name not in space_names():
         raise UserError(unknown_message(name, space_names(), "a Space"))
@@ -52,7 +52,9 @@ def build_space(
     wanted = read_space(source)
     for given in (*models, *(path.split(".")[0] for path in overrides)):
         if given not in wanted:
-            raise UserError(unknown_message(given, wanted, f"a model of {name}") if wanted else f"{name} has no model.")
+            raise UserError(
+                unknown_message(given, wanted, f"a model of {name}") if wanted else f"{name} has no models."
+            )
     for path, value in overrides.items():
         model, _, field = path.partition(".")
         wanted[model].overrides[field] = value
@@ -84,7 +86,7 @@ def _train(folder: Path, model: SpaceModel) -> None:
         words += ["--output_dir", str(run)]
         command = [sys.executable, "-m", "hfattn", "train", f"{model.recipe}/{model.config}", *words]
         if subprocess.run(command, cwd=scratch).returncode or not (run / "results.json").is_file():
-            raise UserError(f"No model could be trained for {folder.name}; what it said is above.")
+            raise UserError(f"The training of {folder.name} failed; see its output above.")
         _copy(run, folder)
 
 

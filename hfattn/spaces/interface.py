@@ -1,4 +1,4 @@
-"""The page of a demo: words in the reader's language, one look, one queue."""
+"""Serve the page of a Space with texts in the user's language, a common style and a queue."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +9,8 @@ import yaml
 if TYPE_CHECKING:
     import gradio as gr
 
-LANGUAGES = ("en", "es")  # the first is that of readers of any other
-USERS = 20  # who are served at the same time; twice as many wait
+LANGUAGES = ("en", "es")  # the first is the default
+USERS = 20  # concurrent users; twice as many can wait
 
 CSS = """
 .gradio-container { max-width: 76rem !important; margin-inline: auto !important; }
@@ -23,36 +23,36 @@ iframe.page { width: 100%; border: 0; display: block; border-radius: .6rem; back
 
 
 class Texts:
-    """The words of a page, from a YAML file: for each key its text in each of ``LANGUAGES``.
+    """Texts of a page in each of ``LANGUAGES``, read from a YAML file.
 
-    ``texts("key")`` is a value that Gradio shows in the language of the browser, wherever a component takes text, also
-    in an update. ``texts.say(request, "key", ...)`` is for what only the server knows.
+    ``texts("key")`` returns a value that Gradio shows in the language of the browser, in components and updates.
+    ``texts.say(request, "key", ...)`` returns a string for text that the server generates.
 
     Args:
-        path: the file.
+        path: the YAML file.
 
     Raises:
-        ValueError: a text is missing, or is no text.
+        ValueError: if a text is missing or not a string.
     """
 
     def __init__(self, path: Path) -> None:
         self.texts: dict[str, dict[str, str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
         for key, languages in self.texts.items():
             if tuple(languages) != LANGUAGES or not all(isinstance(text, str) for text in languages.values()):
-                raise ValueError(f"{path.name}: {key} needs a text in each of {', '.join(LANGUAGES)}, in this order.")
+                raise ValueError(f"{path.name}: {key} needs a text for each of {', '.join(LANGUAGES)}, in this order.")
 
     def __call__(self, key: str) -> "gr.i18n.I18nData":
         return self.i18n(self._known(key))
 
     @property
     def i18n(self) -> "gr.I18n":
-        """All texts, as ``launch`` passes them to the page."""
+        """Return all texts in the form that ``launch`` passes to Gradio."""
         import gradio as gr
 
         return gr.I18n(**{language: {key: self.texts[key][language] for key in self.texts} for language in LANGUAGES})
 
     def say(self, request: "gr.Request | None", key: str, /, **values: Any) -> str:
-        """The text in the language that the request's browser asks for, with the values in their places."""
+        """Return the text in the language of the request, with the values filled in."""
         return self.texts[self._known(key)][language_of(request)].format(**values)
 
     def _known(self, key: str) -> str:
@@ -62,7 +62,7 @@ class Texts:
 
 
 def language_of(request: "gr.Request | None") -> str:
-    """The first of ``LANGUAGES`` in the order of ``Accept-Language`` (RFC 9110, section 12.5.4)."""
+    """Return the preferred language of ``Accept-Language`` (RFC 9110, section 12.5.4)."""
     headers: Mapping[str, str] = {} if request is None else request.headers
     wanted = []
     for place, entry in enumerate((headers.get("accept-language") or "").split(",")):
@@ -75,25 +75,25 @@ def language_of(request: "gr.Request | None") -> str:
 
 
 def refuse(sentence: str) -> NoReturn:
-    """Answer bad input in the page, without a traceback in the log."""
+    """Show an error message in the page without a traceback in the log."""
     import gradio as gr
 
     raise gr.Error(sentence, print_exception=False)
 
 
 def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> Any:
-    """Serve a page: a queue for 20 users at a time, words in two languages, one look with nothing from elsewhere.
+    """Serve a page with a queue for 20 users, texts in two languages, and a style that loads nothing from other sites.
 
     Args:
-        css: of this page, after the common one.
-        options: others of ``Blocks.launch``.
+        css: style of this page, added to the common style.
+        options: further arguments of ``Blocks.launch``.
     """
     import gradio as gr
     import torch
 
-    torch.set_num_threads(1)  # a step of a small model is too little to share, and several users are served at once
+    torch.set_num_threads(1)  # one thread per user: small models do not gain from more
     page.queue(max_size=2 * USERS, default_concurrency_limit=USERS)
-    # The system's own fonts: Gradio's themes would fetch theirs from elsewhere.
+    # System fonts, because the themes of Gradio download theirs.
     theme = gr.themes.Soft(
         primary_hue="blue",
         neutral_hue="slate",

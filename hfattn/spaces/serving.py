@@ -1,4 +1,4 @@
-"""A demo's folder, served here or pushed to the Hub."""
+"""Run a built Space locally, or push it to the Hub."""
 
 import os
 import socket
@@ -17,11 +17,11 @@ from ..errors import UserError
 from ..hub.push import PushPlan, push
 from .settings import read_space
 
-PATIENCE = 300  # seconds until a demo answers: some load several models
+PATIENCE = 300  # seconds until a Space must answer; some load several models
 
 
 def serve(folder: Path, port: int = 7860, host: str = "127.0.0.1") -> int:
-    """Run a built demo until it is stopped.
+    """Run a built Space until it is stopped.
 
     Returns:
         The exit code of its process.
@@ -40,10 +40,10 @@ def push_space(
     folder: Path, repo_id: str, *, private: bool = False, branch: str | None = None, pr: bool = False,
     over: str | None = None, execute: bool = False,
 ) -> PushPlan:  # fmt: skip
-    """Check a built demo, then push it as ``hfattn.hub.push`` pushes: a dry run unless ``execute``, one commit.
+    """Check a built Space, then push it in one commit (a dry run unless ``execute``), like ``hfattn.hub.push``.
 
     Raises:
-        UserError: it does not pass ``check_space``, or what ``push`` says.
+        UserError: if a check of ``check_space`` fails; see ``hfattn.hub.push`` for its errors.
     """
     check_space(folder)
     return push(
@@ -53,10 +53,10 @@ def push_space(
 
 
 def check_space(folder: Path) -> None:
-    """Look at a built demo as the Hub will: its card names what to run, its versions are pinned, and it answers.
+    """Check that the card of a built Space names its app, that its requirements are pinned, and that it starts.
 
     Raises:
-        UserError: something of this is not so.
+        UserError: if a check fails.
     """
     read_space(folder)
     try:
@@ -64,20 +64,20 @@ def check_space(folder: Path) -> None:
     except (ValueError, OSError) as error:
         raise UserError(f"{folder}/README.md has no front matter that the Hub reads ({error}).") from error
     if card.sdk != "gradio" or not (folder / str(card.app_file)).is_file():
-        raise UserError(f"{folder}/README.md has to say sdk: gradio, and to name as app_file a file that is there.")
+        raise UserError(f"{folder}/README.md must contain sdk: gradio and the name of an existing file as app_file.")
     pins = (folder / "requirements.txt").read_text(encoding="utf-8").split()
     if loose := [pin for pin in pins if "==" not in pin]:
-        raise UserError(f"{folder}/requirements.txt leaves the version of {loose[0]} open; write {loose[0]}==VERSION.")
+        raise UserError(f"{folder}/requirements.txt does not pin {loose[0]}; write {loose[0]}==VERSION.")
     with running(folder):
         pass
 
 
 @contextmanager
 def running(folder: Path, python: str = sys.executable) -> Iterator[str]:
-    """A built demo in a process of its own; gives its address once it answers.
+    """Start a built Space in a process and yield its address when it answers.
 
     Raises:
-        UserError: it ends, or does not answer in time; with what it said last.
+        UserError: if it exits or does not answer in time; the message ends with its last output.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -89,9 +89,7 @@ def running(folder: Path, python: str = sys.executable) -> Iterator[str]:
             while not _answers(port):
                 if process.poll() is not None or time.monotonic() > deadline:
                     said = Path(log.name).read_text(encoding="utf-8").strip().splitlines()
-                    raise UserError(
-                        f"{folder} does not start; the last that it said: {said[-1] if said else 'nothing'}"
-                    )
+                    raise UserError(f"{folder} did not start; its last output: {said[-1] if said else 'none'}")
                 time.sleep(0.2)
             yield f"http://127.0.0.1:{port}"
         finally:
@@ -106,9 +104,9 @@ def _process(
         "GRADIO_SERVER_NAME": host,
         "GRADIO_SERVER_PORT": str(port),
         "GRADIO_ANALYTICS_ENABLED": "False",
-        "PYTHONPATH": "",  # the package is that in the folder
+        "PYTHONPATH": "",  # use the copy of hfattn in the folder
     }
-    # The package that lies beside app.py comes before one that is installed.
+    # The copy of hfattn beside app.py takes precedence over an installed one.
     return subprocess.Popen(
         [python, "app.py"], cwd=folder, env=os.environ | variables, stdout=output, stderr=output and subprocess.STDOUT
     )

@@ -1,4 +1,4 @@
-"""``space.yaml``: which models a demo shows, where they come from, and how a small one of each is trained."""
+"""Read ``space.yaml``: the models of a Space, where they come from, and how small ones are trained."""
 
 import inspect
 import os
@@ -16,13 +16,13 @@ MODELS = "models"
 
 @dataclass(frozen=True)
 class SpaceModel:
-    """A model of a demo.
+    """A model of a Space.
 
     Attributes:
-        variable: environment variable that names another: its id on the Hub, or its folder.
-        recipe, config: what trains a small one when the demo is built without any.
-        overrides: fields of the configuration, by their dotted names.
-        hub_id: what the demo was built with instead.
+        variable: environment variable that selects another model by Hub id or folder.
+        recipe, config: recipe and configuration that train a small model if none is given.
+        overrides: changes to that configuration, by dotted field names.
+        hub_id: Hub id given when the Space was built, if any.
     """
 
     variable: str
@@ -33,37 +33,37 @@ class SpaceModel:
 
 
 def read_space(folder: Path) -> dict[str, SpaceModel]:
-    """The models of a demo by their names, in the order of ``space.yaml``.
+    """Return the models of a Space by name, in the order of ``space.yaml``.
 
     Raises:
-        UserError: the folder has no such file, or a field of it is unknown or missing.
+        UserError: if the file is missing, or a field is unknown or missing.
     """
     path = folder / SETTINGS
     if not path.is_file():
         raise UserError(
-            f"{folder} is no Space of hfattn, for it has no {SETTINGS}; hfattn space list shows those there are."
+            f"{folder} is not a Space of hfattn: {SETTINGS} is missing; hfattn space list shows the Spaces."
         )
     models = yaml.safe_load(path.read_text(encoding="utf-8"))["models"] or {}
     try:
         return {name: SpaceModel(**fields) for name, fields in models.items()}
     except TypeError as error:
         raise UserError(
-            f"{path}: {str(error).removeprefix('SpaceModel.__init__() ')}; a model has variable, recipe, "
+            f"{path}: {str(error).removeprefix('SpaceModel.__init__() ')}; a model has the fields variable, recipe, "
             "config, overrides, hub_id."
         ) from error
 
 
 def load_folder(name: str, space: Path | None = None) -> str:
-    """The Hub id or the local folder of a demo's model.
+    """Return the Hub id or the local folder of a model.
 
-    First its environment variable, then the Hub id that the demo was built with, then the folder it was built with.
+    Looks at its environment variable first, then at the Hub id and the folder given when the Space was built.
 
     Args:
-        name: of the model in ``space.yaml``.
-        space: folder of the demo; default: that of the file which calls.
+        name: name of the model in ``space.yaml``.
+        space: folder of the Space (default: the folder of the calling file).
 
     Raises:
-        UserError: there is none of them.
+        UserError: if no model was given.
     """
     folder = Path(inspect.stack()[1].filename).parent if space is None else space
     model = read_space(folder)[name]
@@ -73,8 +73,8 @@ def load_folder(name: str, space: Path | None = None) -> str:
     if built.is_dir():
         return str(built)
     raise UserError(
-        f"There is no model {name}: set {model.variable} to a model's id on the Hub or to its folder, or make a small "
-        f"one with: hfattn space run {folder.resolve().name}."
+        f"The model {name} is missing: set {model.variable} to a Hub id or a folder, or build the Space with a small "
+        f"model: hfattn space run {folder.resolve().name}."
     )
 
 
