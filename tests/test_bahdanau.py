@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCa
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, BahdanauModel, RecurrentCache
 from hfattn.models.attention_distributions import DISTRIBUTIONS
 from hfattn.models.attention_scores import SCORES
+from hfattn.models.modeling_bahdanau import Source
 
 H = 5
 
@@ -184,6 +185,37 @@ def test_sutskever_2014_is_its_formulas() -> None:
             states[layer_idx] = literal_step("lstm", layer.rnn, x, states[layer_idx])
             x = states[layer_idx][0]
         torch.testing.assert_close(out.logits[0, t], model.lm_head(x))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_fast_runs_equal_the_recurrence_step_by_step(variant: str) -> None:
+    """Outputs, weights, states and gradients of a whole target in one call and of one ``step`` after the other."""
+    model, source, target = make(variant, initializer_range=1.0), texts([5, 3, 7]), targets()
+    encoder, decoder = model.get_encoder(), model.get_decoder()
+    gradients = []
+    for whole in (True, False):
+        encoded = encoder(**source)
+        cache = RecurrentCache(decoder.num_cache_layers)
+        mask = source["attention_mask"]
+        if whole:
+            options = {"use_cache": True, "output_attentions": True, "past_key_values": cache}
+            run = decoder(target, encoder_outputs=encoded, encoder_attention_mask=mask, **options)
+            loss = run.last_hidden_state.square().sum()
+        else:
+            decoder._start(cache, encoded)
+            states = [layer.state for layer in cache.layers]
+            annotations = Source(encoded.last_hidden_state, cache.source, mask.bool())
+            loss = 0.0
+            for t in range(target.shape[1]):
+                output, weights, states = decoder.step(decoder.embed_tokens(target[:, t]), states, annotations, t)
+                torch.testing.assert_close(output, run.last_hidden_state[:, t])
+                if run.cross_attentions is not None:
+                    torch.testing.assert_close(weights[:, 0], run.cross_attentions[0][:, 0, t])
+                loss = loss + output.square().sum()
+            torch.testing.assert_close(states, [layer.state for layer in run.past_key_values.layers])
+        parameters = [*encoder.parameters(), *decoder.parameters()]
+        gradients.append(torch.autograd.grad(loss, parameters, allow_unused=True))
+    torch.testing.assert_close(*gradients)
 
 
 # Masks, caches, inputs

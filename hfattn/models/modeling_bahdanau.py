@@ -29,7 +29,7 @@ from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_bahdanau import BahdanauConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
-from .recurrent_cells import DirectedLayer, RecurrentCell, RecurrentLayer, find_cell, real_steps, where_moved
+from .recurrent_cells import DirectedLayer, RecurrentCell, RecurrentLayer, State, find_cell, real_steps, where_moved
 
 
 @dataclass
@@ -150,13 +150,14 @@ class BahdanauEncoder(BahdanauPreTrainedModel):
 class Source(NamedTuple):
     """What the decoder reads of a source.
 
-    The annotations h_j enter the first cell's gates through the context alone, and the context is linear in them: W c_i
-    = Σ α_ij W h_j. A decoder that attends before its cell therefore sums over W h_j, computed once per source, and has
-    no product with W left at any step.
+    Attributes:
+        values: (B, S, ...), what an attention sums over: the annotations h_j, or W h_j.
+        keys: what the score prepared from the annotations.
+        mask: boolean (B, S), True at the source's symbols, or None.
     """
 
-    values: torch.Tensor  # what a step sums over: W h_j, (B, S, gates H), or the annotations themselves
-    keys: tuple[torch.Tensor, ...]  # what the score made of the annotations
+    values: torch.Tensor
+    keys: tuple[torch.Tensor, ...]
     mask: torch.Tensor | None
 
 
@@ -268,15 +269,14 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         source_mask = real_steps(encoder_attention_mask, annotations, "attention_mask", simplify=not one_of_many)
         if source_mask is None and self.window is not None:
             source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
-        values, *keys = cache.source or (annotations,)
-        source = Source(values, tuple(keys), source_mask)
-
-        if self.attends_before or self.input_feeding:
-            output, weights, layer_outputs = self._run_unrolled(
-                embedded, mask, annotations, source, cache, start, output_attentions
-            )
+        source = Source(annotations, cache.source, source_mask)
+        if not self.attends_before and not self.input_feeding:
+            run = self._run_fused
+        elif embedded.shape[1] == 1:
+            run = self._run_step
         else:
-            output, weights, layer_outputs = self._run_fused(embedded, mask, source, cache, start, output_attentions)
+            run = self._run_unrolled
+        output, weights, layer_outputs = run(embedded, mask, source, cache, start, output_attentions)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=output,
             past_key_values=cache if use_cache else None,
@@ -309,11 +309,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if self.input_feeding:
             cache.update_state((states.new_zeros(len(states), self.attentional.out_features),), -1, num_steps=0)
         if self.attends:
-            annotations = encoder_outputs.last_hidden_state
-            values = annotations
-            if self.attends_before:
-                values = nn.functional.linear(annotations, self._cells()[0].weight_ih_l0[:, -annotations.shape[-1] :])
-            cache.source = values, *self.attention.prepare(annotations)
+            cache.source = self.attention.prepare(encoder_outputs.last_hidden_state)
 
     def _cells(self) -> list[Any]:
         cells = [layer.rnn for layer in self.layers]
@@ -349,6 +345,59 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
             return torch.tanh(self.attentional(torch.cat([*contexts, state], dim=-1)))
         return state
 
+    def step(
+        self, embedded: torch.Tensor, states: list[State], source: Source, position: int | torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None, list[State]]:
+        """Take one step of the recurrence, as the papers write it.
+
+        Bahdanau 2015, A.2.2: c_i = Σ_j α_ij h_j for the query s_{i-1}; s_i = f(s_{i-1}, [y_{i-1}; c_i]).
+        Luong 2015, section 3: s_t = f(s_{t-1}, [y_{t-1}; s~_{t-1}]), where s~_{t-1} is read with input feeding only;
+        c_t = Σ_j α_tj h_j for the query s_t; s~_t = tanh(W_c [c_t; s_t]).
+
+        Args:
+            embedded: (B, D), the embedding of y_{i-1}.
+            states: the state of each layer and, with input feeding, (s~_{t-1},).
+            source: the annotations as values.
+            position: position of the step in the target.
+
+        Returns:
+            What the output layer reads, (B, O); the weights (B, 1, S) or None; and the new states.
+        """
+        read, context, weights = embedded, None, None
+        if self.attends_before:
+            context, weights = self._attend(states[-1][0][:, None], source, position, need_weights=True)
+            read = torch.cat([embedded, context[:, 0]], dim=-1)
+        elif self.input_feeding:
+            read = torch.cat([embedded, states[-1][0]], dim=-1)
+        new: list[State] = []
+        for cell, state in zip(self._cells(), states, strict=False):
+            new.append(cell.step(cell.project(self.dropout(new[-1][0]) if new else read), state))
+        s = new[-1][0]
+        if self.attends and not self.attends_before:
+            context, weights = self._attend(s[:, None], source, position, need_weights=True)
+        output = self._output(s, embedded, None if context is None else context[:, 0])
+        if self.input_feeding:
+            new.append((output,))
+        return output, weights, new
+
+    def _run_step(
+        self,
+        embedded: torch.Tensor,
+        mask: torch.Tensor | None,
+        source: Source,
+        cache: RecurrentCache,
+        start: int | torch.Tensor,
+        need_weights: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
+        """Run one step, as in generation."""
+        states = [layer.state for layer in cache.layers]
+        output, weights, new = self.step(embedded[:, 0], states, source, start)
+        if mask is not None:
+            new = [where_moved(mask, *pair) for pair in zip(new, states, strict=True)]
+        for layer_idx, state in enumerate(new):
+            cache.update_state(state, layer_idx, num_steps=1)
+        return output[:, None], weights, [state[0][:, None] for state in new[: len(self.layers)]]
+
     def _run_fused(
         self,
         embedded: torch.Tensor,
@@ -375,7 +424,6 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         self,
         embedded: torch.Tensor,
         mask: torch.Tensor | None,
-        annotations: torch.Tensor,
         source: Source,
         cache: RecurrentCache,
         start: int | torch.Tensor,
@@ -387,6 +435,10 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         # The first cell's gates are sums over the embedding and over what it reads beside it; only the second waits.
         projected = nn.functional.linear(embedded, first.weight_ih_l0[:, :embedding_size], first.bias_ih_l0)
         need_weights = need_weights or self.attends_before
+        annotations = values = source.values
+        if self.attends_before:
+            # W c_i = Σ α_ij W h_j: with W h_j computed once, no product with W is left inside the loop.
+            values = nn.functional.linear(annotations, first.weight_ih_l0[:, embedding_size:])
         state = [tensor for layer in cache.layers for tensor in layer.state]
         # Checkpointed in blocks of √T steps, the backward pass holds √T states and the inside of one block.
         replayed = self.gradient_checkpointing and self.training
@@ -401,7 +453,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 embedded[:, steps],
                 None if mask is None else mask[:, steps],
                 source.mask,
-                source.values,
+                values,
                 *source.keys,
                 *state,
             )

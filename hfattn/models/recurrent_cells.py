@@ -47,12 +47,15 @@ class RecurrentCell(nn.Module):
     bias_ih_l0: torch.Tensor
     bias_hh_l0: torch.Tensor
 
+    def project(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the inputs' share of the gates, x_t W_x + b (..., G H), of one step or of many at once."""
+        return linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+
     def step(self, projected: torch.Tensor, state: State) -> State:
         """Take one step.
 
         Args:
-            projected: (B, G H), the inputs' share of the gates, x_t W_x + b, which a caller can compute for many steps
-                at once.
+            projected: (B, G H), the inputs' share of the gates, as ``project`` returns it.
             state: the state before the step, ``num_states`` tensors (B, H).
 
         Returns:
@@ -165,7 +168,7 @@ class LoopedCell(RecurrentCell):
         """
         packed = isinstance(inputs, PackedSequence)
         # The inputs' share of the gates is one product outside the loop; only the state's has to wait for its turn.
-        projected = linear(inputs.data if packed else inputs, self.weight_ih_l0, self.bias_ih_l0)
+        projected = self.project(inputs.data if packed else inputs)
         steps = projected.split(inputs.batch_sizes.tolist()) if packed else projected.unbind(1)
         if state is None:
             parts = (steps[0].new_zeros(len(steps[0]), self.hidden_size),) * self.num_states
