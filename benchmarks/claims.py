@@ -44,7 +44,7 @@ class Table:
 
 BUDGET = {
     "evaluation.num_beams": "null",
-    "sample.number": 1,
+    "sample.translations": 1,
     "sample.alignments": 1,
     "training.report_to": "none",
     "training.save_total_limit": 1,

@@ -92,7 +92,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = folder / "pairs.tsv"
     pairs.write_text("".join(f"{i}\t{words[i % len(words)]} {i}\n" for i in range(100)))
     config: dict[str, Any] = {
-        "data": {"source": str(pairs), "split": [0.8, 0.2]},
+        "data": {"dataset": str(pairs), "split": [0.8, 0.2]},
         "model": {
             "model_type": "bahdanau",
             "preset": "bahdanau2015",
@@ -114,7 +114,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "logging_steps": 12,
             "report_to": "none",
         },
-        "sample": {"number": 1, "alignments": 1},
+        "sample": {"translations": 1, "alignments": 1},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(config))
     launch = ["accelerate", "launch", "--config_file", ACCELERATE / "cpu.yaml", "--num_processes", 2]

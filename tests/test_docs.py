@@ -23,7 +23,7 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), target
 
 
-SHORT = "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.evaluation_pairs 20"
+SHORT = "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.evaluation_examples 20"
 
 
 def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:

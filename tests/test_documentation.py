@@ -45,8 +45,9 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 SHORT = (
-    "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.pairs 400 --data.evaluation_pairs 8 "
-    "--data.max_target_length 12 --evaluation.num_beams null --sample.number 1 --sample.alignments 1"
+    "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.examples 400 "
+    "--data.evaluation_examples 8 --data.max_target_length 12 --evaluation.num_beams null "
+    "--sample.translations 1 --sample.alignments 1"
 )
 
 

@@ -32,7 +32,7 @@ from hfattn.training.expected import (
 
 RECIPES = ROOT / "recipes"
 CONFIGURATIONS = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name != "accelerate")
-TINY = ["--data.pairs", "10", "--training.max_steps", "2"]
+TINY = ["--data.examples", "10", "--training.max_steps", "2"]
 BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 ROWS: list[dict[str, Any]] = [
     {"from": 1, "to": 10, "pairs": 30, "bleu": 40.0},
@@ -240,7 +240,7 @@ def test_a_wrong_run_is_one_sentence(
         ([], 41.0, [], 1, "outside, and better"),
         ([], float("nan"), [], 1, "is nan, expected 37.5 to 40: outside"),
         (TINY, 3.0, [], 0, "tiny variant: metrics.test.exact_match is 0.5, expected 0.25 to 1: inside"),
-        (["--training.max_steps=2", "--training.seed", "3", "--data.pairs=10"], 3.0, [], 0, "tiny variant"),
+        (["--training.max_steps=2", "--training.seed", "3", "--data.examples=10"], 3.0, [], 0, "tiny variant"),
         (["--training.max_steps", "2"], 3.0, [], 1, "full run"),
         (TINY, 38.0, ["--full"], 0, "full run"),
         ([], 3.0, ["--tiny"], 0, "tiny variant"),
@@ -279,7 +279,7 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
     pairs = yaml.safe_load((recipes / "translation" / "pairs.yaml").read_text())["data"]["pairs"]
     runs = [
         # What the YAML file says already, and the seed, make it no other run.
-        write_run(tmp_path / "a", "--data.pairs", str(pairs), "--training.seed", "1"),
+        write_run(tmp_path / "a", "--data.examples", str(pairs), "--training.seed", "1"),
         write_run(tmp_path / "b", "--training.seed", "2", seed=2, hardware={"cpu": "A CPU", **gpu}, bleu=37.0),
         write_run(tmp_path / "c", "--model.cell", "lstm", training={"steps": 5, "wall_time_seconds": 61.4}),
     ]
@@ -350,7 +350,10 @@ def test_what_is_not_recorded(recipes: Path, tmp_path: Path) -> None:
     before, good = path.read_text(), write_run(tmp_path / "good")
     for bad, message in (
         (write_run(tmp_path / "tiny", *TINY), "is a run of the tiny variant of translation/pairs; only full"),
-        (write_run(tmp_path / "gone", "--model.hiden_size", "3", "--data.pairz", "3"), "did you mean 'data.pairs'"),
+        (
+            write_run(tmp_path / "gone", "--model.hiden_size", "3", "--data.exampels", "3"),
+            "mean 'data.examples'",
+        ),
     ):
         done = hfattn("record", good, bad)
         assert done.exit_code == 2

@@ -147,8 +147,9 @@ def test_more_than_there_are_is_refused() -> None:
 
 def test_the_recipe_reads_its_parts(tmp_path: Path) -> None:
     module = load_recipe(RECIPE / "train.py")
-    config = load_config(module.Config, RECIPE / "phrases.yaml", ["--data.pairs", "50", "--data.evaluation_pairs", "9"])
-    read = module.read_parts(config.data, 1)
+    numbers = ["--data.examples", "50", "--data.evaluation_examples", "9"]
+    config = load_config(module.Config, RECIPE / "phrases.yaml", numbers)
+    read = config.data.read_parts(1)
     assert {part: len(pairs) for part, pairs in read.items()} == dict.fromkeys(PARTS, 9) | {"train": 50}
     tokenizer, _ = module.build_tokenizers(config.tokenizer, phrase_pairs("train", 5000, 1))
     text = "¿es vieja la casa roja pequeña?"

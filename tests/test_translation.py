@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from hfattn import BahdanauForConditionalGeneration
 from hfattn.cli import app
-from hfattn.data import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
+from hfattn.data import EncodedPairs, Pair, Pairs, read_pairs
 from hfattn.errors import UserError
 from hfattn.generated import date_pairs
 from hfattn.generated.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
@@ -33,7 +33,7 @@ from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "translation"
 TINY: dict[str, dict[str, Any]] = {
-    "data": {"source": "dates", "pairs": 200, "evaluation_pairs": 30, "max_target_length": 12},
+    "data": {"dataset": "dates", "examples": 200, "evaluation_examples": 30, "max_target_length": 12},
     "model": {
         "model_type": "bahdanau",
         "preset": "bahdanau2015",
@@ -53,7 +53,7 @@ TINY: dict[str, dict[str, Any]] = {
         "logging_steps": 5,
         "report_to": "none",
     },
-    "sample": {"number": 3, "alignments": 1},
+    "sample": {"translations": 3, "alignments": 1},
 }
 
 
@@ -206,6 +206,10 @@ def test_a_file_of_pairs(tmp_path: Path) -> None:
     assert read_pairs(written(tmp_path, content.rstrip("\n"))).fingerprint == pairs.fingerprint
 
 
+def cut(pairs: Pairs, split: list[float | int | str], seed: int) -> list[Pairs]:
+    return load_recipe(RECIPE / "train.py").DataConfig(split=split).cut(pairs, seed)
+
+
 def test_a_split_is_disjoint_in_sources_and_keeps_every_pair() -> None:
     pairs = Pairs("numbers", [Pair(str(i // 3), str(i)) for i in range(300)])
     splits: list[tuple[list[float | int | str], list[int]]] = [
@@ -214,13 +218,13 @@ def test_a_split_is_disjoint_in_sources_and_keeps_every_pair() -> None:
         ([50, 20, "rest"], [50, 20, 30]),
     ]
     for split, sizes in splits:
-        parts = split_pairs(pairs, split, seed=0)
+        parts = cut(pairs, split, seed=0)
         sources = [{pair.source for pair in part} for part in parts]
         assert [len(part) for part in sources] == sizes
         assert len(set.union(*sources)) == sum(sizes)
         assert sorted(pair.target for part in parts for pair in part) == sorted(pair.target for pair in pairs)
-        assert [part.items for part in split_pairs(pairs, split, seed=0)] == [part.items for part in parts]
-    first, second = (split_pairs(pairs, [0.5, 0.5], seed)[0].items for seed in (0, 1))
+        assert [part.items for part in cut(pairs, split, seed=0)] == [part.items for part in parts]
+    first, second = (cut(pairs, [0.5, 0.5], seed)[0].items for seed in (0, 1))
     assert first != second
 
 
@@ -312,7 +316,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f"{i:02}\t{names[i // 10]} {names[i % 10]}" for i in range(100)]
     config = tiny_config(
         folder,
-        data={"source": str(written(folder, "\n".join(lines))), "split": [0.8, 0.1, 0.1]},
+        data={"dataset": str(written(folder, "\n".join(lines))), "split": [0.8, 0.1, 0.1]},
         model={"embedding_size": 16, "encoder_hidden_size": 16, "hidden_size": 32, "output_size": 16},
         training={"max_steps": 150, "eval_steps": 50, "save_steps": 50, "report_to": ["tensorboard"], "bf16": "auto"},
     )
@@ -347,7 +351,7 @@ def test_results_say_what_was_measured_and_how(finished: Path) -> None:
     assert results["training"]["steps"] == 150
     model = BahdanauForConditionalGeneration.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
-    test = split_pairs(read_pairs(finished / "pairs.tsv"), [0.8, 0.1, 0.1], seed=42)[2]
+    test = cut(read_pairs(finished / "pairs.tsv"), [0.8, 0.1, 0.1], seed=42)[2]
     exact, nats, tokens, right = 0, 0.0, 0, 0
     for pair in test:
         inputs = tokenizer(pair.source, return_tensors="pt")
@@ -407,7 +411,7 @@ def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
     train_until(config, killed / "checkpoints/checkpoint-20", "--output_dir", killed, recipe=RECIPE)
     assert not (killed / "model.safetensors").exists()
     with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.pairs", 201)
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.examples", 201)
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
     for file in ("model.safetensors", "checkpoints/checkpoint-40/model.safetensors"):
         assert (killed / file).read_bytes() == (whole / file).read_bytes()
@@ -457,7 +461,7 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(
     config = tiny_config(
         tmp_path,
         data={
-            "source": f"{tmp_path}/train.{{en,de}}",
+            "dataset": f"{tmp_path}/train.{{en,de}}",
             "validation": f"{tmp_path}/val.{{en,de}}",
             "test": f"{tmp_path}/flickr.{{en,de}}",
             "too_long": "drop",
@@ -466,7 +470,7 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(
         tokenizer={"kind": "unigram", "vocab_size": 60, "sampling": 0.5},
         averaging={"ema": 0.9},
         schedule={"name": "linear_warmup", "warmup_steps": 5},
-        evaluation={"pairs": 5, "num_beams": 3},
+        evaluation={"examples": 5, "num_beams": 3},
         training={
             "max_steps": 60,
             "eval_steps": 30,
@@ -511,14 +515,14 @@ def test_two_vocabularies_are_published_together(
     lines = "".join(f"{i // 10} {i % 10}.\t{NUMBERS[i // 10].title()} {NUMBERS[i % 10]}!\n" for i in range(100))
     config = tiny_config(
         tmp_path,
-        data={"source": str(written(tmp_path, lines)), "split": [0.8, 0.1, 0.1], "too_long": "cut"},
+        data={"dataset": str(written(tmp_path, lines)), "split": [0.8, 0.1, 0.1], "too_long": "cut"},
         tokenizer={"kind": "word", "lowercase": True, "strip_punctuation": True, "separate": True},
         training={"max_steps": 60, "eval_steps": 60, "save_steps": 60},
     )
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["data"]["source_symbols"] == 10
-    assert results["data"]["symbols"] == 10
+    assert results["data"]["source_vocabulary"] == 10
+    assert results["data"]["vocabulary"] == 10
     assert json.loads((tmp_path / "run" / "config.json").read_text())["target_tokenizer"] == "target"
     sample = results["samples"][0]
     assert set(sample["translation"].split()) <= set(NUMBERS)
@@ -548,7 +552,7 @@ def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path, mon
     config = tiny_config(
         tmp_path,
         data={
-            "source": str(written(tmp_path, lines)),
+            "dataset": str(written(tmp_path, lines)),
             "too_long": "cut",
             "max_source_length": 5,
             "max_target_length": 5,
@@ -580,45 +584,53 @@ LONG = "a" * 70
 def uneven(folder: Path) -> list[object]:
     (folder / "a.en").write_text("a\nb\n")
     (folder / "a.de").write_text("c\n")
-    return ["--data.source", f"{folder}/a.{{en,de}}"]
+    return ["--data.dataset", f"{folder}/a.{{en,de}}"]
 
 
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
-    ("empty file", lambda f: ["--data.source", written(f, "")], "pairs.tsv is empty; write a source and its target"),
-    ("no tab", lambda f: ["--data.source", written(f, "a\tb\na b\n")], "Line 2 of pairs.tsv has no tab; write the"),
-    ("blank line", lambda f: ["--data.source", written(f, "a\tb\n\nc\td")], "Line 2 of pairs.tsv has no tab; write"),
-    ("two tabs", lambda f: ["--data.source", written(f, "a\tb\tc\n")], "Line 1 of pairs.tsv has 2 tabs; write the"),
-    ("no target", lambda f: ["--data.source", written(f, "a\tb\nc\t \n")], "Line 2 of pairs.tsv has an empty target"),
-    ("no source", lambda f: ["--data.source", written(f, "\tb\n")], "Line 1 of pairs.tsv has an empty source"),
-    ("no UTF-8", lambda f: ["--data.source", written(f, b"a\tb\n\xff\tc\n")], "Line 2 of pairs.tsv is not UTF-8"),
+    ("missing file", lambda f: ["--data.dataset", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
+    ("empty file", lambda f: ["--data.dataset", written(f, "")], "pairs.tsv is empty; write a source and its target"),
+    ("no tab", lambda f: ["--data.dataset", written(f, "a\tb\na b\n")], "Line 2 of pairs.tsv has no tab; write the"),
+    ("blank line", lambda f: ["--data.dataset", written(f, "a\tb\n\nc\td")], "Line 2 of pairs.tsv has no tab; write"),
+    ("two tabs", lambda f: ["--data.dataset", written(f, "a\tb\tc\n")], "Line 1 of pairs.tsv has 2 tabs; write the"),
+    ("no target", lambda f: ["--data.dataset", written(f, "a\tb\nc\t \n")], "Line 2 of pairs.tsv has an empty target"),
+    ("no source", lambda f: ["--data.dataset", written(f, "\tb\n")], "Line 1 of pairs.tsv has an empty source"),
+    ("no UTF-8", lambda f: ["--data.dataset", written(f, b"a\tb\n\xff\tc\n")], "Line 2 of pairs.tsv is not UTF-8"),
     (
         "few",
-        lambda f: ["--data.source", written(f, "a\tb\n")],
+        lambda f: ["--data.dataset", written(f, "a\tb\n")],
         "has 1 sources, and split .* leaves a part",
     ),
     (
         "long source",
-        lambda f: ["--data.source", written(f, f"{LONG}\tb\n" + "".join(f"{i}a\tb\n" for i in range(30)))],
-        "Line 1 of pairs.tsv has a source of 71 tokens, its end included; raise data.max_source_length, which is 64",
+        lambda f: ["--data.dataset", written(f, f"{LONG}\tb\n" + "".join(f"{i}a\tb\n" for i in range(30)))],
+        "Line 1 of pairs.tsv has a source of 71 tokens, its end token included; raise data.max_source_length, which",
     ),
     ("long target", lambda f: ["--data.max_target_length", "5"], "Pair 1 of dates has a target of 11 tokens"),
     (
         "new letter",
-        lambda f: ["--data.source", written(f, "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
+        lambda f: ["--data.dataset", written(f, "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
         r"Line \d+ of pairs.tsv has '.' \(U\+4E..\), which does not occur in the training data; write tokenizer.unk",
     ),
     ("line counts", uneven, "a.en has 2 lines and a.de has 1; give files whose lines are translations"),
-    ("one part", lambda f: ["--data.test", "test.tsv"], "test is given without validation; give both"),
+    (
+        "generated",
+        lambda f: ["--data.test", "test.tsv"],
+        "dates has its own validation and test; remove validation and",
+    ),
     ("subwords", lambda f: ["--tokenizer.kind", "bpe"], "kind bpe needs a vocab_size"),
-    ("beam", lambda f: ["--evaluation.num_beams", "1"], "num_beams is 1; write at least 2, or null"),
-    ("evaluated", lambda f: ["--evaluation.pairs", "0"], "evaluation: pairs is 0; write a whole number of at least 1"),
+    ("beam", lambda f: ["--evaluation.num_beams", "1"], "num_beams is 1; write a whole number of at least 2, or null"),
+    (
+        "evaluated",
+        lambda f: ["--evaluation.examples", "0"],
+        "evaluation: examples is 0; write a whole number",
+    ),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sources such as"),
-    ("source", lambda f: ["--data.source", ""], "source is empty; write 'dates', the path of a file"),
-    ("sizes", lambda f: ["--data.pairs", "0"], "data: pairs is 0; write a whole number of at least 1"),
-    ("many", lambda f: ["--data.evaluation_pairs", "9999999"], "cannot give 9999999 examples"),
-    ("samples", lambda f: ["--sample.number", "0"], "sample: number is 0; write a whole number"),
-    ("alignments", lambda f: ["--sample.alignments", "4"], "alignments is 4; write a whole number from 1 to number, 3"),
+    ("source", lambda f: ["--data.dataset", ""], "dataset is empty; write 'dates', 'phrases', the path"),
+    ("sizes", lambda f: ["--data.examples", "0"], "data: examples is 0; write a whole number of at least 1"),
+    ("many", lambda f: ["--data.evaluation_examples", "9999999"], "cannot give 9999999 examples"),
+    ("samples", lambda f: ["--sample.translations", "0"], "sample: translations is 0; write a whole number"),
+    ("alignments", lambda f: ["--sample.alignments", "4"], "alignments is 4; write at most translations, 3"),
     ("family", lambda f: ["--model.model_type", "gpt2"], "model.model_type is 'gpt2'; write one of bahdanau, vaswani"),
     ("preset", lambda f: ["--model.preset", "bahdanau2016"], "did you mean 'bahdanau2015'"),
     ("model field", lambda f: ["--model.hiden_size", "8"], "did you mean 'hidden_size'"),

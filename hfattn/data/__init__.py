@@ -10,7 +10,7 @@ from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
-from .pairs import EncodedPairs, Pair, Pairs, read_pairs, split_pairs
+from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
 from .reading import check_model, check_tokenizer
@@ -81,7 +81,6 @@ __all__ = [
     "spell_masks",
     "split_corpus",
     "split_labelled",
-    "split_pairs",
     "split_positions",
     "split_questions",
     "split_sentences",

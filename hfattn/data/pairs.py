@@ -1,6 +1,5 @@
 """Pairs of a source text and a target text: reading, splitting, and encoding as training examples."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -98,22 +97,6 @@ def _parallel_rows(dataset: str, files: tuple[str, str], columns: tuple[str, str
         )
     rows = [Row(i, dict(zip(columns, row, strict=True))) for i, row in enumerate(zip(*texts, strict=True), start=1)]
     return Rows(Path(dataset).name, lambda: iter(rows))
-
-
-def split_pairs(pairs: Pairs, split: Sequence[float | int | str], seed: int) -> list[Pairs]:
-    """Shuffle pairs and cut them into train, validation and, if three parts are given, test.
-
-    Pairs with the same source, which may have several translations, stay together, so that no source is in two parts.
-
-    Args:
-        pairs: all pairs.
-        split: shares or numbers of distinct sources, as in ``split_positions``.
-        seed: seed of the shuffling.
-
-    Raises:
-        UserError: the split does not fit, or leaves a part empty.
-    """
-    return pairs.split(split, seed, key=lambda pair: pair.source, unit="sources")
 
 
 class EncodedPairs(Dataset[dict[str, list[int]]]):

@@ -1,38 +1,132 @@
-"""What a translation run reports: its scores, translations and alignments."""
+"""The report of the recipe translation."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data import Pair
+from ..data import Pair, Pairs
 from ..explain import alignment, plot_alignment, save_html
-from ..metrics import ExactMatch, translation_report
-from ..training.results import scores_of_part
+from ..fields import at_least
+from ..loading import save_translator
+from ..metrics import ExactMatch, decode_generated, translation_report
+from ..models.strict_config import own_fields
+from ..plots import plot_bleu_by_length, plot_table
+from .base import TrainedRun, leave_behind, shown_part
 
 
-def part_scores(
-    part: str, pairs: Sequence[Pair], translations: Mapping[str, Sequence[str]], likelihoods: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return all scores of one part of the data.
+@strict
+@dataclass
+class SampleConfig:
+    """The section ``sample``: what the report shows."""
+
+    translations: int = at_least(1, 6)  # translations shown during and after training
+    alignments: int = at_least(1, 2)  # how many of these have their alignment drawn
+
+    def validate_alignments(self) -> None:
+        if self.alignments > self.translations:
+            raise ValueError(f"alignments is {self.alignments}; write at most translations, {self.translations}.")
+
+
+class EvaluatedPairs(NamedTuple):
+    """The evaluation of one part.
+
+    Attributes:
+        likelihoods: scores of the right translations of all pairs of the part, by ``TranslationScores``.
+        translated: the pairs that the model translated.
+        generated: the ids of their translations (n, T) by search, "greedy" and perhaps "beam".
+    """
+
+    likelihoods: dict[str, Any]
+    translated: list[Pair]
+    generated: dict[str, np.ndarray]
+
+
+def report(
+    run: TrainedRun,
+    parts: Mapping[str, Pairs],
+    evaluated: Mapping[str, EvaluatedPairs],
+    target_tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    """Save the model and write everything else that the run leaves behind.
 
     Args:
-        part: name of the part, which prefixes the names in ``likelihoods``.
-        pairs: the pairs that were translated.
-        translations: their translations by search, "greedy" and perhaps "beam".
-        likelihoods: the scores of ``TranslationScores`` over all pairs of the part.
+        run: the finished run; its tokenizer is that of the sources.
+        parts: the pairs of each part, training included.
+        evaluated: what was measured on the other parts.
+        target_tokenizer: the tokenizer of the targets, which may be that of the sources.
+    """
+    config, shown = asdict(run.config), shown_part(evaluated)
+    separate = target_tokenizer if config["tokenizer"]["separate"] else None
+    save_translator(run.folder, run.model, run.tokenizer, separate)
+    translations = {
+        part: {search: decode_generated(target_tokenizer, ids) for search, ids in each.generated.items()}
+        for part, each in evaluated.items()
+    }
+    metrics = {part: part_scores(each, translations[part]) for part, each in evaluated.items()}
+    best = translations[shown].get("beam", translations[shown]["greedy"])
+    samples = [
+        {"source": pair.source, "reference": pair.target, "translation": translation}
+        for pair, translation in zip(
+            evaluated[shown].translated, best[: config["sample"]["translations"]], strict=False
+        )
+    ]
+    sources = [sample["source"] for sample in samples]
+    rows = [list(sample.values()) for sample in samples]
+    plot_table(run.folder / "samples.png", list(samples[0]), rows, run.title)
+    by_length = metrics[shown].get("beam", metrics[shown])["by_source_length"]
+    plot_bleu_by_length(run.folder / "bleu_by_length.png", {run.command.config.stem: by_length}, run.title)
+    alignments = draw_alignments(
+        run.folder, run.model, run.tokenizer, separate, sources[: config["sample"]["alignments"]]
+    )
+    model, train_set = run.model, run.trainer.train_dataset
+    sections: dict[str, Any] = {
+        "data": {
+            "name": parts["train"].name,
+            "vocabulary": len(target_tokenizer) - len(target_tokenizer.all_special_ids),
+            "source_vocabulary": len(run.tokenizer) - len(run.tokenizer.all_special_ids),
+            "tokenizer": config["tokenizer"]["kind"],
+            **{name: config["tokenizer"][name] for name in ("separate", "lowercase", "strip_punctuation")},
+            **{name: config["data"][name] for name in ("max_source_length", "max_target_length", "too_long")},
+            "dropped": train_set.dropped,
+            "parts": {part: {"pairs": len(pairs), "sha256": pairs.fingerprint} for part, pairs in parts.items()},
+        },
+        "model": {
+            "model_type": model.config.model_type,
+            "preset": config["model"].get("preset"),
+            "parameters": model.num_parameters(),
+            **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
+        },
+        "metrics": metrics,
+        "training": {
+            **run.trainer.training_facts("pairs", run.trainer.state.epoch * len(train_set)),
+            "padding_share": round(run.trainer.padding_share, 4),
+        },
+        "samples": samples,
+        "alignments": alignments,
+    }
+    leave_behind(run, sections, summary(run.folder, sections), sources[:2], loss="nats_per_token")
+
+
+def part_scores(evaluated: EvaluatedPairs, translations: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return all scores of a part.
 
     Returns:
-        The scores of greedy search; those of the beam under ``beam``; exact match under ``exact_match_by_kind``.
+        The scores of the likelihoods and of greedy search; those of the beam under ``beam``; exact match by kind of
+        pair under ``exact_match_by_kind``.
     """
+    pairs = evaluated.translated
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     reports = {search: translation_report(sources, texts, references) for search, texts in translations.items()}
     greedy = reports.pop("greedy")
     return {
-        **scores_of_part(likelihoods, part),
+        **evaluated.likelihoods,
         **greedy,
-        "pairs": likelihoods[f"{part}_pairs"],
+        "pairs": evaluated.likelihoods["pairs"],
         "translated": greedy["pairs"],
         **reports,
         "exact_match_by_kind": exact_match_by_kind(pairs, translations["greedy"]),
