@@ -1,4 +1,4 @@
-"""``hfattn attend``: each thing that it shows, through the command line, and what it says where there is nothing."""
+"""``hfattn attend`` and ``hfattn show``: what they print, the files they write, and what they refuse."""
 
 import re
 from pathlib import Path
@@ -84,31 +84,33 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def attend(folder: Path, name: str, *words: object) -> Result:
-    return CliRunner().invoke(app, ["attend", str(folder / name), TEXT, *map(str, words)])
+def show(folder: Path, name: str, view: str, *words: object) -> Result:
+    """``hfattn attend``, or ``hfattn show`` with another view."""
+    command = ["attend"] if view == "attend" else ["show", view]
+    return CliRunner().invoke(app, [*command, str(folder / name), TEXT, *map(str, words)])
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "title"),
+    ("name", "view", "words", "title"),
     [
-        ("bert", ("--show", "rollout"), TEXT),
-        ("transformer", ("--show", "rollout"), TEXT),
-        ("transformer", ("--layer", 1, "--head", 0), f"{TEXT} → "),
-        ("bert", ("--show", "gradient"), "gradient × input → "),
-        ("rnn", ("--show", "integrated-gradients", "--target", "bad"), "integrated gradients → bad"),
-        ("gpt2", ("--show", "gradient", "--target", "d"), "gradient × input → d"),
-        ("translator", ("--show", "gradient", "--target", 1), "gradient × input → "),
-        ("writer", ("--show", "unit", "--unit", 3), "unit 3"),
-        ("writer", ("--show", "integrated-gradients"), "integrated gradients → "),
+        ("bert", "rollout", (), TEXT),
+        ("transformer", "rollout", (), TEXT),
+        ("transformer", "attend", ("--layer", 1, "--head", 0), f"{TEXT} → "),
+        ("bert", "gradient", (), "gradient × input → "),
+        ("rnn", "integrated-gradients", ("--target", "bad"), "integrated gradients → bad"),
+        ("gpt2", "gradient", ("--target", "d"), "gradient × input → d"),
+        ("translator", "gradient", ("--target", 1), "gradient × input → "),
+        ("writer", "unit", ("--unit", 3), "unit 3"),
+        ("writer", "integrated-gradients", (), "integrated gradients → "),
     ],
 )
-def test_lists_pages_and_pictures(models: Path, tmp_path: Path, name: str, words: Any, title: str) -> None:
-    listed = attend(models, name, *words)
+def test_lists_pages_and_pictures(models: Path, tmp_path: Path, name: str, view: str, words: Any, title: str) -> None:
+    listed = show(models, name, view, *words)
     assert listed.exit_code == 0, listed.output
     assert listed.stdout.startswith(title)
     assert len(listed.stdout.splitlines()) > 3
     for file, start in (("a.html", b"<!doctype html>"), ("a.svg", b"<?xml")):
-        done = attend(models, name, *words, "-o", tmp_path / file)
+        done = show(models, name, view, *words, "-o", tmp_path / file)
         assert done.exit_code == 0, done.output
         assert done.stdout.splitlines()[0] == listed.stdout.splitlines()[0]
         assert done.stdout.endswith(f": {tmp_path / file}\n")
@@ -116,29 +118,29 @@ def test_lists_pages_and_pictures(models: Path, tmp_path: Path, name: str, words
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "file", "start"),
+    ("name", "view", "words", "file", "start"),
     [
-        ("bert", ("--show", "heads"), "a.png", b"\x89PNG"),
-        ("transformer", ("--show", "heads", "--layer", 1), "a.svg", b"<?xml"),
-        ("bert", ("--show", "flow", "--layer", 1, "--head", 0), "a.png", b"\x89PNG"),
-        ("translator", ("--show", "flow"), "a.pdf", b"%PDF"),
-        ("translator", (), "a.gif", b"GIF8"),
+        ("bert", "heads", (), "a.png", b"\x89PNG"),
+        ("transformer", "heads", ("--layer", 1), "a.svg", b"<?xml"),
+        ("bert", "flow", ("--layer", 1, "--head", 0), "a.png", b"\x89PNG"),
+        ("translator", "flow", (), "a.pdf", b"%PDF"),
+        ("translator", "attend", (), "a.gif", b"GIF8"),
     ],
 )
-def test_pictures(models: Path, tmp_path: Path, name: str, words: Any, file: str, start: bytes) -> None:
-    done = attend(models, name, *words, "-o", tmp_path / file)
+def test_pictures(models: Path, tmp_path: Path, name: str, view: str, words: Any, file: str, start: bytes) -> None:
+    done = show(models, name, view, *words, "-o", tmp_path / file)
     assert done.exit_code == 0, done.output
     assert (tmp_path / file).read_bytes().startswith(start)
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
 def test_numbers_of_each_head(models: Path) -> None:
-    lines = attend(models, "bert", "--numbers").stdout.splitlines()
+    lines = show(models, "bert", "attend", "--numbers").stdout.splitlines()
     assert lines[1].split("  ") == [
         "layer", "head", "entropy", "normalized entropy", "effective tokens", "diagonality", "mean distance",
     ]  # fmt: skip
     assert [line.split()[:2] for line in lines[2:]] == [[a, b] for a in "01" for b in "01"]
-    lines = attend(models, "translator", "--numbers").stdout.splitlines()
+    lines = show(models, "translator", "attend", "--numbers").stdout.splitlines()
     assert lines[1].endswith("coverage deviation")
     assert len(lines) == 3
 
@@ -147,10 +149,8 @@ def test_numbers_of_each_head(models: Path) -> None:
 def test_agreement_of_gradients_and_attention(models: Path, name: str) -> None:
     """For a classifier, as the functions of the package say it; and for a translation, of the row of the target."""
     words = ("--target", 1) if name == "translator" else ()
-    line = attend(models, name, "--show", "gradient", "--numbers", *words).stdout.splitlines()[1]
-    found = re.fullmatch(
-        r"agreement with the attention: Kendall (\S+), Spearman (\S+), (\d+)% of the top 3 shared", line
-    )
+    line = show(models, name, "gradient", "--agreement", *words).stdout.splitlines()[1]
+    found = re.fullmatch(r"agreement with attention: Kendall (\S+), Spearman (\S+), (\d+)% of the top 3 shared", line)
     assert found, line
     model, tokenizer, _ = load_any_model(str(models / name))
     inputs = tokenizer(TEXT, return_tensors="pt")
@@ -173,30 +173,30 @@ def test_agreement_of_gradients_and_attention(models: Path, name: str) -> None:
 
 def test_the_unit_that_moves_most(models: Path) -> None:
     units = hidden_units(*load_language_model(str(models / "writer")), TEXT)
-    assert attend(models, "writer", "--show", "unit").stdout.startswith(f"unit {strongest_unit(units)}\n")
+    assert show(models, "writer", "unit").stdout.startswith(f"unit {strongest_unit(units)}\n")
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "message"),
+    ("name", "view", "words", "message"),
     [
-        ("bert", ("--show", "everything"), "'everything' is not one of 'alignment', 'heads'"),
-        ("bert", ("--unit", "1"), "--unit says nothing to --show alignment; leave it out."),
-        ("bert", ("--show", "gradient", "--layer", "1"), "--layer says nothing to --show gradient"),
-        ("bert", ("--show", "heads"), "--show heads is a picture; write where it goes, as --output heads.png"),
-        ("bert", ("--show", "flow", "-o", "a.html"), "a.html is no picture that can be drawn; end its name with .png"),
-        ("bert", ("--layer", "7"), "layer is 7; the record has 2: write 0 to 1"),
-        ("bert", ("--show", "gradient", "--target", "fine"), "no class; write one of bad, good, or its number"),
-        ("bert", ("--show", "unit"), "A bert has no hidden units"),
-        ("writer", ("--show", "unit", "--unit", "99"), "unit is 99; the model has"),
-        ("writer", ("--show", "rollout"), "reads without attention"),
-        ("writer", ("--show", "gradient", "--numbers"), "reads without attention"),
-        ("translator", ("--show", "rollout"), "reads without attention"),
-        ("translator", ("--show", "gradient", "--target", "9"), "target is 9; write the place of a token"),
-        ("rnn", ("--show", "rollout"), "Rollout needs a row for each token"),
+        ("bert", "everything", (), "No such command 'everything'"),
+        ("bert", "attend", ("--unit", "1"), "No such option: --unit"),
+        ("bert", "gradient", ("--layer", "1"), "No such option: --layer"),
+        ("bert", "heads", (), "Missing option '--output'"),
+        ("bert", "flow", ("-o", "a.html"), "Cannot write a.html: end the name with .png, .svg or .pdf."),
+        ("bert", "attend", ("--layer", "7"), "layer is 7; the record has 2: write 0 to 1"),
+        ("bert", "gradient", ("--target", "fine"), "no class; write one of bad, good, or its number"),
+        ("bert", "unit", (), "A bert has no hidden units"),
+        ("writer", "unit", ("--unit", "99"), "unit is 99; the model has"),
+        ("writer", "rollout", (), "reads without attention"),
+        ("writer", "gradient", ("--agreement",), "reads without attention"),
+        ("translator", "rollout", (), "reads without attention"),
+        ("translator", "gradient", ("--target", "9"), "target is 9; write the place of a token"),
+        ("rnn", "rollout", (), "Rollout needs a row for each token"),
     ],
 )
-def test_what_cannot_be_shown(models: Path, name: str, words: Any, message: str) -> None:
-    done = attend(models, name, *words)
+def test_what_cannot_be_shown(models: Path, name: str, view: str, words: Any, message: str) -> None:
+    done = show(models, name, view, *words)
     assert done.exit_code == 2, done.output
     said = re.sub(r"[\s│]+", " ", done.stderr)
     assert message in said

@@ -487,7 +487,12 @@ def test_every_command_has_an_example_that_runs(
 ) -> None:
     """Some are run elsewhere, on what they need: by the test of the page that holds them, or by tests of their own."""
     (tmp_path / "runs").mkdir()
-    for name, folder in {"dates": runs["bahdanau"], "text": runs["writer"], **runs}.items():
+    for name, folder in {
+        "dates": runs["bahdanau"],
+        "text": runs["writer"],
+        "reviews": runs["distilbert"],
+        **runs,
+    }.items():
         shutil.copytree(folder, tmp_path / "runs" / name, ignore=shutil.ignore_patterns("checkpoints", "logs"))
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "my.txt").write_text("The class of the function is a string. " * 40)

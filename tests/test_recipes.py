@@ -293,6 +293,7 @@ def test_help_reads_well() -> None:
         (["generate"], ["--prompt", "--temperature", "--top-k", "--top-p", "--stream", "--seed"]),
         (["translate"], ["--num-beams", "--max-new-tokens"]),
         (["attend"], ["--output", "--num-beams", "--max-new-tokens"]),
+        (["show"], ["heads", "flow", "rollout", "gradient", "integrated-gradients", "unit"]),
         (["recipes"], ["list", "copy", "validate"]),
     ):
         done = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "--help"])
@@ -356,9 +357,9 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
         ([tmp_path / "nothing", "--prompt", "a"], "was not found locally or on the Hub"),
         ([tmp_path / "empty", "--prompt", "a"], "holds no model: config.json is missing"),
         ([tmp_path / "no-tokenizer", "--prompt", "a"], "has no tokenizer"),
-        ([folder, "--prompt", "¿"], "The prompt holds '¿', which is not in the model's vocabulary"),
+        ([folder, "--prompt", "¿"], "The prompt contains '¿', which is not in the model's vocabulary"),
         ([folder, "--prompt", ""], "The prompt is empty"),
-        ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "leave out --stream or --num-beams"),
+        ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "remove --stream or --num-beams"),
     ):
         done = CliRunner().invoke(app, ["generate", *map(str, words)])
         assert done.exit_code == 2, done.stderr
@@ -416,7 +417,7 @@ def test_attend_draws(readers: Path, tmp_path: Path, name: str, file: str, start
     assert done.exit_code == 0, done.output
     assert (tmp_path / file).read_bytes().startswith(start)
     assert [path.name for path in tmp_path.iterdir()] == [file]
-    assert f"Where it looks: {tmp_path / file}" in done.output
+    assert f"Written: {tmp_path / file}" in done.output
 
 
 def test_attend_lists(readers: Path) -> None:
@@ -438,16 +439,16 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
         (["translate", str(tmp_path / "empty"), "abc"], "holds no model: config.json is missing"),
         (["translate", str(readers / "writer"), "abc"], "does not load as a translation model"),
         (["translate", translator, "abc", " "], "A text is empty; give at least one character"),
-        (["translate", translator, "abc", "abz"], "The text holds 'z', which is not in the model's vocabulary"),
+        (["translate", translator, "abc", "abz"], "The text contains 'z', which is not in the model's vocabulary"),
         (["attend", translator, "", "-o", map_], "A text is empty"),
-        (["attend", translator, "xyz", "-o", map_], "The text holds 'x'"),
+        (["attend", translator, "xyz", "-o", map_], "The text contains 'x'"),
         (["attend", "runs/no-such-run", "abc", "-o", map_], "was not found locally or on the Hub"),
         (["attend", translator, "abc", "-o", str(tmp_path / "map.jpg")], ".html, .png, .svg, .pdf or .gif"),
         (["attend", translator, "abc", "-o", str(tmp_path / "no" / "map.html")], "There is no folder"),
         (["attend", translator, "abc", "-o", str(tmp_path / "folder.png")], "is a folder; give the name of a file"),
         (["attend", str(readers / "no-attention"), "abc", "-o", map_], "translates without attention"),
         (["attend", str(readers / "writer"), "abc", "-o", map_], "reads without attention"),
-        (["attend", str(readers / "transformer"), "abc", "--num-beams", "2"], "leave out --num-beams"),
+        (["attend", str(readers / "transformer"), "abc", "--num-beams", "2"], "remove --num-beams"),
     ):
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 2, done.output

@@ -8,8 +8,9 @@ from .exchange import convert, export
 from .inspect import inspect_code
 from .publish import card, push, verify
 from .recipes import recipes_app, soup, train
+from .show import attend, show_app
 from .space import space_app
-from .use import attend, evaluate, generate, score, translate
+from .use import evaluate, generate, score, translate
 
 app = typer.Typer(
     help="Recurrent and attention models for the Hugging Face ecosystem: train them, let them write, share them.",
@@ -24,6 +25,7 @@ app.command()(generate)
 app.command()(score)
 app.command()(translate)
 app.command()(attend)
+app.add_typer(show_app, name="show")
 app.command()(soup)
 app.command()(card)
 app.command()(verify)

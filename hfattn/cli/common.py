@@ -1,4 +1,4 @@
-"""What the commands share: what they need, and what they refuse before any work."""
+"""Arguments that the commands share, and checks before any work."""
 
 import importlib.util
 from pathlib import Path
@@ -9,13 +9,15 @@ import typer
 from ..errors import UserError
 
 Model = Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")]
+NumBeams = Annotated[int | None, typer.Option(min=1, help="Number of beams; default: the model's.")]
+MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Longest translation, in tokens; default: the model's.")]
 
 
 def require(*modules: str, extra: str = "recipes") -> None:
-    """Make sure that the modules of an extra are there.
+    """Check that modules of an extra are installed.
 
     Raises:
-        UserError: one is missing; it names the first, and the extra that brings it.
+        UserError: if one is missing; the message names it and the extra that installs it.
     """
     for name in modules:
         if importlib.util.find_spec(name) is None:
@@ -32,17 +34,42 @@ def require_vocabulary(tokenizer: Any, *texts: str) -> None:
 
     for text in texts:
         if missing := uncovered_characters(tokenizer, text):
-            raise UserError(f"The text holds {missing[0]!r}, which is not in the model's vocabulary; leave it out.")
+            raise UserError(f"The text contains {missing[0]!r}, which is not in the model's vocabulary; remove it.")
 
 
 def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", ".pdf")) -> None:
-    """Say before any work what would keep a picture from being written."""
+    """Check before any work that a picture can be written.
+
+    Raises:
+        UserError: if the file type is unknown, or the path is not a file in an existing folder.
+    """
     if path.suffix.lower() not in kinds:
         known = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
-        raise UserError(f"{path} is no picture that can be drawn; end its name with {known}.")
+        raise UserError(f"Cannot write {path.name}: end the name with {known}.")
     if not path.parent.is_dir():
-        raise UserError(f"There is no folder {path.parent} to write {path.name} into; make it first.")
+        raise UserError(f"There is no folder {path.parent} to write {path.name} to; create it first.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
     if path.suffix.lower() != ".html":
         require("matplotlib")
+
+
+def translations(
+    model: Any,
+    tokenizer: Any,
+    target_tokenizer: Any,
+    texts: list[str],
+    num_beams: int | None,
+    max_new_tokens: int | None,
+) -> list[dict[str, Any]]:
+    """Return what the pipeline ``attn-translation`` returns for each text; None leaves an option to the model."""
+    from ..pipelines import AttnTranslationPipeline
+
+    options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
+    pipeline = AttnTranslationPipeline(
+        model=model, tokenizer=tokenizer, target_tokenizer=target_tokenizer, device=model.device
+    )
+    try:
+        return pipeline(texts, **{name: value for name, value in options.items() if value is not None})
+    except ValueError as error:
+        raise UserError(str(error)) from error

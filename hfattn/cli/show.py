@@ -1,0 +1,363 @@
+"""The commands ``hfattn attend`` and ``hfattn show``: what a model attends to, and what its answer depends on."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import UserError, one_sentence
+from .common import MaxNewTokens, Model, NumBeams, check_output, require_text, require_vocabulary, translations
+
+if TYPE_CHECKING:
+    from ..explain import AttentionRecord, ScoredText
+
+show_app = typer.Typer(
+    help="Draw what a model attends to, and what its answer depends on; see also hfattn attend.", no_args_is_help=True
+)
+
+_PICTURES = (".png", ".svg", ".pdf")
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="Text to translate or to read.")]
+Picture = Annotated[Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Page (.html) or picture (.png, .svg, .pdf) to write; default: print a list."),
+]
+Layer = Annotated[int | None, typer.Option(min=0, help="Layer to show; default: all, or their mean.")]
+Head = Annotated[int | None, typer.Option(min=0, help="Head to show; default: all, or their mean.")]
+Numbers = Annotated[
+    bool, typer.Option("--numbers", help="Print entropy, coverage and other measures of each head, not a list.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="Answer to explain: a class, a next token, or a position in the translation; default: the model's answer."
+    ),
+]
+Agreement = Annotated[
+    bool, typer.Option("--agreement", help="Also print how well the ranking of the words agrees with attention.")
+]
+
+
+def attend(
+    model: Model,
+    text: Text,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Page (.html), picture (.png, .svg, .pdf) or animation (.gif) to write; default: print a list.",
+        ),
+    ] = None,
+    layer: Layer = None,
+    head: Head = None,
+    numbers: Numbers = False,
+    num_beams: NumBeams = None,
+    max_new_tokens: MaxNewTokens = None,
+) -> None:
+    """Show which tokens a model attends to: a translator to its source, other models to their text.
+
+    Example: hfattn attend runs/dates "22 nov 1794" --output map.html
+    """
+    with _one_sentence():
+        _check(text, output, (".html", *_PICTURES, ".gif"))
+        title, record = _attention(model, text, num_beams, max_new_tokens)
+        _present(_selected(record, layer, head), title, output, numbers)
+
+
+@show_app.command()
+def heads(
+    model: Model,
+    text: Text,
+    output: Picture,
+    layer: Layer = None,
+    num_beams: NumBeams = None,
+    max_new_tokens: MaxNewTokens = None,
+) -> None:
+    """Draw a small map of each head.
+
+    Example: hfattn show heads runs/reviews "a good film" --output heads.png
+    """
+    with _one_sentence():
+        from ..explain import plot_heads
+
+        _check(text, output, _PICTURES)
+        title, record = _attention(model, text, num_beams, max_new_tokens)
+        _present(_selected(record, layer, None), title, output, draw=plot_heads)
+
+
+@show_app.command()
+def flow(
+    model: Model,
+    text: Text,
+    output: Picture,
+    layer: Layer = None,
+    head: Head = None,
+    num_beams: NumBeams = None,
+    max_new_tokens: MaxNewTokens = None,
+) -> None:
+    """Draw the weights as threads.
+
+    Example: hfattn show flow runs/dates "22 nov 1794" --output flow.png
+    """
+    with _one_sentence():
+        from ..explain import plot_flow
+
+        _check(text, output, _PICTURES)
+        title, record = _attention(model, text, num_beams, max_new_tokens)
+        _present(_selected(record, layer, head), title, output, draw=plot_flow)
+
+
+@show_app.command("rollout")
+def show_rollout(model: Model, text: Text, output: Output = None, numbers: Numbers = False) -> None:
+    """Follow attention through all layers.
+
+    Attention rollout (Abnar & Zuidema 2020) multiplies the self-attention of all layers.
+
+    Example: hfattn show rollout runs/reviews "a good film"
+    """
+    with _one_sentence():
+        from ..explain import rollout
+        from ..loading import load_reading_model
+
+        _check(text, output)
+        reader, tokenizer, _ = load_reading_model(model)
+        require_vocabulary(tokenizer, text)
+        _present(rollout(_self_attention(model, reader, tokenizer, text)), text, output, numbers)
+
+
+@show_app.command()
+def gradient(
+    model: Model, text: Text, output: Output = None, target: Target = None, agreement: Agreement = False
+) -> None:
+    """Score words by gradient × input.
+
+    Example: hfattn show gradient runs/reviews "a good film" --agreement
+    """
+    _show_saliency(model, text, output, "gradient_x_input", target, agreement)
+
+
+@show_app.command("integrated-gradients")
+def integrated_gradients(
+    model: Model, text: Text, output: Output = None, target: Target = None, agreement: Agreement = False
+) -> None:
+    """Score words by integrated gradients.
+
+    The scores (Sundararajan et al. 2017) add up to the change of the answer that the text makes.
+
+    Example: hfattn show integrated-gradients runs/reviews "a good film" --output why.html
+    """
+    _show_saliency(model, text, output, "integrated_gradients", target, agreement)
+
+
+@show_app.command()
+def unit(
+    model: Model,
+    text: Text,
+    output: Output = None,
+    number: Annotated[
+        int | None, typer.Option("--unit", min=0, help="Number of the unit; default: the one that varies most.")
+    ] = None,
+) -> None:
+    """Color a text by one hidden unit.
+
+    The model must be a char_rnn.
+
+    Example: hfattn show unit runs/text "The class of the function"
+    """
+    with _one_sentence():
+        from ..explain import hidden_units, score_unit, strongest_unit
+        from ..loading import load_language_model
+
+        _check(text, output)
+        reader, tokenizer = load_language_model(model)
+        require_vocabulary(tokenizer, text)
+        units = hidden_units(reader, tokenizer, text)
+        _present_scores(score_unit(units, strongest_unit(units) if number is None else number), output, limit=1.0)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Extend ``one_sentence`` to each ``ValueError``: those of ``hfattn.explain`` are written for the user."""
+    with one_sentence():
+        try:
+            yield
+        except UserError:
+            raise
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+
+def _check(text: str, output: Path | None, kinds: tuple[str, ...] = (".html", *_PICTURES)) -> None:
+    require_text(text)
+    if output is not None:
+        check_output(output, kinds)
+
+
+def _attention(
+    name: str, text: str, num_beams: int | None, max_new_tokens: int | None
+) -> tuple[str, "AttentionRecord"]:
+    """Return a title and the cross-attention of a translation, or the self-attention of a model that does not write."""
+    from ..loading import load_reading_model
+
+    model, tokenizer, target_tokenizer = load_reading_model(name)
+    require_vocabulary(tokenizer, text)
+    if model.config.is_encoder_decoder:
+        return _cross_attention(name, (model, tokenizer, target_tokenizer), text, num_beams, max_new_tokens)
+    if num_beams is not None or max_new_tokens is not None:
+        raise UserError(f"{name} does not translate; remove --num-beams and --max-new-tokens.")
+    return text, _self_attention(name, model, tokenizer, text)
+
+
+def _cross_attention(
+    name: str, translator: tuple[Any, Any, Any], text: str, num_beams: int | None, max_new_tokens: int | None
+) -> tuple[str, "AttentionRecord"]:
+    (translation,) = translations(*translator, [text], num_beams, max_new_tokens)
+    if translation["alignment"] is None:
+        raise UserError(f"{name} translates without attention, so there is no attention to show.")
+    return f"{text} → {translation['translation_text']}", translation["alignment"]
+
+
+def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "AttentionRecord":
+    """Return the self-attention, or attention pooling, of a model or of its encoder."""
+    import torch
+
+    from ..explain import alignment
+
+    inputs = tokenizer(text, return_tensors="pt")
+    inputs = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        outputs = (model.get_encoder() if model.config.is_encoder_decoder else model)(**inputs, output_attentions=True)
+    if not outputs.get("attentions"):
+        raise UserError(f"{name} reads without attention, so there is no attention to show.")
+    return alignment(outputs, kind="self", tokenizer=tokenizer, **inputs)
+
+
+def _selected(record: "AttentionRecord", layer: int | None, head: int | None) -> "AttentionRecord":
+    from ..explain import AttentionRecord
+
+    record.matrix(layer, head)  # checks both
+    layers, heads = (slice(None) if index is None else slice(index, index + 1) for index in (layer, head))
+    return AttentionRecord(record.tokens, record.target_tokens, record.weights[layers, heads], record.kind)
+
+
+def _present(
+    record: "AttentionRecord",
+    title: str,
+    output: Path | None,
+    numbers: bool = False,
+    draw: Callable[..., Any] | None = None,
+) -> None:
+    """Print a record as a list or in numbers, or write it to a file.
+
+    Args:
+        draw: function of ``hfattn.explain`` that draws a picture; default ``plot_alignment``.
+    """
+    from ..explain import plot_alignment, render_text, summary
+
+    lines = [title]
+    if numbers:
+        lines.append(_table(summary(record)))
+    if output is not None:
+        output.write_bytes(_drawn(record, title, output.suffix.lower(), draw or plot_alignment))
+        lines.append(f"Written: {output}")
+    elif not numbers:
+        lines.append(render_text(record))
+    print("\n".join(lines))
+
+
+def _table(summary: dict[str, Any]) -> str:
+    """Return a line of measures for each head."""
+    names = list(summary["heads"][0])
+    lines = ["  ".join(name.replace("_", " ") for name in names)]
+    for head in summary["heads"]:
+        cells = [
+            "–" if value is None else str(value) if isinstance(value, int) else f"{value:.3f}"
+            for value in head.values()
+        ]
+        lines.append("  ".join(f"{cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True)))
+    return "\n".join(lines)
+
+
+def _drawn(record: "AttentionRecord", title: str, kind: str, draw: Callable[..., Any]) -> bytes:
+    """Return the whole file before any of it is written."""
+    from ..explain import render_html, save_animation
+
+    if kind == ".html":
+        return render_html(record, title).encode()
+    if kind == ".gif":
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "animation.gif"
+            save_animation(record, path, title=title)
+            return path.read_bytes()
+    return _saved(draw(record, title=title), kind)
+
+
+def _saved(figure: Any, kind: str) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=kind[1:], dpi=150)
+    return file.getvalue()
+
+
+def _show_saliency(name: str, text: str, output: Path | None, method: str, target: str | None, agreement: bool) -> None:
+    with _one_sentence():
+        from ..explain import saliency
+        from ..loading import load_any_model
+
+        _check(text, output)
+        model, tokenizer, target_tokenizer = load_any_model(name)
+        model = model.float()  # gradients overflow in float16
+        require_vocabulary(tokenizer, text)
+        answer = int(target) if target is not None and target.isdecimal() else target
+        scored = saliency(
+            model, tokenizer, text, method=method, target=answer, target_tokenizer=target_tokenizer, by_word=True
+        )
+        note = _agreement(name, (model, tokenizer, target_tokenizer), text, scored, answer) if agreement else None
+        _present_scores(scored, output, note)
+
+
+def _agreement(
+    name: str, reader: tuple[Any, Any, Any], text: str, scored: "ScoredText", target: int | str | None
+) -> str:
+    """Return one line on how far the attention weights and the scores rank the words of a text alike."""
+    from ..explain import agreement, score_attention
+
+    model, tokenizer, _ = reader
+    row = None
+    if model.config.is_encoder_decoder and model.can_generate():
+        _, record = _cross_attention(name, reader, text, None, None)
+        row = target if isinstance(target, int) else None
+    else:
+        record = _self_attention(name, model, tokenizer, text)
+    attention = score_attention(record, text, tokenizer, row).by_word()
+    shared = agreement(attention.scores, scored.scores)
+    return (
+        f"agreement with attention: Kendall {shared.kendall:+.3f}, Spearman {shared.spearman:+.3f}, "
+        f"{shared.top_k:.0%} of the top {shared.k} shared"
+    )
+
+
+def _present_scores(
+    scored: "ScoredText", output: Path | None, note: str | None = None, limit: float | None = None
+) -> None:
+    """Print the scores of a text as a list, or write the colored text to a file."""
+    from ..explain import plot_scores, render_scores_html, render_scores_text
+
+    title = f"{scored.method} → {scored.target}" if scored.target else scored.method
+    lines = [title] if note is None else [title, note]
+    if output is None:
+        lines.append(render_scores_text(scored))
+    else:
+        kind = output.suffix.lower()
+        if kind == ".html":
+            drawn = render_scores_html(scored, title, limit).encode()
+        else:
+            drawn = _saved(plot_scores(scored, title=title, limit=limit), kind)
+        output.write_bytes(drawn)
+        lines.append(f"Written: {output}")
+    print("\n".join(lines))
