@@ -319,7 +319,7 @@ def test_texts_without_labels_are_read(name: str, content: str, tmp_path: Path) 
     texts = read_unlabelled(str(path), without={"known"})
     assert [item.text for item in texts] == ["one", "two"]
     assert texts.place(1) == f"Line {2 if path.suffix == '.jsonl' else 3} of {name}"
-    with pytest.raises(UserError, match="has no text that the labelled ones do not have; write at least one"):
+    with pytest.raises(UserError, match="has no text that is not among the labeled texts already; add at least one"):
         read_unlabelled(str(path), without={"known", "one", "two"})
 
 
@@ -486,13 +486,13 @@ def test_files_of_the_recipe_are_valid() -> None:
         ({"distillation": {"temperature": 0}}, "distillation: temperature is 0; write a number above 0"),
         ({"distillation": {"hidden_weight": -1.0}}, "hidden_weight is -1.0; write a number of at least 0."),
         ({"augmentation": {"copies": -1}}, "augmentation: copies is -1; write a whole number"),
-        ({"augmentation": {"mask": 2.0}}, "mask is 2.0; write a probability from 0 to 1."),
-        ({"augmentation": {"copies": 1, "mask": 0.0, "ngram": 0.0}}, "so that a copy is the text itself"),
+        ({"augmentation": {"mask": 2.0}}, "mask is 2.0; write a number from 0 to 1."),
+        ({"augmentation": {"copies": 1, "mask": 0.0, "ngram": 0.0}}, "so every copy equals its text"),
         ({"augmentation": {"copies": 1}, "tokenizer": {"kind": "char"}}, "this tokenizer has no unknown symbol; write"),
         ({"data": {"unlabelled": "absent.txt"}}, "absent.txt was not found locally or on the Hub"),
         (
             {"data": {"unlabelled": "a/set"}},
-            "a/set is no file of texts; write the path of a .txt, .jsonl or .tsv",
+            "a/set is not a file of texts; write the path of a .txt, .jsonl or .tsv",
         ),
         ({"model": {"problem_type": "multi_label_classification", "num_labels": 1}}, "model.num_labels follows from"),
         ({"model": {"problem_type": "multi_label_classification"}}, "a number for each class, and this student one"),

@@ -444,7 +444,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("sizes", lambda f: ["--data.overlap", "-1"], "data: overlap is -1; write a whole number of at least 0"),
     ("answers", lambda f: ["--evaluation.max_answer_length", "0"], "evaluation: max_answer_length is 0; write a whole"),
     ("smoothing", lambda f: ["--training.label_smoothing_factor", "0.1"], "label_smoothing_factor is for classes, and"),
-    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
+    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65; this model reads at most 64 tokens."),
     ("overlap", lambda f: ["--data.overlap", "60"], r"Question 1 of facts \(id 'train-1'\) has .* write a data.over"),
     ("no model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
 ]  # fmt: skip

@@ -387,7 +387,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("names' test", lambda f: ["--data.test", "b.conll"], "names has its own validation and test; remove"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sentences such as"),
     ("sizes", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
-    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65, and this model reads 64 tokens; write"),
+    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65; this model reads at most 64 tokens."),
     ("overlap", lambda f: ["--data.too_long", "windows", "--data.overlap", "58"],
      "data.overlap is 58, and data.max_length 60 leaves 58 tokens for words; write"),
     ("no model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),

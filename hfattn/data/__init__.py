@@ -1,19 +1,19 @@
 """From texts, labelled texts and pairs of texts to batches."""
 
+from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .documents import Document, Documents, read_documents
 from .examples import check_columns
-from .extra_texts import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
 from .fitting import FittedTexts, WindowCollator, mean_of_windows
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
 from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
+from .model_limits import check_model, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
-from .reading import check_model, check_tokenizer
 from .rows import Row, Rows, is_local, open_rows, source_of_part
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, split_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions

@@ -16,7 +16,7 @@ from ..errors import UserError
 from .batches import PermutationSampler
 from .encoding import lengths_of
 from .examples import Examples
-from .reading import check_tokenizer
+from .model_limits import check_tokenizer
 from .rows import JSON_LINES, Rows, local_file, open_rows, read_lines
 
 OUTSIDE = "O"

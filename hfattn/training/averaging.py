@@ -1,8 +1,8 @@
-"""Averages of a run's weights, which often generalise better than the last ones.
+"""Averages of the weights of a training run, which often generalize better than the last weights.
 
-- ``ema``: the exponential moving average of the weights after each update (Polyak & Juditsky 1992; as in Vaswani's
-  tensor2tensor, the decay is min(ema, (1 + t) / (10 + t)) at update t, so that the first weights are soon forgotten).
-- ``last``: the mean of the weights in the last checkpoints (Vaswani et al. 2017, section 6.1).
+- ``ema``: exponential moving average of the weights after each update (Polyak & Juditsky 1992). As in tensor2tensor,
+  the decay at update t is min(ema, (1 + t) / (10 + t)), so that the initial weights are soon forgotten.
+- ``last``: mean of the weights in the last checkpoints (Vaswani et al. 2017, section 6.1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -24,10 +25,10 @@ RAW_WEIGHTS = "raw_weights.safetensors"
 @strict
 @dataclass
 class AveragingConfig:
-    """The section ``averaging`` of a recipe: one of the two, or none."""
+    """The section ``averaging`` of a recipe: at most one of its fields."""
 
     ema: float | None = None  # decay of an exponential moving average, such as 0.999
-    last: int | None = None  # number of last checkpoints to take the mean of; of all, where a run has fewer
+    last: int | None = None  # number of last checkpoints to average; all of them if a run has fewer
 
     def validate_choice(self) -> None:
         if self.ema is not None and self.last is not None:
@@ -39,11 +40,13 @@ class AveragingConfig:
 
 
 class MovingAverage(TrainerCallback):
-    """The exponential moving average of a model's trained parameters, kept beside them.
+    """Exponential moving average of the trained parameters of a model.
+
+    ``torch.optim.swa_utils.AveragedModel`` would copy the frozen parameters too, nearly the whole model with LoRA.
 
     Args:
-        model: whose parameters are averaged.
-        decay: of the average, once the run is long enough for it.
+        model: model whose parameters are averaged.
+        decay: decay of the average after the first updates.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -52,7 +55,7 @@ class MovingAverage(TrainerCallback):
         self.restart()
 
     def restart(self) -> None:
-        """Begin with the weights as they are."""
+        """Start from the current weights."""
         self.average = [tensor.detach().clone() for tensor in self.parameters.values()]
         self.raw: list[torch.Tensor] = []
 
@@ -61,14 +64,14 @@ class MovingAverage(TrainerCallback):
     ) -> None:
         step = state.global_step + 1
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.average, self._tensors(), 1 - decay)
+        get_ema_multi_avg_fn(decay)(self.average, self._tensors(), step)
 
     def _tensors(self) -> list[torch.Tensor]:
         return [tensor.detach() for tensor in self.parameters.values()]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the averaged weights, and its own again afterwards."""
+        """Give the model the averaged weights inside a ``with`` block, and its own weights again afterwards."""
         self.raw = [tensor.clone() for tensor in self._tensors()]
         self.apply()
         try:
@@ -78,16 +81,16 @@ class MovingAverage(TrainerCallback):
             self.raw = []
 
     def apply(self) -> None:
-        """Give the model the averaged weights for good."""
+        """Give the model the averaged weights permanently."""
         torch._foreach_copy_(self._tensors(), self.average)
 
     def save_raw(self, checkpoint: str) -> None:
-        """Write the weights that training goes on with beside the averaged ones, which the checkpoint has."""
+        """Save the weights that training continues with beside the averaged weights of a checkpoint."""
         tensors = {name: raw.contiguous() for name, raw in zip(self.parameters, self.raw, strict=True)}
         save_file(tensors, Path(checkpoint) / RAW_WEIGHTS)
 
     def resume(self, checkpoint: str) -> None:
-        """Take the average from the model, which was loaded from a checkpoint, and its own weights from beside it."""
+        """Take the average from the model, which was loaded from a checkpoint, and its own weights from beside them."""
         self.restart()
         raw = load_file(Path(checkpoint) / RAW_WEIGHTS)
         for name, tensor in self.parameters.items():
@@ -95,7 +98,7 @@ class MovingAverage(TrainerCallback):
 
 
 def mean_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """The mean of the weights in checkpoints, added up in float64 and rounded once."""
+    """Return the mean of the weights in checkpoints, summed in float64 and rounded once."""
     sums: dict[str, torch.Tensor] = {}
     dtypes = {}
     for checkpoint in checkpoints:
@@ -103,6 +106,3 @@ def mean_weights(checkpoints: Sequence[Path]) -> dict[str, torch.Tensor]:
             dtypes[name] = tensor.dtype
             sums[name] = sums.get(name, 0) + tensor.double()
     return {name: (total / len(checkpoints)).to(dtypes[name]) for name, total in sums.items()}
-
-
-__all__ = ["AveragingConfig", "MovingAverage", "mean_weights"]
