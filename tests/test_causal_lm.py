@@ -568,7 +568,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("no writer", lambda f: ["--scratch.model_type", "distilbert"],
      "There is no causal language model of the type distilbert"),
     ("tokenizer", lambda f: ["--tokenizer", written(f, "t.json", "{}")], "t.json is no tokenizer.json"),
-    ("probe", lambda f: ["--tuning.method", "head_only"], "head_only trains a new head, and all of this model"),
+    ("probe", lambda f: ["--tuning.method", "head_only"], "head_only trains a new head, and this model has none"),
     ("best", lambda f: ["--data.test", "b.txt"], "cuts a test from source, and test is given too"),
 ]  # fmt: skip
 

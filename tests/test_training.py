@@ -189,11 +189,6 @@ def test_optimizers_by_name(tmp_path: Path, name: str) -> None:
         assert optimizer.defaults["betas"] == (0.8, 0.99)
 
 
-def test_an_unknown_optimizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="write one of adamw, nadam, radam, rmsprop"):
-        optimizer_class_and_arguments("sgdd", TrainingArguments(str(tmp_path), use_cpu=True))
-
-
 # Numbers that are not numbers
 
 
@@ -675,7 +670,7 @@ def test_the_mean_of_the_last_checkpoints_is_left(tmp_path: Path) -> None:
 def test_a_run_without_checkpoints_has_no_mean_of_them(tmp_path: Path) -> None:
     options = {"averaging": AveragingConfig(last=3)}
     trainer = reversal_trainer(tmp_path, options=options, max_steps=1)
-    with pytest.raises(UserError, match=r"averaging.last 3 takes the mean of checkpoints, and .* has none; write"):
+    with pytest.raises(UserError, match=r"averaging.last 3 averages checkpoints, and .* has none; write"):
         trainer.train()
 
 
@@ -684,7 +679,7 @@ def test_a_run_without_checkpoints_has_no_mean_of_them(tmp_path: Path) -> None:
     [
         ({"hidden_size": 24}, r"is \[12, 16\], and this model's is \[12, 24\]; resume with the model that"),
         ({"decoder_layers": 2}, r"its \S+decoder\.layers\.1\.\S+ is absent, and this model's is \["),
-        ({"share_embeddings": False}, r"checkpoint-2 holds another model"),
+        ({"share_embeddings": False}, r"checkpoint-2 has another model"),
     ],
 )
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path, other: Any, sentence: str) -> None:

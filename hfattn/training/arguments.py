@@ -14,19 +14,19 @@ from ..models.recurrent_cells import cpu_has_bfloat16
 from ..models.strict_config import unknown_name_message
 from .config import checked
 
-# What the package relies on; the reason says where the choice is made instead.
+# Fields that the package sets itself, with the reason or the place to choose instead.
 _FIXED = {
     "output_dir": "choose the folder of the run with --output_dir",
-    "batch_eval_metrics": "the scores are summed up batch by batch",
+    "batch_eval_metrics": "the scores are accumulated batch by batch",
     "prediction_loss_only": "a run always reports its scores",
-    "remove_unused_columns": "the batches hold what the model reads",
-    "label_names": "the batches hold what the model reads",
+    "remove_unused_columns": "the batches hold only what the model reads",
+    "label_names": "the batches hold only what the model reads",
     "optim": "choose it with optimizer",
-    "use_cpu": "tell the launcher, as recipes/accelerate/cpu.yaml does",
-    "dataloader_persistent_workers": "each pass over the data starts its own workers, which know its number",
-    "save_only_model": "a run has to resume exactly",
-    "ignore_data_skip": "a run has to resume exactly",
-    "train_sampling_strategy": "max_tokens puts examples of like length together",
+    "use_cpu": "configure the launcher instead, as recipes/accelerate/cpu.yaml does",
+    "dataloader_persistent_workers": "each epoch starts its own workers, which know its number",
+    "save_only_model": "a run must resume exactly",
+    "ignore_data_skip": "a run must resume exactly",
+    "train_sampling_strategy": "max_tokens groups examples of similar length",
 }
 _LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity")
 _SEED = (0, 2**32 - 1)
@@ -52,17 +52,17 @@ _ABOVE_ZERO = (
 
 
 def trains_on_cpu() -> bool:
-    """Whether training is to run on the CPU: there is nothing else, or the launcher was told to (``cpu.yaml``)."""
+    """Return whether training runs on the CPU, because there is nothing else or the launcher says so (``cpu.yaml``)."""
     return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
 def trains_on_cuda() -> bool:
-    """Whether training is to run on a GPU that torch's CUDA interface speaks to."""
+    """Return whether training runs on a CUDA device."""
     return torch.cuda.is_available() and not trains_on_cpu()
 
 
 def computes_bfloat16() -> bool:
-    """Whether the hardware that training would run on has bfloat16 arithmetic; emulated, it is slower than float32."""
+    """Return whether the hardware has bfloat16 arithmetic; emulated, it is slower than float32."""
     if trains_on_cuda():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return cpu_has_bfloat16()
@@ -71,13 +71,13 @@ def computes_bfloat16() -> bool:
 def training_arguments(
     run: Path, fields: dict[str, Any], arguments_class: type[TrainingArguments] = TrainingArguments
 ) -> TrainingArguments:
-    """Make the ``TrainingArguments`` of a run, or another class of them, from the ``training`` section of its recipe.
+    """Make the training arguments of a run from the section ``training`` of its recipe.
 
-    Any other field of ``TrainingArguments`` than those that the package decides may be written there. Some have other
-    defaults than in transformers: the best checkpoint on the validation set is loaded at the end, and callbacks (early
-    stopping) are resumed with the rest. ``bf16: auto`` is mixed precision where the hardware computes bfloat16, a CPU
-    included. A ``metric_for_best_model`` is to become greater, unless its name speaks of a loss, nats, bits or
-    perplexity. Checkpoints go to ``run/checkpoints``.
+    Any field of ``TrainingArguments`` may be written there, except for those that the package sets itself. Some
+    defaults differ from transformers: the best checkpoint on the validation set is loaded at the end, and callbacks
+    (early stopping) are resumed too. ``bf16: auto`` enables mixed precision where the hardware computes bfloat16, also
+    on a CPU. A higher ``metric_for_best_model`` is better, unless its name contains loss, nats, bits or perplexity.
+    Checkpoints go to ``run/checkpoints``.
 
     Raises:
         UserError: a field is unknown, mistyped or out of range.
@@ -94,7 +94,7 @@ def training_arguments(
         "load_best_model_at_end": True,
         "restore_callback_states_from_checkpoint": True,
         "report_to": ["tensorboard"],
-        "logging_nan_inf_filter": False,  # a loss that is not finite stops the run; it is not averaged away
+        "logging_nan_inf_filter": False,  # a non-finite loss stops the run
         "dataloader_pin_memory": trains_on_cuda(),
     }
     if (metric := fields.get("metric_for_best_model")) is not None:
@@ -103,7 +103,7 @@ def training_arguments(
         "output_dir": str(run / "checkpoints"),
         "batch_eval_metrics": True,
         "remove_unused_columns": False,
-        "use_cpu": trains_on_cpu(),  # Accelerate reads the launcher's word, Trainer does not
+        "use_cpu": trains_on_cpu(),  # Accelerate reads the launcher's variable, Trainer does not
     }
     arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
@@ -116,7 +116,7 @@ def training_arguments(
 
 def _check(name: str, value: Any, defaults: dict[str, Any]) -> None:
     if name in _FIXED:
-        raise UserError(f"training.{name} is not for a recipe to set: {_FIXED[name]}.")
+        raise UserError(f"training.{name} cannot be set by a recipe: {_FIXED[name]}.")
     if name not in defaults:
         known = {f"training.{other}" for other in defaults if other not in _FIXED}
         raise UserError(unknown_name_message(f"training.{name}", known, "TrainingArguments"))

@@ -19,6 +19,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from ..fields import at_least, number
+
 RAW_WEIGHTS = "raw_weights.safetensors"
 
 
@@ -27,16 +29,12 @@ RAW_WEIGHTS = "raw_weights.safetensors"
 class AveragingConfig:
     """The section ``averaging`` of a recipe: at most one of its fields."""
 
-    ema: float | None = None  # decay of an exponential moving average, such as 0.999
-    last: int | None = None  # number of last checkpoints to average; all of them if a run has fewer
+    ema: float | None = number(None, above=0, below=1)  # decay of an exponential moving average, such as 0.999
+    last: int | None = at_least(2, None)  # number of last checkpoints to average; all of them if a run has fewer
 
     def validate_choice(self) -> None:
         if self.ema is not None and self.last is not None:
             raise ValueError("ema and last are two ways to average; write one of them.")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise ValueError(f"ema is {self.ema}; write a decay between 0 and 1, such as 0.999.")
-        if self.last is not None and self.last < 2:
-            raise ValueError(f"last is {self.last}; write a number of checkpoints of at least 2.")
 
 
 class MovingAverage(TrainerCallback):

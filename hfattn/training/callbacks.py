@@ -1,4 +1,4 @@
-"""Callbacks of the recipes."""
+"""Callbacks that print samples during training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from ..generation import sample_text, translate_texts
 
 
 class SampleCallback(TrainerCallback):
-    """Shows after each evaluation what the model writes by now, at temperature 0.8."""
+    """Print after each evaluation a text that the model generates at temperature 0.8."""
 
     TEMPERATURE = 0.8
 
@@ -35,14 +35,14 @@ class SampleCallback(TrainerCallback):
     ) -> None:
         if model is None:
             return
-        # In every process, because each may hold only a part of the weights.
+        # Every process generates: with sharded weights none of them could do it alone.
         text = sample_text(model, self.tokenizer, self.prompt, self.TEMPERATURE, self.max_new_tokens, self.seed)
         if state.is_world_process_zero:
             tqdm.write(f"step {state.global_step}, temperature {self.TEMPERATURE}: {text!r}")
 
 
 class TranslationCallback(TrainerCallback):
-    """Shows after each evaluation how the model translates a few sources by now, and which of them it has right."""
+    """Print after each evaluation how the model translates a few sources, and which of them are right."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class TranslationCallback(TrainerCallback):
         if model is None:
             return
         sources = [pair.source for pair in self.pairs]
-        # In every process, because each may hold only a part of the weights.
+        # Every process generates: with sharded weights none of them could do it alone.
         translations = translate_texts(model, self.tokenizer, sources, self.target_tokenizer)
         if state.is_world_process_zero:
             tqdm.write(

@@ -14,22 +14,22 @@ from ..errors import UserError
 from ..files import write_at_once
 from ..hub import check_may_push
 
-STARTED = Path("checkpoints") / "recipe.yaml"  # what a run was started with
-LENGTH = ("num_train_epochs", "max_steps")  # of training: what a run may be resumed with another value of
+STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
+LENGTH = ("num_train_epochs", "max_steps")  # fields of training that may change when a run is resumed
 
 
 @dataclass(frozen=True)
 class RecipeCommand:
-    """What every recipe reads from its command line.
+    """The command line of a recipe.
 
     Attributes:
         recipe: name of the recipe.
         config: the YAML file.
-        run: the folder of the run.
-        resume: whether to go on with what is there.
+        run: the run folder.
+        resume: whether to continue the run in that folder.
         overrides: words that change fields of the YAML file.
-        push_to: the repository on the Hub that the finished run is pushed to, if any.
-        push_private: whether a new one is private.
+        push_to: repository on the Hub to push the finished run to, if any.
+        push_private: whether to create that repository as private.
     """
 
     recipe: str
@@ -42,14 +42,14 @@ class RecipeCommand:
 
     @property
     def _writes(self) -> bool:
-        """Whether this process is the one that writes; the others would see what it has already written."""
+        """Whether this process is the one that writes; the others would see files that it has already written."""
         return int(os.environ.get("RANK", "0")) == 0
 
     def check_run(self) -> None:
-        """Make sure that the run may write to its folder, before anything is read or written.
+        """Make sure that the run may write to its folder.
 
         Raises:
-            UserError: the folder holds a finished run, or anything at all but a run to resume.
+            UserError: the folder holds a finished run, or files other than a run to resume.
         """
         if not self._writes or not self.run.exists():
             return
@@ -63,10 +63,10 @@ class RecipeCommand:
                     f"{self.run} is not empty; continue its run with --resume, or choose another with --output_dir."
                 )
             if not (self.run / STARTED).exists():
-                raise UserError(f"{self.run} holds no run to resume; choose another folder with --output_dir.")
+                raise UserError(f"{self.run} has no run to resume; choose another folder with --output_dir.")
 
     def start(self, arguments: TrainingArguments) -> None:
-        """Make sure that the run may write to its folder, say where its logs go, and seed all random numbers.
+        """Make sure that the run may write to its folder, set the folder of its logs, and seed all random numbers.
 
         Raises:
             UserError: as ``check_run``.
@@ -76,14 +76,14 @@ class RecipeCommand:
         set_seed(arguments.seed)
 
     def claim_run(self, config: Any, **facts: Any) -> None:
-        """Write what the run is started with to its folder, or make sure that it is resumed with the same.
+        """Record the configuration of the run in its folder, or make sure that the run is resumed with the same one.
 
         Args:
             config: the recipe's configuration.
-            facts: what else must not change between start and end: the text, the number of processes.
+            facts: other facts that must not change when the run is resumed: the data, the number of processes.
 
         Raises:
-            UserError: the run was started with something else.
+            UserError: the run was started with another configuration.
         """
         if not self._writes:
             return
@@ -108,20 +108,22 @@ def _without_length(section: Any) -> Any:
 
 
 def parse_command(recipe: str, description: str, words: list[str] | None = None) -> RecipeCommand:
-    """Read the command line of a recipe; its folder defaults to ``runs/<recipe>-<config>``."""
+    """Parse the command line of a recipe. The run folder defaults to ``runs/<recipe>-<config>``."""
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        epilog="Any field of the YAML file can be overridden: --training.learning_rate 1e-3 --model.hidden_size 256",
+        epilog="Override any field of the YAML file: --training.learning_rate 1e-3 --model.hidden_size 256",
     )
-    parser.add_argument("--config", type=Path, required=True, help="the YAML file to run")
-    parser.add_argument("--output_dir", type=Path, help=f"folder of the run (default runs/{recipe}-<config>)")
+    parser.add_argument("--config", type=Path, required=True, help="YAML file of the configuration")
+    parser.add_argument("--output_dir", type=Path, help=f"run folder (default: runs/{recipe}-<config>)")
     parser.add_argument(
-        "--resume", action="store_true", help="continue the run in this folder; it begins where there is none yet"
+        "--resume", action="store_true", help="continue the run in this folder, or start it if there is none yet"
     )
-    parser.add_argument("--push_to", metavar="USER/NAME", help="verify the finished run and push it to the Hub")
-    parser.add_argument("--push_private", action="store_true", help="as a private repository, where it is a new one")
+    parser.add_argument(
+        "--push_to", metavar="USER/NAME", help="verify the finished run and push it to this repository on the Hub"
+    )
+    parser.add_argument("--push_private", action="store_true", help="create the repository as private")
     known, overrides = parser.parse_known_args(words)
     run = known.output_dir or Path("runs") / f"{recipe}-{known.config.stem}"
     if known.push_to is not None:

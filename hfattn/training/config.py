@@ -1,4 +1,4 @@
-"""Recipe configurations: a YAML file, overridden from the command line, checked before anything else happens."""
+"""Recipe configurations: a YAML file with overrides from the command line, checked before anything else happens."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,28 +18,27 @@ Schema = TypeVar("Schema")
 
 
 def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | None = None) -> Schema:
-    """Read a recipe's YAML file into its dataclass.
+    """Read the YAML file of a recipe into its dataclass.
 
     Args:
         schema: dataclass whose fields are values, dictionaries or dataclasses (sections).
         path: the YAML file.
-        overrides: command-line words ``--section.field value`` or ``--section.field=value``. The value of a field that
-            is declared as text is taken as it stands (``null`` is none where the field allows it); any other is read
-            as YAML.
+        overrides: command-line words ``--section.field value`` or ``--section.field=value``. The value of a text field
+            is taken literally (``null`` means None where the field allows it); any other value is read as YAML.
 
     Raises:
-        UserError: the file is missing or no YAML, or a field is unknown, mistyped or out of range.
+        UserError: the file is missing or not YAML, or a field is unknown, mistyped or out of range.
     """
     path = Path(path)
     if not path.is_file():
-        raise UserError(f"There is no configuration file {path}; hfattn recipes list shows those that exist.")
+        raise UserError(f"The configuration file {path} was not found; hfattn recipes list shows those that exist.")
     try:
         values = load_yaml(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(values, dict):
         raise UserError(
-            f"{path.name} is not a mapping of fields; write lines such as 'data:' and below it '  window: 100'."
+            f"{path.name} is not a mapping of fields; write lines such as 'data:' and below it '  max_length: 100'."
         )
     for name, text in split_overrides(overrides or []):
         try:
@@ -51,10 +50,10 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
 
 
 def split_overrides(words: list[str]) -> list[tuple[str, str]]:
-    """Names and values of ``--section.field value`` or ``--section.field=value``, in their order.
+    """Return the names and values of ``--section.field value`` or ``--section.field=value``, in order.
 
     Raises:
-        UserError: a word is neither of the two.
+        UserError: a word has neither form.
     """
     overrides, rest = [], iter(words)
     for word in rest:
@@ -75,7 +74,7 @@ def _value(text: str, declared: Any) -> Any:
 
 
 def _type(schema: Any, dotted: str) -> Any:
-    """What a field is declared as; None within a dictionary, whose fields are not declared."""
+    """Return the declared type of a field; None inside a dictionary, whose fields are not declared."""
     for name in dotted.split("."):
         if not dataclasses.is_dataclass(schema):
             return None
@@ -113,10 +112,10 @@ def _build(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:
 
 
 def checked(schema: Callable[..., Schema], arguments: dict[str, Any], prefix: str = "") -> Schema:
-    """Make a dataclass or a model configuration, with its complaints as one sentence.
+    """Make a dataclass or a model configuration, and turn its errors into one sentence.
 
     Raises:
-        UserError: what ``schema`` refuses.
+        UserError: ``schema`` refuses a value.
     """
     try:
         return schema(**arguments)
@@ -129,12 +128,12 @@ def checked(schema: Callable[..., Schema], arguments: dict[str, Any], prefix: st
 
 
 def model_config(config_class: type[StrictConfig], fields: dict[str, Any], **from_data: Any) -> StrictConfig:
-    """Make a model configuration from the ``model`` section and what the data decide (vocabulary size, token ids).
+    """Make a model configuration from the section ``model`` and values that follow from the data.
 
-    ``preset`` in the section names a published setting of the class; the other fields take the place of the preset's.
+    ``preset`` in the section names a published setting of the class; the other fields override those of the preset.
 
     Raises:
-        UserError: the section names what the data decide, or the configuration class refuses a field.
+        UserError: the section sets a value that follows from the data, or the configuration class refuses a field.
     """
     for name in from_data:
         if name in fields:
@@ -147,15 +146,15 @@ def model_config(config_class: type[StrictConfig], fields: dict[str, Any], **fro
 def family_config(
     families: Mapping[str, type[StrictConfig]], section: Mapping[str, Any], **from_data: Any
 ) -> StrictConfig:
-    """``model_config`` of the family that the ``model`` section names as its ``model_type``.
+    """Make the configuration of the family that the section ``model`` names as its ``model_type``.
 
     Args:
-        families: configuration classes by their ``model_type``: those that the recipe trains.
-        section: ``model`` of the recipe.
-        from_data: what the data decide.
+        families: configuration classes by ``model_type``: those that the recipe trains.
+        section: the section ``model``.
+        from_data: values that follow from the data, such as the vocabulary size and token ids.
 
     Raises:
-        UserError: the section names none of the families; and as ``model_config``.
+        UserError: the section names another family; and as ``model_config``.
     """
     fields = dict(section)
     family = fields.pop("model_type", None)

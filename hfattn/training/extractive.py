@@ -1,4 +1,4 @@
-"""Training a model that points at the start and the end of an answer."""
+"""Training of models that predict the start and the end of an answer."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ POSITIONS = ("start_positions", "end_positions")
 
 
 class ExtractiveTrainer(FineTuningTrainer):
-    """A ``FineTuningTrainer`` whose loss knows no padding: the negative log-likelihood of start and end, their mean.
+    """A ``FineTuningTrainer`` whose loss ignores padding: the mean negative log-likelihood of start and end.
 
-    The models' own losses have the padding of a batch among the places where an answer might start, so that a step
-    would depend on which rows stand in a batch together, and several processes would not train as one.
+    The losses of the models count padding as a possible start, so a step would depend on which rows share a batch, and
+    several processes would not train as one.
     """
 
     def compute_loss(

@@ -1,4 +1,4 @@
-"""Fine-tuning: all weights, low-rank updates of them, or the head alone; and a learning rate for each layer."""
+"""Fine-tuning of all weights, of low-rank updates, or of the head alone, with a learning rate for each layer."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from ..loading import Loaded, ModelLocation, base_model_name
 from .trainer import ReliableTrainer
 from .training_config import TrainingConfig
 
-ADAPTER = "adapter"  # folder within a run's
+ADAPTER = "adapter"  # subfolder of the run folder
 
 
 @strict
@@ -44,33 +44,34 @@ class TuningConfig:
 @strict
 @dataclass
 class FineTuningConfig(TrainingConfig):
-    """What recipes that begin with a pretrained model have in common."""
+    """The sections that recipes with a pretrained model share."""
 
     model: ModelLocation = field(default_factory=lambda: ModelLocation(name="distilbert/distilbert-base-cased"))
     tuning: TuningConfig = field(default_factory=TuningConfig)
 
     def validate_averaging(self) -> None:
         if self.tuning.method == "lora" and self.averaging.last is not None:
-            raise ValueError("averaging.last takes the mean of whole checkpoints, and lora saves updates; write ema.")
+            raise ValueError(
+                "averaging.last needs complete checkpoints, and lora saves updates only; write averaging.ema."
+            )
 
 
 def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) -> nn.Module:
-    """Prepare a model for what is to be trained of it.
+    """Prepare a model for one of the methods of tuning.
 
-    Modules with new weights (the head) are trained whole by every method. ``lora`` adds
-    (alpha / r) B A to each linear layer W of the body, with A random and B zero at the start (Hu et al. 2021, section
-    4.1).
+    Every method trains all weights of the new modules (the head). ``lora`` adds (alpha / r) B A to each linear layer W
+    of the body, with A random and B zero at the start (Hu et al. 2021, section 4.1).
 
     Args:
         loaded: the model and its new weights.
-        tuning: how.
+        tuning: the section ``tuning``.
         task_type: peft's name of the task, which a saved adapter states.
 
     Returns:
-        The model, of which some parameters are trained; for ``lora``, a ``PeftModel`` around it.
+        The model with ``requires_grad`` set; for ``lora``, a ``PeftModel`` around it.
 
     Raises:
-        UserError: there is nothing to train, or no layer of the names that are to be updated.
+        UserError: there is nothing to train, or no layer has a name in ``target_modules``.
     """
     model = loaded.model
     if tuning.method == "full":
@@ -78,7 +79,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
     heads = new_modules(loaded)
     if tuning.method == "head_only":
         if not heads:
-            raise UserError("tuning.method head_only trains a new head, and all of this model is trained; write full.")
+            raise UserError("tuning.method head_only trains a new head, and this model has none; write full.")
         model.requires_grad_(False)
         for head in heads:
             model.get_submodule(head).requires_grad_(True)
@@ -88,10 +89,10 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
     for name in targets:
         if name not in linear:
             raise UserError(
-                f"tuning.target_modules names {name!r}; this model's linear layers are {', '.join(sorted(linear))}."
+                f"tuning.target_modules has {name!r}; the linear layers of this model are {', '.join(sorted(linear))}."
             )
     if not targets:
-        raise UserError("tuning.method lora updates linear layers, and this model's body has none; write full.")
+        raise UserError("tuning.method lora updates linear layers, and the body of this model has none; write full.")
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
@@ -108,7 +109,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
 
 
 def new_modules(loaded: Loaded) -> list[str]:
-    """The modules with new weights: the head, and a pooler in the body where that is new too."""
+    """Return the modules with new weights: the head, and the pooler of the body if it is new too."""
     modules = set()
     for name in loaded.new_weights:
         first, *rest = name.split(".")
@@ -121,9 +122,10 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def layer_depths(model: PreTrainedModel) -> dict[str, int]:
-    """How many layers stand between each parameter and the head: 0 of the head and of all behind the last layer.
+    """Return the distance of each parameter from the head, in layers.
 
-    The last layer has 1, the first of n layers n, and what comes before it (embeddings) n + 1.
+    The head and everything after the last layer have 0, the last layer 1, the first of n layers n, and what comes
+    before it (embeddings) n + 1.
     """
     body = model.base_model
     stacks = {name: module for name, module in body.named_modules() if isinstance(module, nn.ModuleList)}
@@ -144,14 +146,14 @@ def layer_depths(model: PreTrainedModel) -> dict[str, int]:
 
 
 class FineTuningTrainer(ReliableTrainer):
-    """A ``ReliableTrainer`` of a model that ``tuned`` prepared.
+    """A ``ReliableTrainer`` for a model prepared by ``tuned``.
 
-    With ``lora`` the checkpoints hold the updates and the head; at the end the best of them are also in ``adapter/`` of
-    the run's folder, and ``whole_model`` has them added to its weights.
+    With ``lora`` the checkpoints hold the updates and the head. At the end the best of them are saved in ``adapter/``
+    of the run folder, and ``whole_model`` merges them into the weights.
 
     Args:
-        source: of the model; a saved adapter names it.
-        tuning: as ``tuned`` had it.
+        source: location of the pretrained model, which a saved adapter names.
+        tuning: the section ``tuning``.
     """
 
     def __init__(self, *args: Any, source: ModelLocation, tuning: TuningConfig, **kwargs: Any) -> None:
@@ -159,7 +161,7 @@ class FineTuningTrainer(ReliableTrainer):
         self.source, self.tuning = source, tuning
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """That of ``Trainer``, with the learning rate of a layer ``layer_decay`` times that of the one above it."""
+        """Create the optimizer of ``Trainer``, with ``layer_decay`` between the learning rates of successive layers."""
         optimizer = super().create_optimizer(model)
         decay = self.tuning.layer_decay
         if decay != 1:
@@ -177,7 +179,7 @@ class FineTuningTrainer(ReliableTrainer):
     def _depths(self) -> dict[str, int]:
         if self.tuning.method != "lora":
             return layer_depths(self.model)
-        # The updates of a layer stand inside it: base_model.model. is peft's, and the layer's own name goes on.
+        # peft puts the updates of a layer inside it and prefixes all names.
         prefix = "base_model.model."
         return {f"{prefix}{name}": depth for name, depth in layer_depths(self.model.get_base_model()).items()}
 
@@ -188,11 +190,11 @@ class FineTuningTrainer(ReliableTrainer):
                 config.base_model_name_or_path = base_model_name(self.source)
             folder = Path(self.args.output_dir).parent / ADAPTER
             self.model.save_pretrained(folder)
-            (folder / "README.md").unlink()  # peft's, which names the path that the model was loaded from
+            (folder / "README.md").unlink()  # written by peft, with the local path of the model
         return output
 
     def whole_model(self) -> PreTrainedModel:
-        """As ``ReliableTrainer.whole_model``; with ``lora`` its updates are added to the weights, and it is over."""
+        """Return the whole model in evaluation mode; merges the LoRA weights, so do not train afterwards."""
         model = super().whole_model()
         return model.merge_and_unload() if self.tuning.method == "lora" else model
 
@@ -203,9 +205,9 @@ def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iter
 
 
 def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelLocation) -> dict[str, Any]:
-    """What was trained of which model, for ``results.json``; to be asked for before ``whole_model``."""
+    """Return what was trained of which model, for ``results.json``. Call it before ``whole_model``."""
     named = list(model.named_parameters())
-    # Of lora, the updates are added to the weights in the end, and the head's copy takes the place of the first.
+    # The LoRA updates are merged in the end, and the copy of the head replaces the original.
     parameters = sum(tensor.numel() for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))
     trained = sum(tensor.numel() for _, tensor in named if tensor.requires_grad)
     return {

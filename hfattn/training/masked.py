@@ -1,4 +1,4 @@
-"""The loss of masked language modelling, and of next sentence prediction beside it, over all of a step's batches."""
+"""The loss of masked language modeling and next sentence prediction over all batches of a step."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from .trainer import ReliableTrainer
 
 
 class MaskedTrainer(ReliableTrainer):
-    """A ``ReliableTrainer`` of masked language models, those with next sentence prediction included.
+    """A ``ReliableTrainer`` for masked language models, with or without next sentence prediction.
 
-    The loss of a step is the mean over all of its masked tokens and, added to it, the mean over all of its pairs of
-    sentences (Devlin et al. 2019, appendix A.2), however many processes and accumulated batches they are spread over.
-    The models' own losses are means of single batches, in which the tokens of a batch with few of them weigh more.
+    The loss of a step is the mean over all of its masked tokens plus the mean over all of its pairs of sentences
+    (Devlin et al. 2019, appendix A.2), across all processes and accumulated batches. The losses of the models are means
+    of single batches, in which the tokens of a batch with few masked tokens weigh more.
     """
 
     loss_is_scaled_for_ga = True
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
-        """Masked tokens and rows (2,) of a step, in all processes."""
+        """Return the masked tokens and the rows (2,) of a step, in all processes."""
         masked = sum(int(batch["labels"].ne(-100).sum()) for batch in batch_samples)
         rows = sum(len(batch["labels"]) for batch in batch_samples)
         return self.accelerator.reduce(torch.tensor([masked, rows], device=device), "sum")
@@ -42,7 +42,7 @@ class MaskedTrainer(ReliableTrainer):
         loss = loss / masked
         if relations is not None:
             loss = loss + cross_entropy(outputs[1].float(), relations, reduction="sum") / rows
-        loss = loss * self.accelerator.num_processes  # which average their gradients
+        loss = loss * self.accelerator.num_processes  # gradients are averaged over processes
         return (loss, outputs) if return_outputs else loss
 
 

@@ -1,4 +1,4 @@
-"""The end of a run: a folder that is whole, and on the Hub where that is asked for."""
+"""The end of a run: a complete folder, pushed to the Hub on request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ def publish_run(
     tokenizer: PreTrainedTokenizerBase | None = None,
     probes: Sequence[str | Sequence[str]] = (),
 ) -> None:
-    """Evaluate, then card, then verify, then push: what a recipe does when its model is saved and measured.
+    """Write results, card and manifest, print the summary, and push the folder if ``--push_to`` was given.
 
     Args:
-        command: of the recipe; with ``--push_to`` the folder is verified and pushed.
-        summary: of the run, to print.
-        results, model, tokenizer, probes: as ``finish_folder`` has them.
+        command: the command line of the run.
+        summary: text to print.
+        results, model, tokenizer, probes: as in ``finish_folder``.
 
     Raises:
-        UserError: the folder was not pushed; all of it is there, and ``hfattn push`` tries again.
+        UserError: the push failed. The folder is complete, and ``hfattn push`` tries again.
     """
     finish_folder(command.run, results, model, tokenizer, probes)
     print(summary)

@@ -17,15 +17,15 @@ PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evalua
 
 
 def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Which command made a run, from which configuration, with which versions, on which hardware.
+    """Return the command of a run, its configuration, the versions of libraries and the hardware.
 
-    Folders of this machine are left out.
+    Absolute paths are shortened, so that no folder of the machine is recorded.
 
     Args:
         recipe: name of the recipe.
-        path: its YAML file.
-        configuration: what was read from it and from the command line.
-        seed: of the run.
+        path: the YAML file.
+        configuration: the configuration after overrides.
+        seed: random seed of the run.
     """
     return {
         "recipe": recipe,
@@ -39,12 +39,12 @@ def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: i
 
 
 def scores_of_part(metrics: Mapping[str, Any], part: str) -> dict[str, Any]:
-    """What ``Trainer`` measured of a part, named without it: ``test_bleu`` becomes ``bleu``."""
+    """Return the metrics of a part without its prefix: ``test_bleu`` becomes ``bleu``."""
     return {name.removeprefix(f"{part}_"): value for name, value in metrics.items() if name != "epoch"}
 
 
 def _without_folders(value: Any) -> Any:
-    """A configuration in which an absolute path is that from the working directory, or only its last part."""
+    """Return a configuration whose absolute paths are relative to the working directory or only a file name."""
     if isinstance(value, Mapping):
         return {name: _without_folders(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,11 +1,11 @@
 """Learning-rate schedules that transformers does not have, by name.
 
-t is the number of an update, counted from 1; lr is ``training.learning_rate``.
+t is the number of the update, counted from 1; lr is ``training.learning_rate``.
 
 - ``noam`` (Vaswani et al. 2017, section 5.3, equation 3): lr · d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is the
-  model's ``hidden_size``. The paper's has lr = 1.
-- ``tfixup`` (Huang et al. 2020, section 5): lr · sqrt(P / (P + t - 1)): the first update has the whole rate.
-- Warm-up factors (Ma & Yarats 2019), which multiply the rate of ``training.lr_scheduler_type``: ``linear_warmup``
+  model's ``hidden_size``. In the paper lr = 1.
+- ``tfixup`` (Huang et al. 2020, section 5): lr · sqrt(P / (P + t - 1)), so that the first update has the full rate.
+- Warm-up factors (Ma & Yarats 2019) that multiply the rate of ``training.lr_scheduler_type``: ``linear_warmup``
   min(1, t / tau) and ``exponential_warmup`` 1 - exp(-t / tau); ``untuned_linear`` takes tau = 2 / (1 - beta2), and
   ``untuned_exponential`` tau = 1 / (1 - beta2).
 """
@@ -21,9 +21,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainingArguments, get_scheduler
 
 from ..errors import UserError
-from ..models.strict_config import unknown_message
+from ..fields import at_least, one_of
 
-WHOLE = ("noam", "tfixup")  # a rate from the first update to the last
+WHOLE = ("noam", "tfixup")  # these decide the rate of every update
 TUNED = ("linear_warmup", "exponential_warmup")
 UNTUNED = ("untuned_linear", "untuned_exponential")
 SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
@@ -32,63 +32,58 @@ SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
 @strict
 @dataclass
 class ScheduleConfig:
-    """The section ``schedule`` of a recipe; without a name, the rate is that of ``TrainingArguments``."""
+    """The section ``schedule`` of a recipe; without a name, ``TrainingArguments`` decide the rate."""
 
-    name: str | None = None  # noam, tfixup, linear_warmup, exponential_warmup, untuned_linear, untuned_exponential
-    warmup_steps: int | None = None  # of noam (None: 4000, as in the paper); tau of linear and exponential_warmup
-    decay_steps: int | None = None  # P of tfixup (None: 4000)
-
-    def validate_name(self) -> None:
-        if self.name is not None and self.name not in SCHEDULES:
-            raise ValueError(unknown_message(self.name, SCHEDULES, "a schedule"))
+    name: str | None = one_of(SCHEDULES, None)
+    warmup_steps: int | None = at_least(1, None)  # noam: null is 4000, as in the paper; other warm-ups: tau
+    decay_steps: int | None = at_least(1, None)  # P of tfixup; null is 4000
 
     def validate_steps(self) -> None:
         for field, names in (("warmup_steps", ("noam", *TUNED)), ("decay_steps", ("tfixup",))):
-            value = getattr(self, field)
-            if value is None:
-                continue
-            if self.name not in names:
-                raise ValueError(f"{field} is for {', '.join(names)}, and name is {self.name}; leave it out.")
-            if value < 1:
-                raise ValueError(f"{field} is {value}; write a whole number of at least 1.")
+            if getattr(self, field) is not None and self.name not in names:
+                raise ValueError(f"{field} is for {', '.join(names)}, and name is {self.name}; remove it.")
         if self.name in TUNED and self.warmup_steps is None:
-            raise ValueError(f"{self.name} needs warmup_steps; write its tau in updates, such as 1000.")
+            raise ValueError(f"{self.name} needs warmup_steps; write tau in updates, such as 1000.")
 
     def check(self, training: Mapping[str, Any], optimizer: str) -> None:
-        """Make sure that the sections ``training`` and ``optimizer`` do not ask for another schedule.
+        """Make sure that the schedule agrees with the sections ``training`` and ``optimizer``.
 
         Raises:
-            UserError: they do.
+            UserError: they ask for another schedule.
         """
         if self.name is None:
             return
         for field in ("warmup_steps", "warmup_ratio"):
             if training.get(field):
-                raise UserError(f"schedule.name {self.name} has its own warm-up or none; leave training.{field} out.")
+                raise UserError(f"schedule.name {self.name} has its own warm-up or none; remove training.{field}.")
         if self.name in WHOLE and "lr_scheduler_type" in training:
-            raise UserError(f"schedule.name {self.name} is a whole schedule; leave training.lr_scheduler_type out.")
+            raise UserError(f"schedule.name {self.name} is a complete schedule; remove training.lr_scheduler_type.")
         if training.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
             raise UserError(
-                f"schedule.name {self.name} multiplies a rate that is known beforehand; write another "
+                f"schedule.name {self.name} multiplies a rate that must be known in advance; write another "
                 "training.lr_scheduler_type, such as constant."
             )
         if self.name in UNTUNED and optimizer == "rmsprop":
-            raise UserError(f"schedule.name {self.name} takes its warm-up from Adam's beta2; write optimizer: adamw.")
+            raise UserError(f"schedule.name {self.name} derives its warm-up from Adam's beta2; write optimizer: adamw.")
 
 
 def noam(step: int, hidden_size: int, warmup_steps: int) -> float:
+    """Return the factor of the learning rate at update ``step`` (Vaswani et al. 2017, equation 3)."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 def tfixup(step: int, decay_steps: int) -> float:
+    """Return the factor of the learning rate at update ``step`` (Huang et al. 2020, section 5)."""
     return math.sqrt(decay_steps / (decay_steps + step - 1))
 
 
 def linear_warmup(step: int, tau: float) -> float:
+    """Return the linear warm-up factor at update ``step``."""
     return min(1.0, step / tau)
 
 
 def exponential_warmup(step: int, tau: float) -> float:
+    """Return the exponential warm-up factor at update ``step`` (Ma & Yarats 2019)."""
     return -math.expm1(-step / tau)
 
 
@@ -99,14 +94,14 @@ def make_scheduler(
     num_training_steps: int,
     hidden_size: int,
 ) -> LambdaLR:
-    """The scheduler of a run with a named schedule.
+    """Return the scheduler for a named schedule.
 
     Args:
-        schedule: its configuration, with a name.
-        optimizer: whose rate it decides.
-        arguments: for the rate that a warm-up factor multiplies, and for beta2.
-        num_training_steps: updates of the whole run.
-        hidden_size: d of noam.
+        schedule: the section ``schedule``, with a name.
+        optimizer: the optimizer whose rate it sets.
+        arguments: the training arguments: the rate that a warm-up factor multiplies, and beta2.
+        num_training_steps: number of updates of the whole run.
+        hidden_size: width d of the model, used by noam.
     """
     if schedule.name == "noam":
         warmup_steps = schedule.warmup_steps or 4000
@@ -120,7 +115,7 @@ def make_scheduler(
         tau = (2 if schedule.name == "untuned_linear" else 1) / (1 - arguments.adam_beta2)
     factor: Callable[[int, float], float]
     factor = linear_warmup if schedule.name in ("linear_warmup", "untuned_linear") else exponential_warmup
-    # The factors of transformers' schedules come with an optimiser of their own; this one is not stepped.
+    # transformers gives the factors of its schedules only together with an optimizer; this one is never stepped.
     idle = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
     multiplied = get_scheduler(
         arguments.lr_scheduler_type,

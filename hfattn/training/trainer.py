@@ -1,4 +1,4 @@
-"""``Trainer`` with the guarantees that a long run needs, and its stateful variant for recurrent models."""
+"""A ``Trainer`` with the guarantees that long runs need, and its stateful variant for recurrent models."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import psutil  # which Accelerate needs
+import psutil  # a dependency of Accelerate
 import torch
 from accelerate.utils import parse_flag_from_env
 from safetensors import safe_open
@@ -42,10 +42,10 @@ from .schedules import ScheduleConfig, make_scheduler
 
 
 def complete_checkpoints(directory: str | Path) -> list[Path]:
-    """The checkpoints in a folder that were written to their end, the latest last.
+    """Return the complete checkpoints in a folder, the latest last.
 
-    ``trainer_state.json`` is the last file of a checkpoint: without it, or with half of it, the process was killed
-    while it saved, and the checkpoint before is the one to continue from.
+    ``trainer_state.json`` is the last file of a checkpoint. If it is missing or truncated, the process was killed while
+    it saved, and the run continues from the checkpoint before.
     """
     numbered = []
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
@@ -62,24 +62,24 @@ def complete_checkpoints(directory: str | Path) -> list[Path]:
 
 
 def last_complete_checkpoint(directory: str | Path) -> Path | None:
-    """The latest checkpoint in a folder that was written to its end, or None."""
+    """Return the latest complete checkpoint in a folder, or None."""
     complete = complete_checkpoints(directory)
     return complete[-1] if complete else None
 
 
 def _peak_memory() -> int:
-    """Bytes that this process has had at most: of the GPU where it uses one, else of the main memory."""
+    """Return the peak memory of this process in bytes: of the GPU if it uses one, else of the main memory."""
     if trains_on_cuda():
         return torch.cuda.max_memory_allocated()
     if sys.platform == "win32":
         return psutil.Process().memory_info().peak_wset
-    resource = importlib.import_module("resource")  # which Windows lacks
+    resource = importlib.import_module("resource")  # not available on Windows
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class _Epochs(TrainerCallback):
-    """Tells the trainer when a pass over the data begins, and which one it is."""
+    """Tell the trainer when an epoch begins, and its number."""
 
     def __init__(self, trainer: "ReliableTrainer") -> None:
         self.trainer = trainer
@@ -91,7 +91,7 @@ class _Epochs(TrainerCallback):
 
 
 class Stopwatch(TrainerCallback, ExportableState):
-    """Seconds of training, those before a checkpoint that the run was resumed from included."""
+    """Measure the seconds of training, including those before the checkpoint that a run was resumed from."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.before = seconds
@@ -116,28 +116,28 @@ class Stopwatch(TrainerCallback, ExportableState):
 
 
 class ReliableTrainer(Trainer):
-    """A ``Trainer`` that can be killed at any moment, and that stops when its numbers are no longer numbers.
+    """A ``Trainer`` that can be killed at any moment and resumed exactly, and stops on NaN or infinity.
 
-    - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of one that never stopped, wherever
-      it was killed: also after its last step.
-    - The data set's own ``sampler(seed)`` gives the order of the training data; with ``max_tokens``, ``TokenBatches``
-      of its ``lengths`` does. The data set's ``set_epoch`` is called before each pass.
-    - A loss or a weight that is not finite raises ``NonFiniteError``, which names the step; no checkpoint is written
-      from then on, so the last one is good.
-    - Train before you evaluate: a model that several processes evaluate first is prepared without their gradients being
-      joined, and Accelerate (1.15) keeps it so. What is to be known before training is computed beside the trainer.
-    - With an exponential moving average of the weights, that is what is evaluated, compared with the best, saved as a
-      checkpoint's weights and left in the model at the end; a checkpoint has the others beside it.
+    - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of an uninterrupted run, wherever it
+      was killed, also after its last step.
+    - The ``sampler(seed)`` of the training dataset gives the order of its examples; with ``max_tokens``,
+      ``TokenBatches`` of its ``lengths`` does. The dataset's ``set_epoch`` is called before each epoch.
+    - A non-finite loss or weight raises ``NonFiniteError``, which names the step. No checkpoint is written after that,
+      so the last one is good.
+    - Train before you evaluate: if several processes evaluate a model first, Accelerate (1.15) prepares it without
+      joining gradients and keeps it so. Compute outside the trainer what must be known before training.
+    - An exponential moving average of the weights takes their place in evaluation, in the choice of the best
+      checkpoint, in the saved weights and in the final model; a checkpoint also holds the weights themselves.
 
     Args:
-        schedule: of the learning rate; without a name, it is that of the arguments.
-        averaging: of the weights.
-        max_tokens: positions of a batch of each process on one side; None is the arguments' number of examples.
-        early_stopping_patience: evaluations without improvement after which training ends; None is never.
+        schedule: the section ``schedule``; without a name, the training arguments decide the learning rate.
+        averaging: the section ``averaging``.
+        max_tokens: positions in a batch of one process, per side; None: the number of examples in the arguments.
+        early_stopping_patience: evaluations without improvement after which training stops; None: never.
 
     Raises:
-        UserError: the weights are to be averaged where a process holds only some of them, or they are to be sharded on
-            a CPU, or in an encoder-decoder whose embeddings are one.
+        UserError: weights would be averaged where each process holds only some of them, or would be sharded on a CPU
+            or in an encoder-decoder with shared embeddings.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ReliableTrainer(Trainer):
             self.add_callback(EarlyStoppingCallback(early_stopping_patience))
         if self.averaging != AveragingConfig() and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             raise UserError(
-                "The section averaging needs the whole weights in each process; leave it out with FSDP and DeepSpeed."
+                "The section averaging needs all weights in each process; remove it with FSDP and DeepSpeed."
             )
         if self.averaging.ema is not None:
             self._average = MovingAverage(self.model, self.averaging.ema)
@@ -171,23 +171,23 @@ class ReliableTrainer(Trainer):
         super().create_accelerator_and_postprocess()
         if parse_flag_from_env("ACCELERATE_USE_FSDP") and not self.is_fsdp_enabled:
             raise UserError(
-                "Accelerate shards weights on accelerators only; on a CPU launch with recipes/accelerate/ddp.yaml."
+                "Accelerate shards weights only on accelerators; on a CPU, launch with recipes/accelerate/ddp.yaml."
             )
-        # It keeps the weights together that the input's embedding shares with the output layer, and no others.
+        # FSDP keeps the input embedding and the output layer tied, but no other weights.
         if self.is_fsdp_enabled and self.model.config.is_encoder_decoder and self.model.all_tied_weights_keys:
             raise UserError(
-                "Accelerate cannot shard an encoder-decoder whose embeddings are shared; write model.share_embeddings: "
+                "Accelerate cannot shard an encoder-decoder with shared embeddings; write model.share_embeddings: "
                 "false and model.tie_word_embeddings: false, or launch with recipes/accelerate/ddp.yaml."
             )
 
     @property
     def training_seconds(self) -> float:
-        """Seconds that ``train`` has taken, over all the processes that this run was resumed in."""
+        """Seconds spent in ``train``, including those before the run was resumed."""
         return next(c.seconds for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
 
     @property
     def padding_share(self) -> float:
-        """Padded positions among all positions of the training batches: those of the first pass, unless it knows."""
+        """Share of padding in the training batches, measured on the first epoch (exact with ``max_tokens``)."""
         if self.max_tokens is not None:
             return self._token_batches(self.max_tokens).padding_share
         order, rows = list(self.train_dataset.sampler(self._data_seed)), self.args.train_batch_size
@@ -195,18 +195,18 @@ class ReliableTrainer(Trainer):
         return padding_share(self.train_dataset.lengths, batches)
 
     def training_facts(self, unit: str, number: float) -> dict[str, Any]:
-        """How long a finished training was, for ``results.json``.
+        """Return the length, time and memory of a finished training for ``results.json``.
 
         Args:
-            unit: of the training data, in the plural.
-            number: of these that were read.
+            unit: what the training data consist of, in the plural, such as "windows".
+            number: how many of these were read.
         """
         return {
             "steps": self.state.global_step,
             "epochs": self.state.epoch,
-            # The mean of the last checkpoints is not the weights of any step.
+            # The mean of several checkpoints does not belong to one step.
             "best_step": None if self.averaging.last else self.state.best_global_step,
-            "wall_time_seconds": round(self.training_seconds, 2),  # evaluations and checkpoints included
+            "wall_time_seconds": round(self.training_seconds, 2),  # with evaluations and checkpoints
             f"{unit}_per_second": round(number / self.training_seconds),
             "peak_memory_bytes": _peak_memory(),
         }
@@ -221,32 +221,32 @@ class ReliableTrainer(Trainer):
         weights = self.accelerator.get_state_dict(self.model)
         if not self.is_world_process_zero():
             return self.model
-        model = type(self.model)(self.model.config)  # which torch makes an instance of the class that is not sharded
+        model = type(self.model)(self.model.config)  # FSDP changes the class of the sharded one; this one is whole
         model.load_state_dict(weights)
         if model.can_generate():
             model.generation_config = self.model.generation_config
         return model.to(self.args.device).eval()
 
     def train_or_resume(self, resume: bool) -> TrainOutput:
-        """``train``; to resume is to go on from the last complete checkpoint, where there is one."""
+        """Train; with ``resume``, continue from the last complete checkpoint if there is one."""
         checkpoint = last_complete_checkpoint(self.args.output_dir) if resume else None
         return self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def finish(self) -> None:
-        """End the trackers, and the processes together: one that left before would take the others with it."""
+        """Close the trackers after a barrier, so that no process exits early and ends the others."""
         self.accelerator.wait_for_everyone()
         self.accelerator.end_training()
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
         output = self._train(resume_from_checkpoint, **kwargs)
-        self.remove_callback(EarlyStoppingCallback)  # the evaluations that follow do not decide on anything
+        self.remove_callback(EarlyStoppingCallback)  # it must not see the final evaluations
         if self.averaging.last is not None:
-            self.accelerator.wait_for_everyone()  # until the last checkpoint is complete
+            self.accelerator.wait_for_everyone()  # the last checkpoint must be complete
             checkpoints = complete_checkpoints(self.args.output_dir)[-self.averaging.last :]
             if not checkpoints:
                 raise UserError(
-                    f"averaging.last {self.averaging.last} takes the mean of checkpoints, and {self.args.output_dir} "
-                    "has none; write a smaller training.save_steps, or training.save_strategy: epoch."
+                    f"averaging.last {self.averaging.last} averages checkpoints, and {self.args.output_dir} has none; "
+                    "write a smaller training.save_steps, or training.save_strategy: epoch."
                 )
             self.model.load_state_dict(mean_weights(checkpoints), strict=False)  # tied weights are saved once
         return output
@@ -264,9 +264,9 @@ class ReliableTrainer(Trainer):
         return output
 
     def _check_model(self, checkpoint: Path) -> None:
-        """Make sure that a checkpoint is one of this model: Trainer would leave what it lacks at random."""
+        """Make sure that a checkpoint belongs to this model: Trainer would leave missing weights at random values."""
         file = checkpoint / SAFE_WEIGHTS_NAME
-        if not file.exists():  # sharded, which names its tensors elsewhere
+        if not file.exists():  # a sharded checkpoint
             return
         own = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
         with safe_open(file, "pt") as weights:
@@ -276,12 +276,12 @@ class ReliableTrainer(Trainer):
         differing = [name for name in own.keys() | saved.keys() if own.get(name) != saved.get(name)]
         for name in sorted(set(differing) - (tied - saved.keys())):
             raise UserError(
-                f"{checkpoint} holds another model: its {name} is {saved.get(name, 'absent')}, and this model's is "
+                f"{checkpoint} has another model: its {name} is {saved.get(name, 'absent')}, and this model's is "
                 f"{own.get(name, 'absent')}; resume with the model that it was saved from, or choose another folder."
             )
 
     def _has_ended(self, state: TrainerState) -> bool:
-        """Whether training was over at a checkpoint: Trainer, resumed there, would take a step before it notices."""
+        """Return whether training was over at a checkpoint. Trainer would take one more step before it notices."""
         stopped_early = (
             state.global_step < state.max_steps
             and state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"]
@@ -290,7 +290,7 @@ class ReliableTrainer(Trainer):
 
     def _reload(self, checkpoint: str, state: TrainerState) -> TrainOutput:
         self.state = state
-        # The folder may have been moved since; Trainer, where it continues, finds the best one anew as it saves.
+        # The folder may have been moved since; a Trainer that continues finds the best checkpoint again as it saves.
         best = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         self._load_from_checkpoint(str(best) if self.args.load_best_model_at_end and best.is_dir() else checkpoint)
         watch = next(c for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
@@ -298,10 +298,10 @@ class ReliableTrainer(Trainer):
         return TrainOutput(state.global_step, float("nan"), {})
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Trainer would warn of tied weights, which are saved once; what else differs was refused before."""
+        """Do not warn: only tied weights, which are saved once, can be missing here (``_check_model``)."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """Called before each pass over the training data, also when it is resumed in the middle."""
+        """Tell dataset and sampler the number of the epoch, also when a run is resumed in the middle of one."""
         self.train_dataset.set_epoch(epoch)
         if isinstance(self._sampler, PermutationSampler | TokenBatches):
             self._sampler.set_epoch(epoch)
@@ -343,7 +343,7 @@ class ReliableTrainer(Trainer):
         return self.lr_scheduler
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """The averaged weights, where there are such, while the model has those that are trained."""
+        """Return a context in which the model has the averaged weights, if it is training with an average."""
         return nullcontext() if self._average is None or not self.is_in_train else self._average.applied()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -374,7 +374,7 @@ class ReliableTrainer(Trainer):
             with writing(folder, f"{self._kept()}: free some space and continue with --resume"), self._averaged():
                 super()._save_checkpoint(*args, **kwargs)
         except UserError:
-            shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed is known to be incomplete
+            shutil.rmtree(folder, ignore_errors=True)  # what remains is recognized as incomplete
             self._close()
             raise
 
@@ -392,7 +392,7 @@ class ReliableTrainer(Trainer):
         super()._save_rng_state(output_dir)
         if self._average is not None and self.args.should_save:
             self._average.save_raw(output_dir)
-        # Trainer writes trainer_state.json next: by then every process must have written its part.
+        # Trainer writes trainer_state.json next; every process must have written its part before.
         self.accelerator.wait_for_everyone()
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:
@@ -402,7 +402,7 @@ class ReliableTrainer(Trainer):
         )
 
     def _close(self) -> None:
-        """End the progress bar and the logs, so that a sentence can follow."""
+        """Close the progress bar and the logs before an error message is printed."""
         self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def _kept(self) -> str:
@@ -411,19 +411,19 @@ class ReliableTrainer(Trainer):
 
 
 class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
-    """A ``Seq2SeqTrainer`` that is reliable, and that scores a batch once, in both ways.
+    """A reliable ``Seq2SeqTrainer`` that evaluates likelihood and generation in one pass.
 
-    The predictions of an evaluation are the ids predicted with the target before them given (B, T), their negative
-    log-likelihoods (B, T) in nats and, with ``predict_with_generate``, the generated ids (B, T'); ``Seq2SeqTrainer``
-    has either the one or the other. Several processes count each pair once.
+    The predictions of an evaluation are the ids predicted by teacher forcing (B, T), the negative log-likelihoods of
+    the targets (B, T) in nats and, with ``predict_with_generate``, the generated ids (B, T'); ``Seq2SeqTrainer`` has
+    only one of the two. With several processes, each pair is counted once.
     """
 
     def __init__(self, *args: Any, optimizer_cls_and_kwargs: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs  # an argument of Trainer that Seq2SeqTrainer has not
+        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs  # Seq2SeqTrainer does not take this argument
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        # Seq2SeqTrainer would also gather the rows that fill up the last batch of several processes.
+        # Seq2SeqTrainer would also gather the rows that pad the last batch of several processes.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
@@ -439,7 +439,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
             inputs = self._prepare_inputs(inputs)
             source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
             with torch.no_grad():
-                # With FSDP, each step needs all processes, also those that are done with their rows.
+                # With FSDP, each step needs all processes, also those whose rows are finished.
                 synced = self.is_fsdp_enabled or None
                 generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
             predictions = (*predictions, generated)
@@ -449,9 +449,9 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
 class StatefulTrainer(ReliableTrainer):
     """Truncated backpropagation through time: the hidden state is carried from batch to batch and detached.
 
-    For data sets (``hfattn.data.Streams``) in which row b of a batch continues row b of the batch before. The state is
-    zero at the beginning of each pass; each process carries that of its own rows; it is carried through every
-    micro-batch of an accumulated step; evaluation carries its own; and a checkpoint holds it.
+    For datasets (``hfattn.data.Streams``) in which row b of a batch continues row b of the batch before. The state is
+    zero at the start of each epoch. Each process carries the state of its own rows, through every micro-batch of an
+    accumulated step. Evaluation has a state of its own. Checkpoints include the state.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -484,7 +484,7 @@ class StatefulTrainer(ReliableTrainer):
         return Path(checkpoint) / f"recurrent_state_{self.args.process_index}.safetensors"
 
     def _save_rng_state(self, output_dir: str) -> None:
-        # At the end of a pass there is nothing to carry on.
+        # At the end of an epoch the state is dropped.
         if self._training_state is not None and self.state.epoch != int(self.state.epoch):
             tensors = {
                 f"{i}.{j}": tensor.contiguous()
