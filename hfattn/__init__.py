@@ -1,36 +1,17 @@
-"""hfattn: attention and recurrent models as first-class citizens of the Hugging Face ecosystem.
+"""hfattn: attention and recurrent models for the Hugging Face ecosystem.
 
-Importing it registers every model with the Auto classes of transformers; it needs torch and transformers, nothing else.
+Importing it registers every model with the Auto classes of transformers. It needs torch and transformers only.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from . import models
+from .custom_code import CustomCode
 from .models.alignment import AttentionRecord
+from .models.strict_config import StrictConfig
 
 if TYPE_CHECKING:
-    from .models import (
-        BahdanauConfig,
-        BahdanauForConditionalGeneration,
-        BahdanauModel,
-        BahdanauPreTrainedModel,
-        CharRNNConfig,
-        CharRNNForCausalLM,
-        CharRNNModel,
-        CharRNNPreTrainedModel,
-        RecurrentCache,
-        RNNEncoderConfig,
-        RNNEncoderForSequenceClassification,
-        RNNEncoderModel,
-        RNNEncoderPreTrainedModel,
-        VaswaniConfig,
-        VaswaniForCausalLM,
-        VaswaniForConditionalGeneration,
-        VaswaniForMaskedLM,
-        VaswaniForSequenceClassification,
-        VaswaniModel,
-        VaswaniPreTrainedModel,
-    )
+    from .models import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -41,7 +22,9 @@ def _interactive_page(record: AttentionRecord, title: str | None) -> str:
     return render_html(record, title)
 
 
+# What a saved model does without: the interactive page, and custom classes that are found on sys.path.
 AttentionRecord.renderer = _interactive_page
+StrictConfig.custom_classes = CustomCode
 
 
 def __getattr__(name: str) -> Any:
@@ -51,28 +34,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*globals(), *models.__all__})
 
 
-__all__ = [
-    "BahdanauConfig",
-    "BahdanauForConditionalGeneration",
-    "BahdanauModel",
-    "BahdanauPreTrainedModel",
-    "CharRNNConfig",
-    "CharRNNForCausalLM",
-    "CharRNNModel",
-    "CharRNNPreTrainedModel",
-    "RNNEncoderConfig",
-    "RNNEncoderForSequenceClassification",
-    "RNNEncoderModel",
-    "RNNEncoderPreTrainedModel",
-    "RecurrentCache",
-    "VaswaniConfig",
-    "VaswaniForCausalLM",
-    "VaswaniForConditionalGeneration",
-    "VaswaniForMaskedLM",
-    "VaswaniForSequenceClassification",
-    "VaswaniModel",
-    "VaswaniPreTrainedModel",
-]
+if not TYPE_CHECKING:
+    __all__ = models.__all__

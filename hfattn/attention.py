@@ -1,16 +1,84 @@
 """Attention as mathematics: ``attend`` and every score, distribution and pattern, by name and as modules.
 
 What the models use is defined in ``hfattn.models``, so that it is saved with them.
+
+Shapes: ``…`` any batch dimensions, T queries, S keys; queries (…, T, d_q), keys (…, S, d_k), values (…, S, d_v).
 """
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
 
 from . import attention_patterns
 from .attention_patterns import *  # noqa: F403
 from .models import attention, attention_distributions, attention_scores
 from .models import attention_patterns as model_patterns
 from .models.attention import *  # noqa: F403
+from .models.attention import Attention, check_vectors
 from .models.attention_distributions import *  # noqa: F403
+from .models.attention_distributions import Distribution
 from .models.attention_patterns import *  # noqa: F403
 from .models.attention_scores import *  # noqa: F403
+from .models.attention_scores import SCORES, Parametric, Score
+from .models.strict_config import class_by_name
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: str | Score = "scaled_dot",
+    distribution: str | Distribution = "softmax",
+    mask: torch.Tensor | None = None,
+    *,
+    need_weights: bool = True,
+    score_options: Mapping[str, Any] | None = None,
+    distribution_options: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, torch.Tensor] | None = None,
+    multiplier: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Attention as a function: context (…, T, d_v) and weights (…, T, S) of queries (…, T, d_q) over a dictionary.
+
+    Args:
+        key, value: (…, S, d_k) and (…, S, d_v).
+        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module. The name ``hard`` always draws;
+            pass ``Hard().eval()`` to take the largest energy.
+        mask: boolean, broadcastable to (…, T, S), True where a query may attend. Values behind it have to be finite.
+        need_weights: see ``Attention.forward``; without them None is returned in their place.
+        score_options, distribution_options: options of what is given by name.
+        parameters: tensors for the parameters of a score or a distribution that is given by name. One that is not
+            among them is neutral: an identity matrix, a zero bias, a vector v of ones. ``general`` is then ``dot``.
+        multiplier: factor on the weights, after the distribution.
+
+    Raises:
+        ValueError: a name is unknown, a shape does not fit, or a parameter has no neutral value.
+    """
+    parameters = parameters or {}
+    for what, tensor in (("Queries", query), ("Keys", key), ("Values", value)):
+        check_vectors(what, tensor)
+    if isinstance(score, str):
+        kind = class_by_name(SCORES, score, Score, "a score")
+        score_options = {**kind.options_from(parameters), **(score_options or {})}
+    with torch.device("meta"):  # so that no random number is drawn for values that are replaced below
+        attention = Attention(query.shape[-1], key.shape[-1], score, distribution, score_options, distribution_options)
+    own = {"score": isinstance(score, str), "distribution": isinstance(distribution, str)}
+    for name in (name for name, made_here in own.items() if made_here):
+        part = getattr(attention, name)
+        part.to_empty(device=query.device).to(query.dtype)
+        for module in part.modules():
+            if isinstance(module, Parametric):
+                module.neutral_(given=parameters)
+    of_distribution = {name for name, _ in attention.distribution.named_parameters(recurse=False)}
+    if isinstance(distribution, str):
+        attention.distribution.substitute({name: parameters[name] for name in of_distribution & parameters.keys()})
+        parameters = {name: tensor for name, tensor in parameters.items() if name not in of_distribution}
+    if isinstance(score, str):
+        attention.score.substitute(parameters)
+    elif parameters:
+        raise ValueError("parameters belong to the name of a score; a module already has its own.")
+    return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
+
 
 __all__ = sorted(
     attention.__all__
@@ -18,4 +86,5 @@ __all__ = sorted(
     + attention_patterns.__all__
     + attention_scores.__all__
     + model_patterns.__all__
+    + ["attend"]
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..errors import UserError
-from ..models.modeling_vaswani import VaswaniForConditionalGeneration
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .names import Table
 from .source import Converted, Source
 from .vaswani import Stack, load_transformer, with_vocabularies

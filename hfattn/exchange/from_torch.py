@@ -10,11 +10,8 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ..errors import UserError
-from ..models.modeling_vaswani import (
-    VaswaniForCausalLM,
-    VaswaniForConditionalGeneration,
-    VaswaniForSequenceClassification,
-)
+from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .checkpoint import Checkpoint
 from .names import Table
 from .source import Converted, Source

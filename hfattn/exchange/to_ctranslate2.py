@@ -11,7 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..models.configuration_vaswani import STANDARD_ATTENTION
-from ..models.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..models.modeling_vaswani import sinusoidal_positions
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .optional import require
 
 QUANTIZATIONS = ("float32", "int8")

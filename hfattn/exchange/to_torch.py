@@ -11,12 +11,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 from ..errors import UserError
 from ..models.configuration_vaswani import STANDARD_ATTENTION
 from ..models.modeling_char_rnn import CharRNNForCausalLM
-from ..models.modeling_vaswani import (
-    VaswaniForCausalLM,
-    VaswaniForConditionalGeneration,
-    VaswaniForSequenceClassification,
-    VaswaniPreTrainedModel,
-)
+from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification, VaswaniPreTrainedModel
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .from_char_rnn import char_rnn_rows
 from .from_nanogpt import nanogpt_rows
 from .from_torch import CLASSES, CLASSIFIER, DECODER, ENCODER, GENERATOR, IDS, LANGUAGE_MODEL, UNTOLD

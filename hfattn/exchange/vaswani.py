@@ -9,7 +9,8 @@ from transformers import PreTrainedModel
 from ..errors import UserError
 from ..loading import max_positions
 from ..models.configuration_vaswani import VaswaniConfig
-from ..models.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..models.modeling_vaswani import sinusoidal_positions
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .checkpoint import Checkpoint
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
 from .source import Converted, Source, make_config

@@ -18,11 +18,10 @@ from .attention_scores import (
     InnerProduct,
     Parametric,
     Score,
-    by_name,
     options_of,
 )
 from .score_kernels import broadcast, full_precision
-from .strict_config import unknown_message
+from .strict_config import class_by_name, unknown_message
 
 
 def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> Any:
@@ -40,7 +39,7 @@ def make_score(score: str | Score, query_size: int, key_size: int, options: Mapp
         ValueError: the name or an option is unknown, the widths do not fit, or a module is given options.
     """
     if isinstance(score, str):
-        kind = by_name(SCORES, score, "a score")
+        kind = class_by_name(SCORES, score, Score, "a score")
         return _make(kind, f"the score {score!r}", options or {}, query_size=query_size, key_size=key_size)
     if options:
         raise ValueError("score_options belong to the name of a score; a module already has its own.")
@@ -54,7 +53,7 @@ def make_distribution(
 ) -> Distribution:
     """A distribution by its name and options, or the module that is given; errors as in ``make_score``."""
     if isinstance(distribution, str):
-        kind = by_name(DISTRIBUTIONS, distribution, "a distribution")
+        kind = class_by_name(DISTRIBUTIONS, distribution, Distribution, "a distribution")
         widths = {"query_size": query_size, "key_size": key_size} if kind.compares_vectors else {}
         return _make(kind, f"the distribution {distribution!r}", options or {}, **widths)
     if options:
@@ -229,60 +228,4 @@ def _fused(
     return context if attended is None else context.masked_fill(~attended, 0)
 
 
-def attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    score: str | Score = "scaled_dot",
-    distribution: str | Distribution = "softmax",
-    mask: torch.Tensor | None = None,
-    *,
-    need_weights: bool = True,
-    score_options: Mapping[str, Any] | None = None,
-    distribution_options: Mapping[str, Any] | None = None,
-    parameters: Mapping[str, torch.Tensor] | None = None,
-    multiplier: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Attention as a function: context (…, T, d_v) and weights (…, T, S) of queries (…, T, d_q) over a dictionary.
-
-    Args:
-        key, value: (…, S, d_k) and (…, S, d_v).
-        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module. The name ``hard`` always draws;
-            pass ``Hard().eval()`` to take the largest energy.
-        mask: boolean, broadcastable to (…, T, S), True where a query may attend. Values behind it have to be finite.
-        need_weights: see ``Attention.forward``; without them None is returned in their place.
-        score_options, distribution_options: options of what is given by name.
-        parameters: tensors for the parameters of a score or a distribution that is given by name. One that is not
-            among them is neutral: an identity matrix, a zero bias, a vector v of ones. ``general`` is then ``dot``.
-        multiplier: factor on the weights, after the distribution.
-
-    Raises:
-        ValueError: a name is unknown, a shape does not fit, or a parameter has no neutral value.
-    """
-    parameters = parameters or {}
-    for what, tensor in (("Queries", query), ("Keys", key), ("Values", value)):
-        check_vectors(what, tensor)
-    if isinstance(score, str):
-        kind = by_name(SCORES, score, "a score")
-        score_options = {**kind.options_from(parameters), **(score_options or {})}
-    with torch.device("meta"):  # so that no random number is drawn for values that are replaced below
-        attention = Attention(query.shape[-1], key.shape[-1], score, distribution, score_options, distribution_options)
-    own = {"score": isinstance(score, str), "distribution": isinstance(distribution, str)}
-    for name in (name for name, made_here in own.items() if made_here):
-        part = getattr(attention, name)
-        part.to_empty(device=query.device).to(query.dtype)
-        for module in part.modules():
-            if isinstance(module, Parametric):
-                module.neutral_(given=parameters)
-    of_distribution = {name for name, _ in attention.distribution.named_parameters(recurse=False)}
-    if isinstance(distribution, str):
-        attention.distribution.substitute({name: parameters[name] for name in of_distribution & parameters.keys()})
-        parameters = {name: tensor for name, tensor in parameters.items() if name not in of_distribution}
-    if isinstance(score, str):
-        attention.score.substitute(parameters)
-    elif parameters:
-        raise ValueError("parameters belong to the name of a score; a module already has its own.")
-    return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
-
-
-__all__ = ["Attention", "attend"]
+__all__ = ["Attention"]

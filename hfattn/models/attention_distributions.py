@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from .attention_scores import SCORES, Parametric, by_name
+from .attention_scores import SCORES, Parametric
 from .score_kernels import widen
+from .strict_config import by_name
 
 
 def _fill(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -10,7 +10,7 @@ whose rounding would drown the result (the distances) compute and return float32
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -18,20 +18,7 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 
 from .score_kernels import additive_energies, broadcast, full_precision, pairwise, widen
-from .strict_config import unknown_message
-
-Entry = TypeVar("Entry")
-
-
-def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
-    """Entry of a registry.
-
-    Raises:
-        ValueError: it has no such entry; the message names the nearest one.
-    """
-    if name not in registry:
-        raise ValueError(unknown_message(name, registry, what))
-    return registry[name]
+from .strict_config import by_name, unknown_message
 
 
 def options_of(kind: type) -> list[str]:

@@ -24,7 +24,7 @@ def _auto_map() -> dict[str, str]:
     return {
         "AutoConfig": "configuration_vaswani.VaswaniConfig",
         "AutoModel": "modeling_vaswani.VaswaniModel",
-        "AutoModelForSeq2SeqLM": "modeling_vaswani.VaswaniForConditionalGeneration",
+        "AutoModelForSeq2SeqLM": "modeling_vaswani_translation.VaswaniForConditionalGeneration",
         "AutoModelForCausalLM": "modeling_vaswani.VaswaniForCausalLM",
         "AutoModelForMaskedLM": "modeling_vaswani.VaswaniForMaskedLM",
         "AutoModelForSequenceClassification": "modeling_vaswani.VaswaniForSequenceClassification",
@@ -86,6 +86,12 @@ class VaswaniConfig(StrictConfig):
 
     model_type = "vaswani"
     keys_to_ignore_at_inference = ["past_key_values"]
+    _class_fields = (
+        "self_attention_score",
+        "self_attention_distribution",
+        "cross_attention_score",
+        "cross_attention_distribution",
+    )
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         # Section 5.1: about 37,000 word pieces for both languages; the epsilon is that of the authors' code.

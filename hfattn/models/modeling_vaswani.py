@@ -1,4 +1,7 @@
-"""The Transformer (Vaswani et al. 2017): encoder-decoder, encoder alone, decoder alone.
+"""The Transformer (Vaswani et al. 2017): its layers, and the models that have one stack of them.
+
+The translator, which has both stacks, is in ``modeling_vaswani_translation.py``, so that a classifier or a language
+model is saved without the pipeline of translators.
 
 Shapes: B batch, T steps of the sequence that asks (target, query), S steps of the one that is asked (source, key), H
 hidden width, h heads, d width of a head, V vocabulary.
@@ -21,7 +24,6 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     CausalLMOutputWithPast,
     MaskedLMOutput,
-    Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -34,8 +36,7 @@ from .attention import Attention
 from .attention_scores import Parametric
 from .classifier_output import PooledClassifierOutput
 from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
-from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
-from .pipeline_attn_translation import TranslationMixin
+from .encoder_decoder import SourceAndTargetEmbeddings
 
 
 def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -602,82 +603,6 @@ def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
     return config
 
 
-class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, GenerationMixin):
-    """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
-
-    def __init__(self, config: VaswaniConfig) -> None:
-        if not config.is_encoder_decoder:  # that of a stack which was trained alone
-            config = copy.deepcopy(config)
-            config.is_encoder_decoder, config.is_decoder = True, False
-        super().__init__(config)
-        self.model = VaswaniModel(config)
-        self.output_dropout = nn.Dropout(config.output_dropout)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
-        if config.tie_word_embeddings:
-            self._tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
-        self.post_init()
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The target (B, T) as the decoder reads it; see ``shift_right``."""
-        return shift_right(labels, self.config)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> Seq2SeqLMOutput:
-        """Predict each symbol of the target from those before it and from the source.
-
-        Args:
-            labels: (B, T) ids of the target, -100 where no loss is wanted; not shifted: ``labels[:, t]`` is what
-                ``logits[:, t]`` predict. They make ``decoder_input_ids`` if none are given.
-            others: as in ``VaswaniModel``.
-
-        Returns:
-            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``VaswaniModel`` returns.
-        """
-        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            **kwargs,
-        )
-        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, T, V)
-        loss = None
-        if labels is not None:
-            # The loss of language models would shift them; those it is given as shifted it takes as they are.
-            loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=labels, **kwargs)
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
-
-
 class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
     """The decoder alone, without cross-attention: a language model (Radford et al. 2018)."""
 
@@ -848,14 +773,12 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
 
 
 VaswaniModel.register_for_auto_class("AutoModel")
-VaswaniForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
 VaswaniForCausalLM.register_for_auto_class("AutoModelForCausalLM")
 VaswaniForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
 VaswaniForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 
 __all__ = [
     "VaswaniForCausalLM",
-    "VaswaniForConditionalGeneration",
     "VaswaniForMaskedLM",
     "VaswaniForSequenceClassification",
     "VaswaniModel",

@@ -1,12 +1,16 @@
-"""Configuration checks shared by the models of the package."""
+"""What the configurations of the package share: their checks, and the classes that they name."""
 
 import difflib
+import os
 import re
-from collections.abc import Collection
-from dataclasses import Field, fields
-from typing import Any, ClassVar, Self
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import Field, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
 from transformers import PreTrainedConfig
+
+Entry = TypeVar("Entry")
 
 # Names that transformers itself passes to a configuration or writes into config.json without declaring them as fields.
 TRANSFORMERS_KEYS = frozenset(
@@ -50,6 +54,62 @@ def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
     return unknown_message(name, sorted(known), f"a field of {what}")
 
 
+class CustomClasses:
+    """The custom classes of a saved model, which its ``custom_classes.py`` imports."""
+
+    @classmethod
+    def imported_as(cls, name: str) -> str:
+        """Return the name by which ``custom_classes.py`` imports the class ``name``, such as "my_scores.LowRank"."""
+        return name.replace(".", "_")
+
+    @classmethod
+    def find(cls, name: str) -> type:
+        """Return the class of that name.
+
+        Raises:
+            ValueError: the model was saved without it.
+        """
+        from .custom_classes import __dict__ as imported  # type: ignore[attr-defined]
+
+        if cls.imported_as(name) not in imported:
+            raise ValueError(f"{name!r} was not found: this model was saved without it; save it again with hfattn.")
+        return imported[cls.imported_as(name)]
+
+    @classmethod
+    def check(cls, names: Iterable[str]) -> None:
+        """Refuse names of classes that cannot be saved with a model; those of a saved model can."""
+
+    @classmethod
+    def save(cls, names: Iterable[str], folder: Path) -> None:
+        """Save the files of classes; those of a saved model transformers has copied, as the others of the model."""
+
+
+def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
+    """Return an entry of a registry.
+
+    Raises:
+        ValueError: the registry has no such entry; the message names the nearest one.
+    """
+    if name not in registry:
+        raise ValueError(unknown_message(name, registry, what))
+    return registry[name]
+
+
+def class_by_name(registry: Mapping[str, type[Entry]], name: str, base: type[Entry], what: str) -> type[Entry]:
+    """Return a class of a registry by its name, or a custom class by a name like "my_scores.LowRank".
+
+    Raises:
+        ValueError: there is no such class, or it is not a subclass of ``base``.
+    """
+    if "." not in name:
+        return by_name(registry, name, what)
+    kind = StrictConfig.custom_classes.find(name)
+    if not issubclass(kind, base):
+        module = base.__module__.rpartition(".")[2]
+        raise ValueError(f"{name} is not {what}: make it a subclass of {base.__name__} (from .{module} import ...).")
+    return kind
+
+
 def own_fields(config_class: type[PreTrainedConfig]) -> list[Field]:
     """The fields that a configuration class adds to those that transformers has, ``auto_map`` left out."""
     inherited = {field.name for field in fields(PreTrainedConfig)} | {"auto_map"}
@@ -67,7 +127,11 @@ class StrictConfig(PreTrainedConfig):
     names of its own that this one cannot know.
     """
 
+    custom_classes: ClassVar[type[CustomClasses]] = CustomClasses  # hfattn has its own, which searches sys.path
     _presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    _class_fields: ClassVar[tuple[str, ...]] = ()  # fields that hold the name of a class
+
+    auto_map: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def preset(cls, name: str, **fields: Any) -> Self:
@@ -90,6 +154,28 @@ class StrictConfig(PreTrainedConfig):
             if name not in TRANSFORMERS_KEYS and (misspelt or not saved):
                 raise ValueError(unknown_name_message(name, own, type(self).__name__))
         super().__post_init__(**kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Save as in transformers, with the custom classes that the fields name.
+
+        ``auto_map`` is saved with the classes whose files are in the folder, so that a classifier, which is saved
+        without the files of a translator, does not name one.
+
+        Raises:
+            ValueError: a class is not one of hfattn and has no file that can be saved.
+        """
+        folder, auto_map = Path(save_directory), self.auto_map
+        names = sorted({getattr(self, name) for name in self._class_fields} - {None})
+        self.custom_classes.check(names)
+        saved = {path.stem for path in folder.glob("*.py")} | {type(self).__module__.rpartition(".")[2]}
+        local = {auto: reference.rpartition("--")[2] for auto, reference in auto_map.items()}  # without a Hub id
+        present = {auto: reference for auto, reference in local.items() if reference.split(".")[0] in saved}
+        self.auto_map = present if present.keys() > {"AutoConfig"} else auto_map  # all, if no model is saved with it
+        try:
+            super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.auto_map = auto_map
+        self.custom_classes.save(names, folder)
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
@@ -146,4 +232,12 @@ class StrictConfig(PreTrainedConfig):
             raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {_listed(choices)}.")
 
 
-__all__ = ["StrictConfig", "own_fields", "unknown_message", "unknown_name_message"]
+__all__ = [
+    "CustomClasses",
+    "StrictConfig",
+    "by_name",
+    "class_by_name",
+    "own_fields",
+    "unknown_message",
+    "unknown_name_message",
+]

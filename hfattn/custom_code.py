@@ -1,0 +1,114 @@
+"""Custom classes in models: a configuration names one as ``file.Class``, and its file is saved with the model.
+
+``attention_score: my_scores.LowRank`` is the class ``LowRank`` of ``my_scores.py``, a file on ``sys.path``. It is
+imported as a sibling of the files in ``hfattn.models``, as in the folder of a saved model: it imports what it needs as
+``.attention_scores``, for example, and runs unchanged where hfattn is not installed.
+"""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from . import models
+from .models.strict_config import CustomClasses
+
+_MODELS = Path(models.__path__[0])
+_WRITTEN = "custom_classes.py"
+
+
+class CustomCode(CustomClasses):
+    """Custom classes where hfattn is installed: found on ``sys.path``, and saved with a model."""
+
+    @classmethod
+    def find(cls, name: str) -> type:
+        """Import the class of a name like ``my_scores.LowRank``.
+
+        Raises:
+            ValueError: the name has another form, or there is no such file or class, or the file imports hfattn.
+        """
+        if not re.fullmatch(r"[^\W\d]\w*\.[^\W\d]\w*", name):
+            raise ValueError(
+                f"{name!r} names no class; write my_scores.LowRank for the class LowRank of the file my_scores.py."
+            )
+        file, class_name = name.split(".")
+        kind = vars(_import(file)).get(class_name)
+        if not isinstance(kind, type):
+            raise ValueError(f"{name!r} was not found: {file}.py has no class {class_name}.")
+        return kind
+
+    @classmethod
+    def check(cls, names: Iterable[str]) -> None:
+        """Refuse a class that was added to a registry, and so has no file that can be saved with a model.
+
+        Raises:
+            ValueError: a name stands for such a class.
+        """
+        from .models.attention_distributions import DISTRIBUTIONS  # they import torch
+        from .models.attention_scores import SCORES
+
+        registries: tuple[Mapping[str, type], ...] = (SCORES, DISTRIBUTIONS)
+        for name in names:
+            for kind in (registry[name] for registry in registries if name in registry):
+                if kind.__module__.rpartition(".")[0] != models.__name__:
+                    raise ValueError(
+                        f"{name!r} cannot be saved: {kind.__name__} is defined in {kind.__module__}; move it to a file "
+                        f"that can be saved with the model, such as my_classes.py, and write "
+                        f"my_classes.{kind.__name__} in place of {name}."
+                    )
+
+    @classmethod
+    def save(cls, names: Iterable[str], folder: Path) -> None:
+        """Copy the files of custom classes, with the files of hfattn that they import, and write their imports."""
+        names = [name for name in names if "." in name]
+        imports = ["from .{} import {} as {}\n".format(*name.split("."), cls.imported_as(name)) for name in names]
+        text = (_MODELS / _WRITTEN).read_text(encoding="utf-8")
+        (folder / _WRITTEN).write_text("\n".join([text, "".join(imports)]) if imports else text, encoding="utf-8")
+        for file in {name.partition(".")[0] for name in names}:
+            _copy(Path(str(_import(file).__file__)), folder)
+
+
+def _import(file: str) -> ModuleType:
+    """Import a file of ``sys.path`` as a module of ``hfattn.models``, whose files it may import as siblings."""
+    name = f"{models.__name__}.{file}"
+    if (_MODELS / f"{file}.py").exists():
+        raise ValueError(f"{file}.py is a file of hfattn; give yours another name.")
+    if name in sys.modules:
+        return sys.modules[name]
+    found = PathFinder.find_spec(file)
+    path = Path(found.origin) if found is not None and found.origin else None
+    if path is None or path.name != f"{file}.py":
+        raise ValueError(f"There is no file {file}.py on sys.path; add the folder that holds it to PYTHONPATH.")
+    from transformers.dynamic_module_utils import get_imports  # takes long to import, and is needed here only
+
+    if "hfattn" in get_imports(path):
+        raise ValueError(
+            f"{file}.py imports hfattn, which need not be installed where a saved model is loaded; import the files "
+            "that are saved with the model, such as: from .attention_scores import Score."
+        )
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _copy(path: Path, folder: Path) -> None:
+    from transformers.dynamic_module_utils import get_relative_imports
+
+    (folder / path.name).write_bytes(path.read_bytes())  # copyfile refuses a file that is there already
+    for sibling in get_relative_imports(path):
+        if not (folder / f"{sibling}.py").exists():
+            _copy(_MODELS / f"{sibling}.py", folder)
+
+
+__all__ = ["CustomCode"]

@@ -1,0 +1,1 @@
+"""Imports of the custom classes that config.json names, so that their files are loaded with the model."""

@@ -1,0 +1,206 @@
+"""The code that is saved with a model: the files that its configuration names, and no others."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import ROOT, run
+from huggingface_hub.errors import StrictDataclassError
+
+from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+    VaswaniConfig,
+    VaswaniForCausalLM,
+    VaswaniForMaskedLM,
+    VaswaniForSequenceClassification,
+)
+from hfattn.attention import DISTRIBUTIONS, Softmax
+from hfattn.hub.inspection import inspect
+
+MODELS = ROOT / "hfattn" / "models"
+SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "encoder_layers": 1, "decoder_layers": 1}
+IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
+
+SHARED = {"custom_classes.py", "strict_config.py"}
+ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
+VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.py", "classifier_output.py"}
+PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
+
+# Class, its configuration, the files that it is saved with, and how many lines they may have.
+SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_the_files_of_a_model_and_no_others(tmp_path: Path, name: str) -> None:
+    """Each byte for byte a file of the package, and no more lines than a reader can be asked to read."""
+    kind, config, files, lines = SAVED[name]
+    kind(config).save_pretrained(tmp_path)
+    saved = {path.name: path.read_bytes() for path in tmp_path.glob("*.py")}
+    assert saved.keys() == files
+    assert all(content == (MODELS / name).read_bytes() for name, content in saved.items())
+    assert sum(content.count(b"\n") for content in saved.values()) <= lines
+    named = {
+        reference.split(".")[0] for reference in json.loads((tmp_path / "config.json").read_text())["auto_map"].values()
+    }
+    assert {f"{module}.py" for module in named} <= files
+
+
+# Custom classes
+
+LOW_RANK = '''"""A score and a distribution that hfattn does not have."""
+
+import torch
+from torch import nn
+
+from .attention_distributions import Distribution, Softmax
+from .attention_scores import InnerProduct
+
+
+class LowRank(InnerProduct):
+    """(U q)·(V k)."""
+
+    def __init__(self, query_size: int, key_size: int, *, rank: int = 4) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("U", rank, query_size)
+        self._parameter("V", rank, key_size)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(key, self.V)
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return nn.functional.linear(query, self.U), prepared
+
+
+class Twice(Distribution):
+    """Softmax of 2 e."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.softmax = Softmax()
+
+    def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return self.softmax(2 * energies, mask)
+'''
+
+IMPORTS = """
+from .low_rank import LowRank as low_rank_LowRank
+from .low_rank import Twice as low_rank_Twice
+"""
+
+# Load a folder where hfattn is not installed, save it again, load that.
+CLEAN = """
+import sys, torch
+sys.modules["hfattn"] = None
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
+kind = {"AutoModelForSeq2SeqLM": AutoModelForSeq2SeqLM}.get(sys.argv[1], AutoModelForSequenceClassification)
+ids = torch.load(sys.argv[2])
+extra = {"labels": ids} if sys.argv[1] == "AutoModelForSeq2SeqLM" else {}
+outputs = []
+for folder, again in zip(sys.argv[3:5], sys.argv[4:6]):
+    model = kind.from_pretrained(folder, trust_remote_code=True).eval()
+    outputs.append(model(ids, **extra).logits.detach())
+    model.save_pretrained(again)
+torch.save(outputs, sys.argv[2])
+"""
+
+
+@pytest.fixture
+def low_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on ``sys.path`` with low_rank.py."""
+    path = tmp_path / "scripts" / "low_rank.py"
+    path.parent.mkdir()
+    path.write_text(LOW_RANK)
+    monkeypatch.syspath_prepend(str(path.parent))
+    monkeypatch.delitem(sys.modules, "hfattn.models.low_rank", raising=False)
+    return path
+
+
+CUSTOM = {"score": "low_rank.LowRank", "score_options": {"rank": 2}, "distribution": "low_rank.Twice"}
+
+
+def in_attention(prefix: str) -> dict[str, Any]:
+    return {f"{prefix}attention_{name}": value for name, value in CUSTOM.items()}
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "rnn_encoder", "vaswani"])
+def test_custom_classes_are_saved_and_load_without_hfattn(tmp_path: Path, low_rank: Path, family: str) -> None:
+    """Where hfattn is not installed the model loads, says the same, and is saved again with the same files."""
+    torch.manual_seed(0)
+    model: Any
+    if family == "bahdanau":
+        sizes = {"vocab_size": 12, "embedding_size": 8, "encoder_hidden_size": 8, "hidden_size": 8}
+        model = BahdanauForConditionalGeneration(BahdanauConfig(**sizes, **in_attention("")))
+    elif family == "rnn_encoder":
+        sizes = {"vocab_size": 12, "embedding_size": 8, "hidden_size": 8}
+        model = RNNEncoderForSequenceClassification(RNNEncoderConfig(**sizes, pooling="attention", **in_attention("")))
+    else:
+        model = VaswaniForSequenceClassification(VaswaniConfig(**SMALL, **in_attention("self_")))
+    model.eval()
+    extra = {"labels": IDS} if family == "bahdanau" else {}
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.save_pretrained(folders[0])
+    torch.save(IDS, tmp_path / "tensors.pt")
+    auto = "AutoModelForSeq2SeqLM" if family == "bahdanau" else "AutoModelForSequenceClassification"
+    done = run(
+        [sys.executable, "-c", CLEAN, auto, str(tmp_path / "tensors.pt"), *map(str, folders)],
+        cwd=tmp_path,
+        HF_MODULES_CACHE=str(tmp_path / "modules"),
+    )
+    assert done.returncode == 0, done.stderr
+    for logits in torch.load(tmp_path / "tensors.pt"):
+        torch.testing.assert_close(logits, model(IDS, **extra).logits)
+
+    written = (MODELS / "custom_classes.py").read_text() + IMPORTS
+    for folder in folders:
+        code = {path.name: path.read_text() for path in folder.glob("*.py")}
+        assert code.pop("custom_classes.py") == written
+        assert code.pop("low_rank.py") == LOW_RANK
+        assert all(text == (MODELS / name).read_text() for name, text in code.items())
+        assert not inspect(str(folder)).findings
+    again = type(model).from_pretrained(folders[2]).eval()
+    assert torch.equal(again(IDS, **extra).logits, type(model).from_pretrained(folders[0]).eval()(IDS, **extra).logits)
+
+
+def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, low_rank: Path) -> None:
+    low_rank.write_text(LOW_RANK.replace("import torch\n", "import torch\n\nfrom .recurrent_cells import CELLS\n", 1))
+    config = VaswaniConfig(**SMALL, **in_attention("self_"))
+    VaswaniForCausalLM(config).save_pretrained(tmp_path / "model")
+    assert {"recurrent_cells.py", "cache_recurrent.py"} <= {path.name for path in (tmp_path / "model").glob("*.py")}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere.LowRank", "There is no file nowhere.py on sys.path; add the folder that holds it to PYTHONPATH."),
+        ("low_rank.HighRank", "'low_rank.HighRank' was not found: low_rank.py has no class HighRank."),
+        ("low_rank.Twice", "low_rank.Twice is not a score: make it a subclass of Score (from .attention_scores"),
+        ("low.rank.Twice", "'low.rank.Twice' names no class; write my_scores.LowRank"),
+        ("attention.Twice", "attention.py is a file of hfattn; give yours another name."),
+        ("json.Twice", "There is no file json.py on sys.path"),
+        ("needs_hfattn.LowRank", "needs_hfattn.py imports hfattn, which need not be installed where"),
+    ],
+)
+def test_what_is_no_custom_class_is_refused_in_a_sentence(low_rank: Path, name: str, sentence: str) -> None:
+    (low_rank.parent / "needs_hfattn.py").write_text("from hfattn.attention import Score\n")
+    with pytest.raises(StrictDataclassError, match=re.escape(sentence)):
+        VaswaniConfig(**SMALL, self_attention_score=name)
+
+
+def test_a_class_that_was_added_to_a_registry_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DISTRIBUTIONS, "mine", type("Mine", (Softmax,), {}))
+    model = VaswaniForCausalLM(VaswaniConfig(**SMALL, self_attention_distribution="mine"))
+    with pytest.raises(ValueError, match=r"'mine' cannot be saved: Mine is defined in .*; move it to a file"):
+        model.save_pretrained(tmp_path / "model")
+    assert not list((tmp_path / "model").glob("*.safetensors"))
