@@ -1,6 +1,7 @@
 """The recurrent encoder-decoders: against the papers' formulas, and as models of transformers."""
 
 import copy
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -388,76 +389,6 @@ def test_the_loss_is_the_mean_of_literal_cross_entropies() -> None:
     torch.testing.assert_close(summed, loss * len(terms) / 10)
 
 
-def test_scheduled_sampling_mixes_references_and_predictions() -> None:
-    """With rate one, a model that is certain reads its own greedy text; with rate zero, the reference."""
-    model, source, labels = make(initializer_range=1.0), texts([5, 3, 7]), targets()
-    with torch.no_grad():
-        model.lm_head.weight.mul_(1e4)
-    greedy = model.generate(**source, min_new_tokens=5, max_new_tokens=5, do_sample=False, pad_token_id=V)
-    read: list[torch.Tensor] = []
-    model.model.register_forward_hook(
-        lambda module, args, kwargs, output: read.append(kwargs["decoder_input_ids"]), with_kwargs=True
-    )
-    model.train()
-    model.config.scheduled_sampling = 1.0
-    model(**source, labels=labels).loss.backward()
-    assert model.model.decoder.attention.score.v.grad.abs().sum() > 0
-    model.config.scheduled_sampling = 0.5
-    set_seed(0)
-    model(**source, labels=labels)
-    model.eval()
-    model(**source, labels=labels)
-    start = model.prepare_decoder_input_ids_from_labels(labels)
-    assert torch.equal(read[0], greedy)
-    own = (read[1] != start).float()[:, 1:].mean()
-    assert 0.2 < own < 0.8
-    assert torch.equal(read[2], start)
-
-
-def test_scheduled_sampling_draws_from_the_models_distribution() -> None:
-    model = make(scheduled_sampling=1.0).train()
-    source = {name: tensor.expand(4000, -1) for name, tensor in texts([5]).items()}
-    labels = targets(1, 2).expand(4000, -1)
-    ids = model.prepare_decoder_input_ids_from_labels(labels)
-    drawn = model._mix_predictions(ids, None, model.get_encoder()(**source), source["attention_mask"])[:, 1]
-    with torch.no_grad():
-        expected = model(**texts([5]), decoder_input_ids=ids[:1, :1]).logits[0, 0].softmax(-1)
-    counts = torch.bincount(drawn, minlength=V) / 4000
-    assert (counts - expected).abs().max() < 0.03
-
-
-def test_sampled_softmax() -> None:
-    """Over the whole vocabulary it is the softmax; over a part, a softmax over that part, which holds all targets."""
-    model, source, labels = make(vocab_size=50), texts([5, 3, 7]), targets(vocab_size=50)
-    labels[0, 4:] = -100
-    expected = model(**source, labels=labels).loss
-    model.train()
-    model.config.sampled_softmax = 50
-    torch.testing.assert_close(model(**source, labels=labels).loss, expected)
-    model.config.sampled_softmax = 20
-    output = model.model(
-        **source, decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels)
-    ).last_hidden_state
-    set_seed(3)
-    outputs = model(**source, labels=labels)
-    assert outputs.logits is None
-    set_seed(3)
-    noise = torch.rand(50)
-    wanted = labels[labels != -100].unique()
-    others = [i for i in noise.argsort(descending=True).tolist() if i not in wanted.tolist()]
-    candidates = wanted.tolist() + others[: 20 - len(wanted)]
-    energies = model.lm_head(output)[..., candidates]
-    place = {symbol: i for i, symbol in enumerate(candidates)}
-    terms = [
-        -energies[b, t].log_softmax(-1)[place[y]]
-        for b, row in enumerate(labels.tolist())
-        for t, y in enumerate(row)
-        if y != -100
-    ]
-    torch.testing.assert_close(outputs.loss, sum(terms) / len(terms), check_dtype=False, rtol=1e-6, atol=0)
-    assert model.eval()(**source, labels=labels).loss == expected
-
-
 # Scores and distributions by one word
 
 
@@ -557,8 +488,8 @@ ALONE = {"attention_score": None, "encoder_direction": "forward"}
         ),
         ({"input_feeding": True}, "write attention_position: after and output_layer: attentional"),
         ({"output_layer": "state", "output_size": 7}, "leave output_size out"),
-        ({"sampled_softmax": 66}, "from 2 to vocab_size (65)"),
-        ({"scheduled_sampling": 1.5}, "write a probability from 0 to 1"),
+        ({"sampled_softmax": 60}, "write training.sampled_softmax in the recipe"),
+        ({"scheduled_sampling": 0.5}, "write training.scheduled_sampling in the recipe"),
         ({"dropout": 0.1}, "or use embedding_dropout or output_dropout"),
         ({"pad_token_id": 65}, "write an id from 0 to 64, or null"),
         ({"initializer_range": 0}, "write a number above 0"),
@@ -568,6 +499,17 @@ def test_a_wrong_field_is_refused_with_what_to_write_instead(fields: dict[str, o
     with pytest.raises((ValueError, StrictDataclassError)) as error:
         BahdanauConfig(**fields)
     assert message in str(error.value)
+
+
+def test_a_configuration_saved_with_settings_of_the_training(tmp_path: Path) -> None:
+    """Earlier versions wrote two such settings into every config.json: the defaults are read, others refused."""
+    build().config.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(saved | {"scheduled_sampling": 0.0, "sampled_softmax": None}))
+    assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == build().config.to_diff_dict()
+    (tmp_path / "config.json").write_text(json.dumps(saved | {"scheduled_sampling": 0.0, "sampled_softmax": 500}))
+    with pytest.raises((ValueError, StrictDataclassError), match=r"leave it out .* write training.sampled_softmax in"):
+        AutoConfig.from_pretrained(tmp_path)
 
 
 # A citizen of transformers
@@ -749,10 +691,10 @@ def test_it_learns_to_copy(variant: str) -> None:
 
 
 def test_each_vocabulary_of_two_is_resized_by_itself(tmp_path: Path) -> None:
-    model = make("luong", share_embeddings=False, source_vocab_size=9, sampled_softmax=11)
+    model = make("luong", share_embeddings=False, source_vocab_size=9)
     model.resize_token_embeddings(10)
     model.resize_source_token_embeddings(14)
-    assert (model.config.vocab_size, model.config.source_vocab_size, model.config.sampled_softmax) == (10, 14, 10)
+    assert (model.config.vocab_size, model.config.source_vocab_size) == (10, 14)
     sources, target = torch.tensor([[13, 12]]), torch.tensor([[9, 3]])
     model.save_pretrained(tmp_path)
     loaded = BahdanauForConditionalGeneration.from_pretrained(tmp_path).double().eval()
@@ -763,29 +705,12 @@ def test_each_vocabulary_of_two_is_resized_by_itself(tmp_path: Path) -> None:
     assert base.decoder.embed_tokens.num_embeddings == base.encoder.embed_tokens.num_embeddings == V + 3
 
 
-def test_what_the_trainer_does_with_labels_of_its_own() -> None:
-    """Without labels, as under label smoothing, training still mixes predictions in, and has logits for all symbols."""
-    model = make(scheduled_sampling=1.0, sampled_softmax=5).train()
-    source, labels = texts([5, 3]), targets(2)
-    ids = model.prepare_decoder_input_ids_from_labels(labels)
-    read: list[torch.Tensor] = []
-    model.model.register_forward_hook(
-        lambda module, args, kwargs, output: read.append(kwargs["decoder_input_ids"]), with_kwargs=True
-    )
-    set_seed(0)
-    outputs = model(**source, decoder_input_ids=ids)
-    assert outputs.logits.shape == (2, 6, V)
-    assert not torch.equal(read[0], ids)
+def test_the_output_of_the_encoder_is_read_in_each_of_its_forms() -> None:
+    model, source, labels = make(), texts([5, 3]), targets(2)
+    expected = model(**source, labels=labels).loss
     encoded = model.get_encoder()(**source)
     for given in (encoded, encoded.to_tuple(), dict(encoded)):
-        assert model(encoder_outputs=given, attention_mask=source["attention_mask"], labels=labels).loss.isfinite()
-
-
-def test_sampled_softmax_trains_an_adapter_of_the_output_layer() -> None:
-    model = get_peft_model(build(sampled_softmax=5), LoraConfig(r=2, target_modules=["lm_head"])).train()
-    model(**texts([5, 3]), labels=targets(2)).loss.backward()
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
-    assert any(gradient.any() for gradient in gradients)
+        assert model(encoder_outputs=given, attention_mask=source["attention_mask"], labels=labels).loss == expected
 
 
 def test_the_cache_comes_with_the_loss_when_it_is_asked_for() -> None:

@@ -7,7 +7,7 @@ import torch
 from transformers import EvalPrediction
 
 from hfattn.errors import UserError
-from hfattn.metrics import Entity, EntityMetric, EntityScores, find_entities, tag_loss
+from hfattn.metrics import Entity, EntityMetric, EntityScores, find_entities, token_loss
 
 
 def chunks_by_pairs_of_tags(tags: list[str]) -> list[tuple[str, int, int]]:
@@ -66,9 +66,9 @@ def test_the_loss_is_the_mean_over_all_labels_of_a_step() -> None:
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 3, 4), torch.tensor([[-100, 1, 2], [3, -100, -100]])
     nats = [-logits[place].log_softmax(-1)[labels[place]] for place in ((0, 1), (0, 2), (1, 0))]
-    torch.testing.assert_close(tag_loss({"logits": logits}, labels), sum(nats, start=torch.tensor(0.0)) / 3)
-    two_batches = sum(tag_loss({"logits": logits[i, None]}, labels[i, None], num_items_in_batch=3) for i in range(2))
-    torch.testing.assert_close(two_batches, tag_loss({"logits": logits}, labels))
+    torch.testing.assert_close(token_loss({"logits": logits}, labels), sum(nats, start=torch.tensor(0.0)) / 3)
+    two_batches = sum(token_loss({"logits": logits[i, None]}, labels[i, None], num_items_in_batch=3) for i in range(2))
+    torch.testing.assert_close(two_batches, token_loss({"logits": logits}, labels))
 
 
 def test_windows_are_put_together_and_words_without_one_are_outside() -> None:

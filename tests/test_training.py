@@ -21,7 +21,6 @@ from transformers import (
     DataCollatorForSeq2Seq,
     DataCollatorWithPadding,
     PreTrainedTokenizerBase,
-    Seq2SeqTrainingArguments,
     TrainerCallback,
     TrainingArguments,
 )
@@ -44,6 +43,7 @@ from hfattn.training import (
     ReliableSeq2SeqTrainer,
     ReliableTrainer,
     ScheduleConfig,
+    Seq2SeqArguments,
     StatefulTrainer,
     last_complete_checkpoint,
     optimizer_class_and_arguments,
@@ -381,7 +381,7 @@ def reversal_trainer(
     dataset = Reversals()
     return ReliableSeq2SeqTrainer(
         model,
-        Seq2SeqTrainingArguments(str(folder), **{**defaults, **arguments}),
+        Seq2SeqArguments(str(folder), **{**defaults, **arguments}),
         data_collator=DataCollatorForSeq2Seq(reversal_tokenizer(), model),
         train_dataset=dataset,
         eval_dataset=dataset,

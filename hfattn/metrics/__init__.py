@@ -18,12 +18,13 @@ from .classification import (
     class_statistics,
 )
 from .counterfactual import counterfactual, read_swaps, swap_words
-from .entities import Entity, EntityMetric, EntityScores, find_entities, tag_loss
+from .entities import Entity, EntityMetric, EntityScores, find_entities
 from .language_model import (
     LanguageModelScores,
     next_token_loss,
     next_token_statistics,
     text_scores,
+    token_loss,
     token_statistics,
 )
 from .report import (
@@ -75,8 +76,8 @@ __all__ = [
     "scores_by_slice",
     "span_logits",
     "swap_words",
-    "tag_loss",
     "text_scores",
+    "token_loss",
     "token_statistics",
     "translation_report",
     "word_slices",

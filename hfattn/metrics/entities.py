@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import datasets
 import evaluate
 import torch
-from torch.nn import functional
 from transformers import EvalPrediction
 
 from ..errors import UserError
 from .checks import PairedMetric
-from .language_model import IGNORED
 
 _OUTSIDE = "O"
 
@@ -134,27 +132,6 @@ class EntityMetric(PairedMetric):
         for predicted, right in zip(predictions, references, strict=True):
             counts.add(predicted, right)
         return counts.scores()
-
-
-def tag_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
-) -> torch.Tensor:
-    """Mean negative log-likelihood of the right tags in nats: a ``compute_loss_func`` for ``EncodedSentences``.
-
-    The mean is over all labels of a step. The models' own losses are means over a batch, so that a label would weigh
-    more beside few others, and several processes would not train as one.
-
-    Args:
-        outputs: of a token classifier, with logits (B, S, C).
-        labels: (B, S), -100 where there is none.
-        num_items_in_batch: labels of all batches of the step; None: of this one.
-        label_smoothing: share of the target that all tags have alike.
-    """
-    logits, targets = outputs["logits"].float().flatten(0, 1), labels.flatten()
-    nats = functional.cross_entropy(
-        logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
-    )
-    return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
 class EntityScores:

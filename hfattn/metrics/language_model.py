@@ -33,6 +33,27 @@ def next_token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[t
     return token_statistics(logits, labels[:, 1:])
 
 
+def token_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
+) -> torch.Tensor:
+    """Return the mean negative log-likelihood of the labels in nats: a ``compute_loss_func`` for ``Trainer``.
+
+    The mean is over all labels of a training step. Most models return the mean over a batch, where a label weighs more
+    in a batch with few labels.
+
+    Args:
+        outputs: output of a model, with logits (B, T, V).
+        labels: (B, T), aligned with the logits; -100 where there is none.
+        num_items_in_batch: number of labels in all batches of the step; None counts those of this batch.
+        label_smoothing: share of the probability that is spread evenly over all V classes.
+    """
+    logits, targets = outputs["logits"].float().flatten(0, 1), labels.flatten()
+    nats = torch.nn.functional.cross_entropy(
+        logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+    )
+    return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
 def next_token_loss(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
 ) -> torch.Tensor:
@@ -46,11 +67,7 @@ def next_token_loss(
         num_items_in_batch: targets of all batches of the step; None: of this one.
         label_smoothing: share of the target that all tokens have alike.
     """
-    logits, targets = outputs["logits"].float().flatten(0, 1), labels[:, 1:].flatten()
-    nats = torch.nn.functional.cross_entropy(
-        logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
-    )
-    return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
+    return token_loss(outputs, labels[:, 1:], num_items_in_batch, label_smoothing)
 
 
 def text_scores(nats: float, characters: int, bytes: int, words: int) -> dict[str, Any]:

@@ -82,12 +82,6 @@ class BahdanauConfig(StrictConfig):
         dropout: probability of dropping an activation between two layers, never in time (Zaremba et al. 2014).
         embedding_dropout: the same on the embeddings.
         output_dropout: the same on the vector that the output layer reads.
-        scheduled_sampling: probability with which the decoder is trained on its own last prediction, drawn from its
-            distribution, where it would read the reference (Bengio et al. 2015, with a constant rate; training may
-            change it as it goes on).
-        sampled_softmax: in training, the number of symbols over which the softmax is taken: those of the batch's
-            targets, and others drawn at random (Jean et al. 2015); None is the whole vocabulary. A loss that is
-            computed outside the model, as with the Trainer's label smoothing, is over the whole vocabulary.
         initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
         use_cache: return the decoder's state as ``past_key_values``.
 
@@ -183,8 +177,6 @@ class BahdanauConfig(StrictConfig):
     dropout: float | int = 0.0
     embedding_dropout: float | int = 0.0
     output_dropout: float | int = 0.0
-    scheduled_sampling: float | int = 0.0
-    sampled_softmax: int | None = None
     initializer_range: float | int = 0.05
     use_cache: bool = True
     is_encoder_decoder: bool = True
@@ -193,6 +185,15 @@ class BahdanauConfig(StrictConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
     auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for name, default in (("scheduled_sampling", 0.0), ("sampled_softmax", None)):
+            if kwargs.pop(name, default) != default:  # older models were saved with the defaults
+                raise ValueError(
+                    f"{name} is a setting of the training and no longer of the model; leave it out of the model's "
+                    f"configuration, and write training.{name} in the recipe."
+                )
+        super().__post_init__(**kwargs)
 
     @property
     def annotation_size(self) -> int:
@@ -219,8 +220,6 @@ class BahdanauConfig(StrictConfig):
         self._check_choice("attention_window", ("global", "local_m", "local_p"))
         self._check_choice("output_layer", ("maxout", "attentional", "state"))
         self._check_above_zero("initializer_range", example="0.05")
-        if not 0 <= self.scheduled_sampling <= 1:
-            raise ValueError(f"scheduled_sampling is {self.scheduled_sampling}; write a probability from 0 to 1.")
         self._check_vocabulary()
         self._check_states()
         self._check_attention()
@@ -231,11 +230,6 @@ class BahdanauConfig(StrictConfig):
         smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # padding stands on both sides
         self._check_token_ids("pad_token_id", vocab_size=smaller)
         self._check_token_ids("bos_token_id", "eos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
-        if self.sampled_softmax is not None and not 2 <= self.sampled_softmax <= self.vocab_size:
-            raise ValueError(
-                f"sampled_softmax is {self.sampled_softmax}; write a number of symbols from 2 to vocab_size "
-                f"({self.vocab_size}), or null."
-            )
         if self.tie_word_embeddings and self.embedding_size != self.output_width:
             raise ValueError(
                 f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} "

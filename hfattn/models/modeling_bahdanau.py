@@ -89,14 +89,6 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
         elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
 
-    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
-        resized = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        if self.config.sampled_softmax is not None:
-            self.config.sampled_softmax = min(
-                self.config.sampled_softmax, self.get_decoder().embed_tokens.num_embeddings
-            )
-        return resized
-
 
 class BahdanauEncoder(BahdanauPreTrainedModel):
     """Embeddings and recurrent layers: source words to annotations h_j = [h→_j; h←_j] (Bahdanau 2015, section 3.2)."""
@@ -636,57 +628,6 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         """The target (B, T) as the decoder reads it; see ``shift_right``."""
         return shift_right(labels, self.config)
 
-    @torch.no_grad()
-    def _mix_predictions(
-        self,
-        ids: torch.Tensor,
-        mask: torch.Tensor | None,
-        encoder_outputs: BahdanauEncoderOutput,
-        encoder_attention_mask: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Decoder inputs (B, T) of which each is, with the probability of the configuration, drawn from what the model
-        predicts after those before it (Bengio et al. 2015, section 2.4).
-
-        Drawing passes no gradient, so the step by step run that draws needs no graph, and the run that trains on what
-        was drawn is the usual one.
-        """
-        cache = RecurrentCache(self.num_cache_layers)
-        mixed = [ids[:, :1]]
-        for t in range(1, ids.shape[1]):
-            outputs = self.model.decoder(
-                mixed[-1],
-                attention_mask=None if mask is None else mask[:, :t],
-                encoder_outputs=encoder_outputs,
-                encoder_attention_mask=encoder_attention_mask,
-                past_key_values=cache,
-                use_cache=True,
-                return_dict=True,
-            )
-            probabilities = self.lm_head(outputs.last_hidden_state[:, 0]).float().softmax(-1)
-            drawn = torch.multinomial(probabilities, num_samples=1)
-            replaced = torch.rand(drawn.shape, device=drawn.device) < self.config.scheduled_sampling
-            mixed.append(torch.where(replaced, drawn, ids[:, t : t + 1]))
-        return torch.cat(mixed, dim=1)
-
-    def _sampled_loss(
-        self, output: torch.Tensor, labels: torch.Tensor, num_symbols: int, **kwargs: Any
-    ) -> torch.Tensor:
-        """The loss with the softmax taken over the batch's targets and others drawn without preference, for which the
-        proposal's correction cancels (Jean et al. 2015, section 3.2)."""
-        symbols = torch.rand(self.config.vocab_size, device=labels.device)
-        targets = labels[labels != -100].unique()
-        symbols[targets] = 2  # above all the others, so that the largest hold every target
-        candidates = symbols.topk(max(num_symbols, len(targets))).indices
-        place = torch.full_like(symbols, -100, dtype=torch.long)
-        place[candidates] = torch.arange(len(candidates), device=labels.device)
-        labels = torch.where(labels == -100, labels, place[labels.clamp(min=0)])
-        if type(self.lm_head) is nn.Linear:
-            logits = nn.functional.linear(output, self.lm_head.weight[candidates], self.lm_head.bias[candidates])
-        else:  # an adapter around it has a say in every logit
-            logits = self.lm_head(output)[..., candidates]
-        vocab_size = len(candidates)
-        return self.loss_function(logits=logits, labels=labels, vocab_size=vocab_size, shift_labels=labels, **kwargs)
-
     @can_return_tuple
     def forward(
         self,
@@ -712,27 +653,13 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
             other arguments: as in ``BahdanauModel``.
 
         Returns:
-            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``BahdanauModel`` returns. With
-            ``sampled_softmax``, training returns the loss without logits.
+            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``BahdanauModel`` returns.
         """
         if labels is not None:
             if use_cache is None and past_key_values is None:
                 use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        mixes = self.training and self.config.scheduled_sampling > 0 and past_key_values is None
-        if mixes and decoder_input_ids is not None:
-            if encoder_outputs is None:
-                encoder_outputs = self.model.encoder(
-                    input_ids,
-                    attention_mask=attention_mask,
-                    inputs_embeds=inputs_embeds,
-                    output_hidden_states=output_hidden_states,
-                    return_dict=True,
-                )
-            decoder_input_ids = self._mix_predictions(
-                decoder_input_ids, decoder_attention_mask, _as_encoder_output(encoder_outputs), attention_mask
-            )
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,
@@ -747,13 +674,9 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        output = self.output_dropout(outputs.last_hidden_state)
-        logits = loss = None
-        if labels is not None and self.training and self.config.sampled_softmax is not None:
-            loss = self._sampled_loss(output, labels, self.config.sampled_softmax, **kwargs)
-        else:
-            logits = self.lm_head(output)  # (B, T, V)
-        if labels is not None and loss is None:
+        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, T, V)
+        loss = None
+        if labels is not None:
             vocab_size = self.config.vocab_size
             loss = self.loss_function(
                 logits=logits, labels=labels, vocab_size=vocab_size, shift_labels=labels, **kwargs

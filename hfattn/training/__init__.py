@@ -32,7 +32,8 @@ from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .publishing import publish_run
 from .results import run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
-from .trainer import ReliableSeq2SeqTrainer, ReliableTrainer, StatefulTrainer, last_complete_checkpoint
+from .seq2seq import ReliableSeq2SeqTrainer, Seq2SeqArguments
+from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 from .training_config import TrainingConfig
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "ReliableTrainer",
     "SampleCallback",
     "ScheduleConfig",
+    "Seq2SeqArguments",
     "StatefulTrainer",
     "Teacher",
     "TeacherConfig",

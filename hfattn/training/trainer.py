@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedModel,
-    Seq2SeqTrainer,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -33,7 +32,6 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from ..data import PermutationSampler, TokenBatches, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
-from ..metrics import token_statistics
 from ..models.cache_recurrent import RecurrentCache
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
@@ -408,42 +406,6 @@ class ReliableTrainer(Trainer):
     def _kept(self) -> str:
         checkpoint = last_complete_checkpoint(self.args.output_dir)
         return f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
-
-
-class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
-    """A reliable ``Seq2SeqTrainer`` that evaluates likelihood and generation in one pass.
-
-    The predictions of an evaluation are the ids predicted by teacher forcing (B, T), the negative log-likelihoods of
-    the targets (B, T) in nats and, with ``predict_with_generate``, the generated ids (B, T'); ``Seq2SeqTrainer`` has
-    only one of the two. With several processes, each pair is counted once.
-    """
-
-    def __init__(self, *args: Any, optimizer_cls_and_kwargs: Any = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs  # Seq2SeqTrainer does not take this argument
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        # Seq2SeqTrainer would also gather the rows that pad the last batch of several processes.
-        self.gather_function = self.accelerator.gather_for_metrics
-        return super().evaluation_loop(*args, **kwargs)
-
-    def prediction_step(
-        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Any = None, **kwargs: Any
-    ) -> tuple[Any, Any, Any]:
-        loss, outputs, labels = Trainer.prediction_step(self, model, inputs, prediction_loss_only, ignore_keys)
-        if prediction_loss_only:
-            return loss, None, None
-        logits = outputs[0] if isinstance(outputs, tuple) else outputs
-        predictions: tuple[torch.Tensor, ...] = token_statistics(logits, labels)
-        if self.args.predict_with_generate:
-            inputs = self._prepare_inputs(inputs)
-            source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-            with torch.no_grad():
-                # With FSDP, each step needs all processes, also those whose rows are finished.
-                synced = self.is_fsdp_enabled or None
-                generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
-            predictions = (*predictions, generated)
-        return loss, predictions, labels
 
 
 class StatefulTrainer(ReliableTrainer):

@@ -30,7 +30,7 @@ from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
 from hfattn.loading import load_model, load_tokenizer
-from hfattn.metrics import EntityScores, tag_loss, token_statistics
+from hfattn.metrics import EntityScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.token_classification import EvaluatedSentences, report
 from hfattn.training import (
@@ -166,7 +166,7 @@ def main() -> None:
         data_collator=DataCollatorForTokenClassification(tokenizer),
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
-        compute_loss_func=partial(tag_loss, label_smoothing=arguments.label_smoothing_factor),
+        compute_loss_func=partial(token_loss, label_smoothing=arguments.label_smoothing_factor),
         compute_metrics=scores,
         preprocess_logits_for_metrics=token_statistics,
         source=config.model,

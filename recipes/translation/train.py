@@ -18,7 +18,6 @@ from transformers import (
     DataCollatorForSeq2Seq,
     GenerationConfig,
     PreTrainedTokenizerBase,
-    Seq2SeqTrainingArguments,
 )
 
 from hfattn import BahdanauConfig, VaswaniConfig
@@ -33,6 +32,7 @@ from hfattn.reports.translation import EvaluatedPairs, SampleConfig, report
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
     ReliableSeq2SeqTrainer,
+    Seq2SeqArguments,
     TrainingConfig,
     TranslationCallback,
     family_config,
@@ -111,7 +111,7 @@ class Config(TrainingConfig):
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqTrainingArguments:
+def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
     """Check what can be checked without the data, and return the training arguments.
 
     Raises:
@@ -121,7 +121,7 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqTrainingArgumen
     sizes = {"vocab_size": many, "source_vocab_size": many if config.tokenizer.separate else None}
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     family_config(FAMILIES, config.model, **sizes, **ids)
-    return config.arguments(run, Seq2SeqTrainingArguments, predict_with_generate=True)
+    return config.arguments(run, Seq2SeqArguments, predict_with_generate=True)
 
 
 def build_tokenizers(

@@ -1,0 +1,157 @@
+"""The trainer of encoder-decoders: scheduled sampling and the sampled softmax."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from generation_tests import V, texts
+from peft import LoraConfig, get_peft_model
+from test_bahdanau import build, make, targets
+from test_training import reversal_model, reversal_trainer
+from transformers import set_seed
+
+from hfattn import VaswaniConfig, VaswaniForConditionalGeneration
+from hfattn.errors import UserError
+from hfattn.training import ReliableSeq2SeqTrainer, Seq2SeqArguments
+
+
+def transformer() -> Any:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": V, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "dropout": 0.0}
+    config = VaswaniConfig(**sizes, encoder_layers=1, decoder_layers=1, tie_word_embeddings=False)
+    return VaswaniForConditionalGeneration(config).double().eval()
+
+
+MODELS = {
+    "bahdanau": lambda: make("bahdanau", initializer_range=1.0),
+    "luong_fed": lambda: make("luong_fed", initializer_range=1.0),
+    "transformer": transformer,
+}
+
+
+def trainer_of(model: Any, folder: Path, **arguments: Any) -> ReliableSeq2SeqTrainer:
+    options = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, **arguments}
+    return ReliableSeq2SeqTrainer(model, Seq2SeqArguments(str(folder), **options))
+
+
+def batch(model: Any, labels: torch.Tensor, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A batch as ``DataCollatorForSeq2Seq`` makes it."""
+    return {**rows, "labels": labels, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scheduled_sampling_mixes_references_and_predictions(tmp_path: Path, name: str) -> None:
+    """With probability one, a model that is certain reads its own greedy text; an evaluation reads the reference."""
+    model, source, labels = MODELS[name](), texts([5, 3, 7]), targets()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1e4)
+    greedy = model.generate(**source, min_new_tokens=5, max_new_tokens=5, do_sample=False, pad_token_id=V)
+    inputs = batch(model, labels, source)
+    start = inputs["decoder_input_ids"]
+    read: list[torch.Tensor] = []
+    model.model.register_forward_hook(
+        lambda module, args, kwargs, output: read.append(kwargs["decoder_input_ids"]), with_kwargs=True
+    )
+    trainer = trainer_of(model, tmp_path, scheduled_sampling=1.0)
+    for checkpointing in (False, True):
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model.train()
+        trainer.compute_loss(model, dict(inputs)).backward()
+        assert torch.equal(read[-1], greedy)
+        assert model.training
+    assert model.get_encoder().embed_tokens.weight.grad.any()
+    trainer.args.scheduled_sampling = 0.5
+    set_seed(0)
+    trainer.compute_loss(model, dict(inputs))
+    assert 0.2 < (read[-1] != start).float()[:, 1:].mean() < 0.8
+    model.eval()
+    trainer.compute_loss(model, dict(inputs))
+    assert torch.equal(read[-1], start)
+
+
+def test_scheduled_sampling_draws_from_the_models_distribution(tmp_path: Path) -> None:
+    model = make()
+    source = {name: tensor.expand(4000, -1) for name, tensor in texts([5]).items()}
+    inputs = batch(model, targets(1, 2).expand(4000, -1), source)
+    drawn = trainer_of(model, tmp_path, scheduled_sampling=1.0)._mix_predictions(inputs)[:, 1]
+    with torch.no_grad():
+        first = model.eval()(**texts([5]), decoder_input_ids=inputs["decoder_input_ids"][:1, :1])
+    counts = torch.bincount(drawn, minlength=V) / 4000
+    assert (counts - first.logits[0, 0].softmax(-1)).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sampled_softmax(tmp_path: Path, name: str) -> None:
+    """Over the whole vocabulary it is the softmax; over a part, a softmax over that part, which holds all targets."""
+    model, source, labels = MODELS[name](), texts([5, 3, 7]), targets()
+    labels[0, 4:] = -100
+    inputs = batch(model, labels, source)
+    expected = model(**inputs)
+    trainer = trainer_of(model.train(), tmp_path, sampled_softmax=V)
+    whole = trainer.compute_loss(model, dict(inputs))
+    torch.testing.assert_close(whole, expected.loss, check_dtype=False, rtol=1e-6, atol=0)
+
+    trainer.args.sampled_softmax = number = len(labels.unique()) + 1
+    set_seed(3)
+    loss, outputs = trainer.compute_loss(model, dict(inputs), return_outputs=True)
+    assert outputs.logits.shape == (3, 6, number)
+    set_seed(3)
+    noise = torch.rand(V)
+    wanted = labels[labels != -100].unique().tolist()
+    others = [i for i in noise.argsort(descending=True).tolist() if i not in wanted]
+    symbols = wanted + others[: number - len(wanted)]
+    terms = [
+        -expected.logits[b, t, symbols].log_softmax(-1)[symbols.index(y)]
+        for b, row in enumerate(labels.tolist())
+        for t, y in enumerate(row)
+        if y != -100
+    ]
+    torch.testing.assert_close(loss, sum(terms) / len(terms), check_dtype=False, rtol=1e-6, atol=0)
+    loss.backward()
+    assert model.lm_head.weight.grad.any(1).nonzero().flatten().tolist() == sorted(symbols)
+    set_seed(3)
+    summed = trainer.compute_loss(model, dict(inputs), num_items_in_batch=torch.tensor(10))
+    torch.testing.assert_close(summed, loss * len(terms) / 10)
+    evaluated = trainer.compute_loss(model.eval(), dict(inputs))
+    torch.testing.assert_close(evaluated, expected.loss, check_dtype=False, rtol=1e-6, atol=0)
+    assert torch.equal(model(**inputs).logits, expected.logits)
+
+
+def test_sampled_softmax_has_as_many_symbols_as_targets_at_least(tmp_path: Path) -> None:
+    model = make().train()
+    labels = torch.arange(3, 9)[None]
+    trainer = trainer_of(model, tmp_path, sampled_softmax=2)
+    _, outputs = trainer.compute_loss(model, batch(model, labels, texts([5])), return_outputs=True)
+    assert outputs.logits.shape[-1] == 6
+
+
+def test_sampled_softmax_trains_an_adapter_of_the_output_layer(tmp_path: Path) -> None:
+    model = get_peft_model(build(), LoraConfig(r=2, target_modules=["lm_head"])).train()
+    trainer = trainer_of(model, tmp_path, sampled_softmax=5)
+    trainer.compute_loss(model, batch(model, targets(2), texts([5, 3]))).backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
+    assert any(gradient.any() for gradient in gradients)
+
+
+def test_a_run_with_both_trains_and_evaluates(tmp_path: Path) -> None:
+    arguments = {"scheduled_sampling": 0.5, "sampled_softmax": 6, "learning_rate": 0.01, "max_steps": 60}
+    trainer = reversal_trainer(tmp_path, reversal_model(dropout=0.0), **arguments, label_smoothing_factor=0.1)
+    before = trainer.evaluate()["eval_loss"]
+    trainer = reversal_trainer(tmp_path, reversal_model(dropout=0.0), **arguments, label_smoothing_factor=0.1)
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < 0.9 * before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scheduled_sampling": 1.5}, "scheduled_sampling is 1.5; write a probability from 0 to 1."),
+        ({"sampled_softmax": 1}, "sampled_softmax is 1; write a number of symbols of at least 2, or null."),
+        ({"sampled_softmax": 99}, f"sampled_softmax is 99, and the vocabulary has {V} symbols; write fewer, or null."),
+    ],
+)
+def test_a_wrong_setting_is_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, UserError), match=message):
+        trainer_of(make(), tmp_path, **arguments)
