@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 
 from . import models  # noqa: F401  (registers the classes)
@@ -33,6 +35,10 @@ from .models.strict_config import unknown_name_message
 Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
 _ATTENTION = "attn_implementation"  # an argument of loading that no configuration file has
+
+
+# Start and end tokens, which a tokenizer.json does not name.
+_START_AND_END = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"))
 
 
 @strict
@@ -92,11 +98,16 @@ def load_model_config(location: ModelLocation, **fields: Any) -> PreTrainedConfi
 
 
 def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model. A tokenizer without a padding token (GPT's) pads with its end token.
+    """Load the tokenizer of a model, or a ``tokenizer.json`` alone.
+
+    A tokenizer without a padding token (GPT's) pads with its end token.
 
     Raises:
         UserError: there is no such model, it has no tokenizer, or the Hub cannot be reached.
     """
+    file = Path(os.path.expanduser(location.name))
+    if file.is_file():
+        return _read_tokenizer(file)
     where = _where(location)
     with _explained(location):
         try:
@@ -109,6 +120,19 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
         raise _without_tokenizer(location)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _read_tokenizer(file: Path) -> PreTrainedTokenizerBase:
+    try:
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), model_input_names=["input_ids", "attention_mask"])
+    except Exception as error:  # the Rust library raises Exception itself
+        raise UserError(f"{file.name} is not a tokenizer.json ({error}); write another tokenizer.") from error
+    vocabulary = tokenizer.get_vocab()
+    for start, end in _START_AND_END:
+        if start in vocabulary and end in vocabulary:
+            tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token = start, end, end
+            break
     return tokenizer
 
 
@@ -161,6 +185,8 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
 def max_positions(config: PreTrainedConfig) -> int | None:
     """Return how many tokens a model can read at once, or None if there is no limit."""
     text = config.get_text_config()
+    if text.to_dict().get("positions", "learned") != "learned":  # of VaswaniConfig: sinusoidal ones have no limit
+        return None
     return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
 
 

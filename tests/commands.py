@@ -29,7 +29,7 @@ RECIPE = ROOT / "recipes" / "char_lm"
 
 SENTENCES = "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs!\n"
 TINY: dict[str, dict[str, Any]] = {
-    "data": {"split": [0.8, 0.1, 0.1], "window": 16},
+    "data": {"split": [0.8, 0.1, 0.1], "max_length": 16},
     "model": {"cell": "gru", "embedding_size": 8, "hidden_size": 16},
     "training": {
         "per_device_train_batch_size": 8,
@@ -56,7 +56,7 @@ def tiny_config(folder: Path, **fields: Any) -> Path:
     config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    config["data"].setdefault("source", str(tiny_text(folder)))
+    config["data"].setdefault("dataset", str(tiny_text(folder)))
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
     return path

@@ -310,7 +310,7 @@ TINY: dict[str, dict[str, Any]] = {
         "logging_steps": 5,
         "report_to": "none",
     },
-    "sample": {"sentences": ["The cat on farm 1 says [MASK] to all."], "number": 3},
+    "sample": {"sentences": ["The cat on farm 1 says [MASK] to all."], "top_k": 3},
 }
 VASWANI = {
     "tokenizer": {"kind": "word", "lowercase": True},
@@ -342,7 +342,7 @@ def tiny_config(folder: Path, **fields: Any) -> Path:
     config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    config["data"].setdefault("source", str(written(folder, farm())))
+    config["data"].setdefault("dataset", str(written(folder, farm())))
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -363,7 +363,7 @@ def vaswani(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of an encoder from scratch, long enough that it knows what the animals say."""
     folder = tmp_path_factory.mktemp("vaswani")
     (folder / "farm.txt").write_text("".join(f"The {a} {i} says {b}.\n" for i in range(30) for a, b in SAYS))
-    data = {"source": str(folder / "farm.txt"), "packing": False, "max_length": 8, "masked_share": 0.2}
+    data = {"dataset": str(folder / "farm.txt"), "packing": False, "max_length": 8, "masked_share": 0.2}
     training = {"max_steps": 200, "eval_steps": 100, "save_steps": 100, "per_device_train_batch_size": 32}
     sample = {"sentences": ["The cat 5 says [MASK]."]}
     config = tiny_config(folder, **VASWANI, data=data, training=training, sample=sample)
@@ -486,7 +486,7 @@ def test_the_card_states_the_results(name: str, request: pytest.FixtureRequest) 
     assert values["perplexity", "pseudo-perplexity (test)"] == score["pseudo_perplexity"]
     assert (("accuracy", "next-sentence accuracy (test)") in values) == (name == "bert")
     assert f"| test | {score['masked_tokens']:,} | {score['masked_accuracy']:.4f} |" in card.text
-    assert "All of its weights began at random." in card.text
+    assert "It was trained from scratch." in card.text
 
 
 def test_new_weights_are_named(distilbert: Path) -> None:
@@ -506,7 +506,7 @@ def test_a_trained_head_is_kept(
     distilbert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A second run begins with the first one's folder, and before training it fills in as that did at its end."""
-    data = {"source": str(distilbert / "farm.jsonl"), "max_length": 40}
+    data = {"dataset": str(distilbert / "farm.jsonl"), "max_length": 40}
     config = tiny_config(tmp_path, data=data, model={"name": str(distilbert / "run")}, training={"max_steps": 2,
                          "eval_steps": 2, "save_steps": 2})  # fmt: skip
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
@@ -544,7 +544,12 @@ def test_the_loss_is_that_of_all_batches_of_a_step(
 ) -> None:
     """One step of gradient descent from eight rows at once, and from eight times one: texts of many lengths."""
     texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
-    data = {"source": str(written(tmp_path, texts)), "packing": False, "next_sentence": next_sentence, "max_length": 64}
+    data = {
+        "dataset": str(written(tmp_path, texts)),
+        "packing": False,
+        "next_sentence": next_sentence,
+        "max_length": 64,
+    }
     kinds: dict[str, Any] = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0,
                              "attention_probs_dropout_prob": 0.0}}  # fmt: skip
     training = {"max_steps": 3, "eval_steps": 3, "save_steps": 3, "learning_rate": 1.0, "adam_epsilon": 1.0}
@@ -562,7 +567,7 @@ def test_the_loss_is_that_of_all_batches_of_a_step(
 
 def test_two_processes_are_one_with_twice_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
-    data = {"source": str(written(tmp_path, texts)), "packing": False, "next_sentence": True, "max_length": 64}
+    data = {"dataset": str(written(tmp_path, texts)), "packing": False, "next_sentence": True, "max_length": 64}
     kinds: dict[str, Any] = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0,
                              "attention_probs_dropout_prob": 0.0}}  # fmt: skip
     training = {"max_steps": 5, "eval_steps": 5, "save_steps": 5, "learning_rate": 1.0, "adam_epsilon": 1.0}
@@ -642,7 +647,7 @@ def test_files_of_the_recipe_are_valid() -> None:
 
 def source(folder: Path, text: str, name: str = "texts.txt") -> list[object]:
     (folder / name).write_text(text)
-    return ["--data.source", folder / name]
+    return ["--data.dataset", folder / name]
 
 
 def named(folder: Path, kind: str) -> list[object]:
@@ -653,13 +658,13 @@ def named(folder: Path, kind: str) -> list[object]:
 PAIRS: list[object] = ["--data.packing", "false", "--data.next_sentence", "true"]
 AS_BERT: list[object] = ["--model", str(BERT["model"])]
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("decoder", lambda f: named(f, "gpt2"), "A model of the type gpt2 is no masked language model; name an encoder"),
+    ("decoder", lambda f: named(f, "gpt2"), "There is no masked language model of the type gpt2; write the model.name"),
     (
         "segments of DistilBERT",
         lambda f: [*named(f, "distilbert"), *PAIRS],
-        "data.next_sentence needs segment embeddings and a head, and a model of the type distilbert has none; write f",
+        "data.next_sentence needs segment embeddings and a head, and models of the type distilbert do not have them",
     ),
-    ("segments of Vaswani", lambda f: PAIRS, "needs segment embeddings and a head, and a model of the type vaswani"),
+    ("segments of Vaswani", lambda f: PAIRS, "needs segment embeddings and a head, and models of the type vaswani"),
     (
         "single sentences",
         lambda f: [*source(f, "".join(f"farm {i}\n" for i in range(60))), *AS_BERT, *PAIRS],
@@ -683,9 +688,9 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "positions",
         lambda f: [*named(f, "distilbert"), "--data.max_length", "128"],
-        "data.max_length is 128, and the model reads 64 tokens; write at most that",
+        "data.max_length is 128; this model reads at most 64 tokens",
     ),
-    ("positions of BERT", lambda f: [*AS_BERT, "--data.max_length", "65"], "the model reads 64 tokens; write at most"),
+    ("positions of BERT", lambda f: [*AS_BERT, "--data.max_length", "65"], "this model reads at most 64 tokens"),
     (
         "whole words",
         lambda f: ["--data.whole_words", "true"],
@@ -695,12 +700,12 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "sampling",
         lambda f: ["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "90", "--tokenizer.sampling", "0.1"],
-        "words are not segmented anew; leave tokenizer.sampling out",
+        "needs fixed tokens; remove tokenizer.sampling",
     ),
     (
         "tokenizer of its own",
         lambda f: [*named(f, "bert"), "--tokenizer", "{kind: word}"],
-        "The tokenizer is that of model.name; leave out the section tokenizer",
+        "A pretrained model comes with its own tokenizer; remove the section tokenizer",
     ),
     ("no model", lambda f: ["--model", "null"], "model.model_type is None; write one of bert, distilbert, vaswani, or"),
     ("no folder", lambda f: ["--model", "{name: /no/such}", "--tokenizer", "null"], "/no/such was not found locally"),
@@ -711,7 +716,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
         lambda f: [*AS_BERT, "--model.num_attention_heads", "3"],
         "hidden size \\(16\\) is not a multiple .* \\(3\\); change the section model",
     ),
-    ("share", lambda f: ["--data.masked_share", "1.5"], "masked_share is 1.5; write a share between 0 and 1"),
+    ("share", lambda f: ["--data.masked_share", "1.5"], "masked_share is 1.5; write a number above 0, below 1"),
     ("length", lambda f: ["--data.max_length", "3"], "max_length is 3; write a whole number of at least 8"),
     ("packed pairs", lambda f: [*AS_BERT, "--data.next_sentence", "true"], "write packing: false"),
     ("sentences", lambda f: ["--data.sentences", "words"], "sentences is 'words'; write one of marks, lines"),

@@ -312,7 +312,7 @@ def test_what_the_configuration_states_is_in_the_card_and_for_the_hub(run: Path)
     assert (other.data.language, other.data.license, other.data.datasets) == (None, "mit", None)
     assert "Of the documentation." not in other.text
     assert not (run / ".eval_results" / "hfattn.yaml").exists()
-    card = written_for(results["configuration"]["data"]["source"])
+    card = written_for(results["configuration"]["data"]["dataset"])
     assert (card.data.language, card.data.license, card.data.datasets) == (["en"], "mit", ["user/texts"])
     assert "Of the documentation." in card.text
     assert "not stated" not in card.text

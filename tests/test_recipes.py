@@ -58,7 +58,7 @@ def test_results_say_what_was_measured_and_how(finished: Path) -> None:
     results = json.loads((finished / "run" / "results.json").read_text())
     text = (finished / "text.txt").read_text()
     assert results["data"]["characters"] == len(text)
-    assert results["data"]["symbols"] == len(set(text.lower()))
+    assert results["data"]["vocabulary"] == len(set(text.lower()))
     assert results["data"]["name"] == "text.txt"
     assert re.fullmatch(r"[0-9a-f]{64}", results["data"]["sha256"])
     assert results["seed"] == 42
@@ -115,7 +115,7 @@ def test_the_card_states_the_results_and_its_snippet_runs(finished: Path) -> Non
 def test_the_card_of_a_text_with_an_awkward_name_and_a_model_of_defaults(tmp_path: Path) -> None:
     text = tiny_text(tmp_path).rename(tmp_path / 'notes: draft #2 "x".txt')
     config = tmp_path / "tiny.yaml"
-    sections = {"data": {"source": str(text), "window": 16}, "training": {**TINY["training"], "max_steps": 2}}
+    sections = {"data": {"dataset": str(text), "max_length": 16}, "training": {**TINY["training"], "max_steps": 2}}
     config.write_text(yaml.safe_dump(sections))
     done = train(config, "--output_dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
@@ -159,21 +159,25 @@ def written(folder: Path, content: bytes) -> str:
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing config", lambda f: ["--config", f / "no.yaml"], "The configuration file .* was not found"),
     ("broken yaml", lambda f: ["--config", broken_yaml(f)], "is not valid YAML"),
-    ("missing text", lambda f: ["--data.source", f / "no.txt"], "was not found locally or on the Hub"),
-    ("empty text", lambda f: ["--data.source", written(f, b"")], "bad.txt is empty"),
-    ("not UTF-8", lambda f: ["--data.source", written(f, b"\xff\xfea")], r"bad.txt is not UTF-8 \(byte 0\)"),
-    ("short text", lambda f: ["--data.source", written(f, b"The end " * 4)], "and one window of 16 needs 17"),
-    ("prompt", lambda f: ["--sample.prompt", "ñ"], "sample.prompt holds 'ñ', which does not occur"),
+    ("missing text", lambda f: ["--data.dataset", f / "no.txt"], "was not found locally or on the Hub"),
+    ("empty text", lambda f: ["--data.dataset", written(f, b"")], "bad.txt is empty"),
+    ("not UTF-8", lambda f: ["--data.dataset", written(f, b"\xff\xfea")], r"bad.txt is not UTF-8 \(byte 0\)"),
+    ("short text", lambda f: ["--data.dataset", written(f, b"The end " * 4)], "and one window of 16 needs 17"),
+    ("prompt", lambda f: ["--sample.prompt", "ñ"], "sample.prompt has 'ñ', which does not occur"),
     ("section", lambda f: ["--dta.window", "8"], "'dta' is not a field of this recipe; did you mean 'data'"),
     (
         "field",
-        lambda f: ["--data.windw", "8"],
-        "'data.windw' is not a field of this recipe; did you mean 'data.window'",
+        lambda f: ["--data.max_lenth", "8"],
+        "'data.max_lenth' is not a field of this recipe; did you mean 'data.max_length'",
     ),
     ("model field", lambda f: ["--model.hiden_size", "8"], "did you mean 'hidden_size'"),
     ("training field", lambda f: ["--training.learning_rat", "1"], "did you mean 'training.learning_rate'"),
-    ("type", lambda f: ["--data.window", "many"], "data: 'window' expected int, got str .* write a value of that type"),
-    ("range", lambda f: ["--data.window", "0"], "data: window is 0; write a whole number of at least 1"),
+    (
+        "type",
+        lambda f: ["--data.max_length", "many"],
+        "data: 'max_length' expected int, got str .* write a value of that type",
+    ),
+    ("range", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
     ("model range", lambda f: ["--model.embedding_dropout", "1.5"], "embedding_dropout is 1.5; write a probability"),
     ("rate", lambda f: ["--training.learning_rate", "-1"], "training.learning_rate is -1; write a number above 0"),
     ("number", lambda f: ["--training.learning_rate", "fast"], "training.learning_rate is 'fast'; write a number"),
@@ -189,11 +193,11 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ),
     ("patience", lambda f: ["--early_stopping_patience", "2", "--training.load_best_model_at_end", "false"], "or null"),
     ("temperature", lambda f: ["--sample.temperatures", "[1e-50]"], "write numbers from 0.01 to 100"),
-    ("stride", lambda f: ["--data.stride", "17"], "stride 17 skips characters; write at most the window, 16"),
-    ("no source", lambda f: ["--data.source", ""], "source is empty; write 'embedded'"),
-    ("section of a value", lambda f: ["--data.window.x", "1"], "write --data.window VALUE"),
+    ("stride", lambda f: ["--data.stride", "17"], "stride 17 skips characters; write at most max_length, 16"),
+    ("no source", lambda f: ["--data.dataset", ""], "dataset is empty; write 'embedded'"),
+    ("section of a value", lambda f: ["--data.max_length.x", "1"], "write --data.max_length VALUE"),
     ("out of reach", lambda f: ["--output_dir", "/proc/nowhere/run"], "check the path and its permissions"),
-    ("override", lambda f: ["--data.window"], "override fields as --section.field value"),
+    ("override", lambda f: ["--data.max_length"], "override fields as --section.field value"),
     ("unknown character", lambda f: ["--tokenizer.min_count", "2"], "add unknown: true"),
 ]
 

@@ -258,7 +258,7 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
     """SIGKILL at any moment, also while a checkpoint is half-written, in the first pass and in a later one."""
     config = tiny_config(
         tmp_path,
-        data={"stateful": stateful, "stride": 7, "window": 8},
+        data={"stateful": stateful, "stride": 7, "max_length": 8},
         model={"num_hidden_layers": 2, "dropout": 0.3, "output_dropout": 0.2, "cell": "lstm"},
         training={"max_steps": 130, "eval_steps": 10, "save_steps": 10, "lr_scheduler_type": "cosine"},
     )

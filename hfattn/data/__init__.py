@@ -8,7 +8,7 @@ from .fitting import FittedTexts, WindowCollator, mean_of_windows
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
 from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
-from .model_limits import check_model, check_tokenizer
+from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
@@ -57,8 +57,11 @@ __all__ = [
     "WindowCollator",
     "Windows",
     "augmented",
+    "check_causal",
     "check_columns",
+    "check_length",
     "check_model",
+    "check_positions",
     "check_split",
     "check_tokenizer",
     "encode_text",

@@ -1,6 +1,7 @@
 """Check that a pretrained model and its tokenizer can read inputs of a given length."""
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..loading import max_positions
@@ -17,7 +18,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None
             f"{type(tokenizer).__name__} does not return the positions of its tokens in the text; write a model.name "
             "with a tokenizer.json."
         )
-    _check_length(max_length, tokenizer.model_max_length)
+    check_length(tokenizer.model_max_length, max_length)
 
 
 def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
@@ -26,9 +27,7 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
     Raises:
         UserError: one of the two does not hold.
     """
-    positions = max_positions(model.config)
-    if positions is not None:
-        _check_length(max_length, positions)
+    check_positions(model.config, max_length)
     embeddings = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embeddings:
         raise UserError(
@@ -37,6 +36,39 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
         )
 
 
-def _check_length(max_length: int, longest: int) -> None:
+def check_positions(config: PreTrainedConfig, max_length: int) -> None:
+    """Check that a model with this configuration has ``max_length`` positions.
+
+    Raises:
+        UserError: it has fewer.
+    """
+    positions = max_positions(config)
+    if positions is not None:
+        check_length(positions, max_length)
+
+
+def check_length(longest: int, max_length: int) -> None:
+    """Check that inputs of ``max_length`` tokens are not longer than the ``longest`` that a model can read.
+
+    Raises:
+        UserError: they are.
+    """
     if max_length > longest:
         raise UserError(f"data.max_length is {max_length}; this model reads at most {longest} tokens.")
+
+
+@torch.inference_mode()
+def check_causal(model: PreTrainedModel, name: str) -> None:
+    """Check that the model's predictions depend on earlier tokens only.
+
+    Raises:
+        UserError: it is an encoder, which sees the tokens that it should predict.
+    """
+    ids = torch.zeros(2, 8, dtype=torch.long)
+    ids[1, -1] = 1
+    first, second = model.eval()(ids).logits[:, :-1]
+    if not torch.allclose(first, second, atol=1e-4):
+        raise UserError(
+            f"{name} is an encoder such as BERT, which sees the token that it should predict; write the name of a "
+            "causal language model, such as openai-community/gpt2."
+        )

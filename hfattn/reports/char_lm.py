@@ -1,9 +1,78 @@
-"""What a run of the character-level language model reports: its scores and samples."""
+"""The report of the recipe char_lm."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub.dataclasses import strict
+
+from ..data import Text
+from ..fields import at_least
+from ..generation import sample_text
+from ..models.strict_config import own_fields
+from .base import TrainedRun, leave_behind
+
+
+@strict
+@dataclass
+class SampleConfig:
+    """The section ``sample``: texts that the model writes, during and after training."""
+
+    prompt: str = "The "  # the beginning of each text
+    temperatures: list[float | int] = field(default_factory=lambda: [0.2, 0.8, 1.5])  # one text for each
+    max_new_tokens: int = at_least(1, 200)
+
+    def validate_sizes(self) -> None:
+        if not self.prompt:
+            raise ValueError("prompt is empty; write at least one character.")
+        if not all(0.01 <= temperature <= 100 for temperature in self.temperatures):
+            raise ValueError(f"temperatures is {self.temperatures}; write numbers from 0.01 to 100.")
+
+
+def report(
+    run: TrainedRun, text: Text, metrics: Mapping[str, Mapping[str, Any]], entropies: Mapping[str, float]
+) -> None:
+    """Save the model and write everything else that the run leaves behind.
+
+    Args:
+        run: the finished run.
+        text: the whole text, of which the model was trained on a part.
+        metrics: scores of each part but the training part.
+        entropies: the text's "unigram entropy" and "bigram entropy", in nats per character.
+    """
+    config, model, tokenizer, trainer = asdict(run.config), run.model, run.tokenizer, run.trainer
+    prompt, length, seed = config["sample"]["prompt"], config["sample"]["max_new_tokens"], trainer.args.seed
+    samples = {
+        str(temperature): sample_text(model, tokenizer, prompt, temperature, length, seed)
+        for temperature in config["sample"]["temperatures"]
+    }
+    model.generation_config.update(
+        do_sample=True, temperature=0.8, max_new_tokens=200, suppress_tokens=[tokenizer.pad_token_id]
+    )
+    run.save()
+    windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
+    sections: dict[str, Any] = {
+        "data": {
+            "name": text.name,
+            "sha256": text.fingerprint,
+            "characters": len(text),
+            "vocabulary": len(tokenizer) - len(tokenizer.all_special_ids),
+            "split": config["data"]["split"],
+            "stateful": config["data"]["stateful"],
+            **{f"{name.replace(' ', '_')}_nats": value for name, value in entropies.items()},
+        },
+        "model": {
+            "parameters": model.num_parameters(),
+            **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
+        },
+        "metrics": metrics,
+        "training": trainer.training_facts("characters", windows * config["data"]["max_length"]),
+        "samples": {"prompt": prompt, "by_temperature": samples},
+    }
+    texts = [prompt, *samples.values()][:2]
+    leave_behind(run, sections, summary(run.folder, sections), texts, loss="nats_per_character", levels=entropies)
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:

@@ -1,22 +1,105 @@
-"""What a run of the masked language model reports: its scores, and the words that it fills in."""
+"""The report of the recipe masked_lm."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data import Documents, MaskedTexts, SentencePairs
 from ..errors import UserError
+from ..fields import at_least
+from ..plots import plot_table
+from .base import TrainedRun, leave_behind
 
-BLANK = "[MASK]"  # the gap in sample.sentences, whatever the tokenizer's own mask token is
+BLANK = "[MASK]"  # the blank in sample.sentences, whatever the tokenizer's own mask token is
+Filled = list[dict[str, Any]]  # tokens with their probabilities, the most probable first
+
+
+@strict
+@dataclass
+class SampleConfig:
+    """The section ``sample``: sentences that the model fills in, before and after training."""
+
+    sentences: list[str] = field(default_factory=lambda: ["The capital of France is [MASK]."])  # each with one [MASK]
+    top_k: int = at_least(1, 5)  # most probable tokens to show
+
+    def validate_sentences(self) -> None:
+        if not self.sentences:
+            raise ValueError(f"sentences is empty; write at least one with {BLANK} in it.")
+        for sentence in self.sentences:
+            if sentence.count(BLANK) != 1:
+                raise ValueError(f"sentences has {sentence!r}; write {BLANK} in each sentence once.")
+
+
+def report(
+    run: TrainedRun,
+    parts: Mapping[str, Documents],
+    examples: Mapping[str, MaskedTexts | SentencePairs],
+    metrics: Mapping[str, Mapping[str, Any]],
+    weights: Mapping[str, Any],
+    before: Sequence[Filled],
+) -> None:
+    """Save the model and write everything else that the run leaves behind.
+
+    Args:
+        run: the finished run.
+        parts: the documents of each part, training included.
+        examples: the examples made from them.
+        metrics: scores of each part but the training part.
+        weights: where the weights came from: ``base_model``, or None from scratch, and its ``new_weights``.
+        before: what ``fill_in`` returned before training.
+    """
+    run.save()
+    config, model, trainer = asdict(run.config), run.model, run.trainer
+    data, sentences = config["data"], config["sample"]["sentences"]
+    after = fill_in(model, run.tokenizer, sentences, config["sample"]["top_k"], data["max_length"])
+    samples: list[dict[str, Any]] = [
+        {"sentence": sentence, "before": first, "after": last}
+        for sentence, first, last in zip(sentences, before, after, strict=True)
+    ]
+    rows = [[sample["sentence"], listed(sample["before"]), listed(sample["after"])] for sample in samples]
+    plot_table(run.folder / "filled_in.png", ["sentence", "before training", "after training"], rows, run.title)
+    names = ("max_length", "packing", "masked_share", "whole_words", "next_sentence")
+    sections: dict[str, Any] = {
+        "data": {
+            "name": parts["train"].name,
+            "vocabulary": len(run.tokenizer),
+            "tokenizer": weights["base_model"] or config["tokenizer"]["kind"],
+            **{name: data[name] for name in names},
+            "parts": {
+                part: {
+                    "documents": len(documents),
+                    "examples": len(examples[part]),
+                    "tokens": int(examples[part].lengths.sum()),
+                    "sha256": documents.fingerprint,
+                }
+                for part, documents in parts.items()
+            },
+        },
+        "model": {"model_type": model.config.model_type, **weights, "parameters": model.num_parameters()},
+        "metrics": metrics,
+        "training": {
+            **trainer.training_facts("tokens", trainer.state.epoch * float(examples["train"].lengths.sum())),
+            "padding_share": round(trainer.padding_share, 4),
+        },
+        "samples": samples,
+        "mask_token": run.tokenizer.mask_token,
+    }
+    loss, unit = "nats_per_masked_token", None
+    if data["next_sentence"]:
+        loss, unit = "loss", "nats per masked token + nats per pair"
+    leave_behind(run, sections, summary(run.folder, sections), sentences[:2], loss=loss, loss_unit=unit)
 
 
 @torch.inference_mode()
 def fill_in(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], number: int, max_length: int
-) -> list[list[dict[str, Any]]]:
-    """Return the ``number`` most probable tokens for the gap of each sentence, with their probabilities.
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], top_k: int, max_length: int
+) -> list[Filled]:
+    """Return the ``top_k`` most probable tokens for the blank of each sentence, with their probabilities.
 
     Raises:
         UserError: a sentence is longer than ``max_length`` tokens.
@@ -30,7 +113,7 @@ def fill_in(
             raise UserError(f"sample.sentences has {sentence!r}, longer than data.max_length; write a shorter one.")
         logits = model(**inputs)[0]  # (1, T, V); the field's name differs between classes
         probabilities = logits[inputs.input_ids == tokenizer.mask_token_id][0].float().softmax(-1)
-        top = probabilities.topk(number)
+        top = probabilities.topk(top_k)
         filled.append(
             [
                 {"token": tokenizer.decode([i]), "probability": round(probability, 4)}

@@ -28,6 +28,7 @@ from .distillation import (
 )
 from .extractive import ExtractiveTrainer
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
+from .from_scratch import scratch_config, scratch_model
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .publishing import publish_run
 from .results import run_facts, scores_of_part
@@ -77,6 +78,8 @@ __all__ = [
     "read_short_texts",
     "run_facts",
     "scores_of_part",
+    "scratch_config",
+    "scratch_model",
     "sentence_end_ids",
     "training_arguments",
     "tuned",

@@ -152,11 +152,11 @@ class FineTuningTrainer(ReliableTrainer):
     of the run folder, and ``whole_model`` merges them into the weights.
 
     Args:
-        source: location of the pretrained model, which a saved adapter names.
+        source: location of the pretrained model, which a saved adapter names; None for a model from scratch.
         tuning: the section ``tuning``.
     """
 
-    def __init__(self, *args: Any, source: ModelLocation, tuning: TuningConfig, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, source: ModelLocation | None, tuning: TuningConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.source, self.tuning = source, tuning
 
@@ -186,6 +186,7 @@ class FineTuningTrainer(ReliableTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         output = super().train(*args, **kwargs)
         if self.tuning.method == "lora" and self.is_world_process_zero():
+            assert self.source is not None
             for config in self.model.peft_config.values():
                 config.base_model_name_or_path = base_model_name(self.source)
             folder = Path(self.args.output_dir).parent / ADAPTER
@@ -204,15 +205,17 @@ def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iter
         yield depth, [parameter for parameter in parameters if depths[id(parameter)] == depth]
 
 
-def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelLocation) -> dict[str, Any]:
+def tuning_facts(
+    model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelLocation | None
+) -> dict[str, Any]:
     """Return what was trained of which model, for ``results.json``. Call it before ``whole_model``."""
     named = list(model.named_parameters())
     # The LoRA updates are merged in the end, and the copy of the head replaces the original.
     parameters = sum(tensor.numel() for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))
     trained = sum(tensor.numel() for _, tensor in named if tensor.requires_grad)
     return {
-        "base_model": base_model_name(source),
-        "revision": source.revision,
+        "base_model": None if source is None else base_model_name(source),
+        "revision": None if source is None else source.revision,
         "method": tuning.method,
         "parameters": parameters,
         "trained_parameters": trained,

@@ -1,0 +1,79 @@
+"""Models from scratch, of any type that transformers knows, from the section ``model`` of a recipe."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from ..errors import UserError
+from ..models.strict_config import StrictConfig, unknown_name_message
+from .config import checked, model_config
+
+
+def scratch_config(
+    section: Mapping[str, Any], from_data: Mapping[str, Any], families: Collection[str] | None = None
+) -> PreTrainedConfig:
+    """Return the configuration of a model from scratch.
+
+    Args:
+        section: ``model_type``, fields of its configuration, and for a model of hfattn perhaps a ``preset``.
+        from_data: the fields that follow from the tokenizer, such as ``vocab_size``.
+        families: the model types that the recipe trains; None: all that transformers knows.
+
+    Raises:
+        UserError: the model type or a field is unknown, the section sets a field that follows from the tokenizer, or
+            the fields do not go together.
+    """
+    fields = dict(section)
+    model_type = fields.pop("model_type", None)
+    if families is not None and model_type not in families:
+        known = ", ".join(families)
+        raise UserError(f"model.model_type is {model_type!r}; write one of {known}, or a model.name to start from.")
+    try:
+        config_class = type(AutoConfig.for_model(model_type))
+    except ValueError:
+        raise UserError(
+            f"model.model_type is {model_type!r}; write a model type of transformers, such as gpt2, or a model.name to "
+            "start from."
+        ) from None
+    if issubclass(config_class, StrictConfig):
+        return model_config(config_class, fields, **from_data)
+    default = config_class()
+    names = {*default.to_dict(), *default.attribute_map}
+    for name in fields:
+        if name in from_data:
+            raise UserError(f"model.{name} follows from the data; leave it out.")
+        if name not in names:
+            raise UserError(unknown_name_message(f"model.{name}", {f"model.{each}" for each in names}, model_type))
+    return _consistent(config_class, {**fields, **from_data})
+
+
+def scratch_model(auto_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    """Return a model with random weights.
+
+    Args:
+        auto_class: such as ``AutoModelForCausalLM``.
+        config: its configuration.
+
+    Raises:
+        UserError: the class has no model of that type, or the fields of the configuration do not go together.
+    """
+    try:
+        return _consistent(auto_class.from_config, {"config": config})
+    except UserError as error:
+        if "Unrecognized configuration class" not in str(error):
+            raise
+        raise UserError(
+            f"{auto_class.__name__} has no model of the type {config.model_type}; write another model.model_type."
+        ) from error
+
+
+def _consistent(make: Callable[..., Any], fields: dict[str, Any]) -> Any:
+    try:
+        return checked(make, fields, prefix="model.")
+    except UserError as error:
+        reason = str(error)
+        raise UserError(reason if reason.endswith(".") else f"{reason}; change the section model.") from error
+
+
+__all__ = ["scratch_config", "scratch_model"]
