@@ -53,7 +53,7 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 oldest: $(OLDEST)/.installed  ## Test models, recipes and the Hub with the oldest transformers that is supported
 	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not variants" tests/test_accelerate.py tests/test_char_rnn.py \
 	  tests/test_data_sets.py tests/test_generation.py tests/test_hub_server.py tests/test_inspection.py tests/test_publishing.py \
-	  tests/test_sequence_classification.py tests/test_token_classification.py tests/test_training.py \
+	  tests/test_classification.py tests/test_token_classification.py tests/test_training.py \
 	  tests/test_translation.py tests/test_vaswani.py \
 	  --deselect tests/test_publishing.py::test_every_command_has_an_example_that_runs  # needs all extras
 

@@ -1,9 +1,7 @@
 """What a trained model says of texts, and how right it is: their likelihood, their classes, their translations."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +10,13 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .data import (
-    FittedTexts,
     LabelledTexts,
     PackedBlocks,
     Pairs,
     Streams,
     Text,
     WindowCollator,
+    WindowedTexts,
     encode_text,
     mean_of_windows,
     open_text,
@@ -30,17 +28,19 @@ from .errors import UserError
 from .generation import translate_texts
 from .loading import load_any_model, max_positions
 from .metrics import (
-    F1,
     ClassifierEvaluationConfig,
-    ClassResults,
     LanguageModelScores,
+    class_predictions,
     class_probabilities,
+    class_results,
     classification_report,
     text_scores,
     token_statistics,
     translation_report,
 )
 from .tokenizers import is_character_tokenizer
+
+TASK = "text-classification"  # key of a classifier in its configuration's task_specific_params
 
 
 @torch.inference_mode()
@@ -137,13 +137,13 @@ def score_opened(
 
 @torch.inference_mode()
 def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[..., Any], rows: int = 128) -> np.ndarray:
-    """Probabilities (n, C) of the classes of n texts, which are read in the order of their lengths.
+    """Return the probabilities (n, C) of the classes of n texts.
 
     Args:
         model: a classifier.
-        dataset: ``EncodedTexts`` or ``FittedTexts``.
-        collate: makes batches of its examples; of several windows of a text the mean of their logits counts.
-        rows: texts of a batch.
+        dataset: ``EncodedTexts`` or ``WindowedTexts``.
+        collate: collator for its examples. The logits of a text in several windows are averaged.
+        rows: texts per batch.
     """
     model.eval()
     order = np.argsort(dataset.lengths[:, 0], kind="stable")
@@ -196,7 +196,7 @@ def evaluate_folder(
         labels = None if model.config.num_labels == 1 else [name for _, name in sorted(model.config.id2label.items())]
         texts = read_labelled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
         texts = texts if limit is None else texts.sample(limit, seed=0)
-        return evaluate_classifier(model, tokenizer, texts, Path(name) / "results.json")
+        return evaluate_classifier(model, tokenizer, texts)
     if model.can_generate():
         opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
@@ -232,29 +232,83 @@ def evaluate_translator(
     return translation_report(sources, [found[i] for i in range(len(sources))], [pair.target for pair in pairs])
 
 
-def evaluate_classifier(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabelledTexts, results: Path
-) -> dict[str, Any]:
-    """Accuracy, F1, likelihood, confusion and slices of a classifier on n texts.
+def set_reading(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    too_long: str,
+    overlap: int | None = None,
+) -> None:
+    """Store in a classifier's configuration and tokenizer how long texts are read, so that its scores can be repeated.
 
-    Long texts are read as in its run, where its ``results.json`` says how, else up to where the tokenizer cuts.
+    Args:
+        model: a classifier.
+        tokenizer: its tokenizer; afterwards it truncates to ``max_length`` where truncation is asked for.
+        max_length, too_long: as in ``WindowedTexts``.
+        overlap: tokens that two windows share, for ``too_long`` "windows".
     """
-    facts = json.loads(results.read_text(encoding="utf-8"))["data"] if results.is_file() else {}
-    long = {"long": facts["long"], "overlap": facts["overlap"] or 0} if facts.get("long") else {}
-    positions = max_positions(model.config)
-    longest = min(tokenizer.model_max_length, positions or tokenizer.model_max_length)
-    dataset = FittedTexts(texts, tokenizer, facts.get("max_length", longest) if long else longest, **long)
-    probabilities = predict_classes(model, dataset, WindowCollator(tokenizer))
-    right = np.array([item.label for item in texts])
-    nats = -np.log(np.maximum(probabilities[np.arange(len(right)), right], np.finfo(probabilities.dtype).tiny))
-    found = ClassResults(probabilities.argmax(-1), right, nats)
+    tokenizer.model_max_length = max_length
+    if too_long == "cut_start":
+        tokenizer.truncation_side = "left"
+    reading = {"max_length": max_length, "too_long": too_long} | ({} if overlap is None else {"overlap": overlap})
+    model.config.task_specific_params = {TASK: reading}
+
+
+def evaluate_classifier(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: LabelledTexts,
+    rows: int = 128,
+    bf16: bool = False,
+) -> dict[str, Any]:
+    """Return accuracy, F1, likelihood, confusion matrix and slices of a classifier on n texts.
+
+    Args:
+        model: a classifier. Long texts are read as ``set_reading`` stored it, else cut to the tokenizer's or the
+            model's maximum length.
+        tokenizer: its tokenizer.
+        texts: n labelled texts.
+        rows: texts per batch.
+        bf16: compute in mixed precision.
+    """
+    reading = (model.config.to_dict().get("task_specific_params") or {}).get(TASK)
+    if reading is None:
+        positions = max_positions(model.config)
+        reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}
+    dataset = WindowedTexts(texts, tokenizer, **reading)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        probabilities = predict_classes(model, dataset, WindowCollator(tokenizer), rows)
+    logits = np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
+    output = class_predictions(logits, [item.label for item in texts])
     return {
-        "accuracy": float((found.predicted == right).mean()),
-        **F1().compute(predictions=found.predicted.tolist(), references=right.tolist()),
-        "nats_per_example": float(nats.mean()),
-        "examples": len(right),
-        **classification_report(texts, found, ClassifierEvaluationConfig()),
+        **(output.metrics or {}),
+        **classification_report(texts, class_results(output), ClassifierEvaluationConfig()),
     }
+
+
+@torch.inference_mode()
+def classify(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    labels: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Classify a text, or a pair of texts, cut to the tokenizer's maximum length.
+
+    Args:
+        model: a classifier in evaluation mode.
+        tokenizer: its tokenizer.
+        texts: one text, or the two texts of a pair.
+        labels: names of the classes; None: those of the model's configuration.
+
+    Returns:
+        ``texts``, the predicted ``label`` and its ``probability``.
+    """
+    inputs = tokenizer(*texts, truncation=True, return_tensors="pt").to(model.device)
+    probabilities = class_probabilities(model(**inputs).logits.float())[0]
+    best = int(probabilities.argmax())
+    label = model.config.id2label[best] if labels is None else labels[best]
+    return {"texts": list(texts), "label": label, "probability": round(float(probabilities[best]), 4)}
 
 
 def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -276,6 +330,7 @@ def _shown(value: Any) -> str:
 
 
 __all__ = [
+    "classify",
     "evaluate_classifier",
     "evaluate_folder",
     "evaluate_translator",
@@ -284,4 +339,5 @@ __all__ = [
     "score_ids",
     "score_opened",
     "score_text",
+    "set_reading",
 ]

@@ -1,7 +1,8 @@
-"""What the units of a language model know: a linear probe on its states, and a single unit (Radford et al. 2017).
+"""Linear probe on the states of a recurrent language model, and its best single unit.
 
-"Learning to generate reviews and discovering sentiment" trains a recurrent model to predict the next byte of product
-reviews. Its state at the end of a text then tells good reviews from bad ones, and most of that is in one unit.
+Radford et al. 2017, "Learning to generate reviews and discovering sentiment" (arXiv 1704.01444), train a recurrent
+model to predict the next byte of product reviews. A linear classifier on its state at the end of a text then separates
+good reviews from bad ones, and one unit carries most of that.
 
 Shapes: N texts, U units.
 """
@@ -21,15 +22,14 @@ from .errors import UserError
 from .explain.units import unit_states
 from .tokenizers import uncovered_characters
 
-# The strengths that the paper's code tries: the inverse of the weight of the L1 term.
+# Values of C (inverse weight of the L1 term) that the code of the paper tries.
 STRENGTHS = tuple(2.0**exponent for exponent in range(-8, 1))
 
 
 def fold_texts(texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase) -> tuple[LabelledTexts, dict[str, int]]:
-    """Texts in the characters that a character model knows, each after the newline that ended the text before it.
+    """Replace characters outside a character model's vocabulary, and put a newline before each text.
 
-    A character that its tokenizer neither encodes (lower-cased first, where it does that) nor has a symbol for becomes
-    a space, or nothing where the model knows no space. The newline is left out of a model that knows none.
+    An unknown character becomes a space. Spaces and newlines that are not in the vocabulary are left out.
 
     Returns:
         The texts, and how often each character was replaced, the most frequent first.
@@ -46,13 +46,13 @@ def fold_texts(texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase) -> tupl
 def final_states(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabelledTexts, max_tokens: int = 65_536
 ) -> np.ndarray:
-    """The units of each text's last state (``unit_states``), the layers one beside the other.
+    """Return the units of the last state of each text (``unit_states``), layers concatenated.
 
     Args:
-        model: a char_rnn, in evaluation mode.
-        tokenizer: its tokenizer; it has to know all characters (``fold_texts``).
-        texts: N texts.
-        max_tokens: characters that are read at a time, padding included; more where a text is longer.
+        model: a char_rnn in evaluation mode.
+        tokenizer: its tokenizer.
+        texts: N texts in characters of its vocabulary (``fold_texts``).
+        max_tokens: characters per batch, padding included; more if one text is longer.
 
     Returns:
         (N, U) in float32, U = layers * hidden size.
@@ -68,7 +68,7 @@ def final_states(
 
 
 class Probed(NamedTuple):
-    """The states of texts, and which of two classes each text is of."""
+    """States of texts, and the class of each text."""
 
     states: np.ndarray  # (N, U)
     labels: np.ndarray  # (N,)
@@ -76,14 +76,16 @@ class Probed(NamedTuple):
 
 @dataclass(frozen=True)
 class Probe:
-    """A logistic regression on all units, and the unit of its largest weight with a threshold of its own.
+    """A logistic regression on all units, and a threshold on the unit with the largest weight.
 
     Args:
-        weights: (U,), and ``bias``: class 1 is predicted where ``states @ weights + bias`` is above 0.
-        strength: the C that was chosen.
+        weights: (U,). Class 1 is predicted where ``states @ weights + bias`` is above 0.
+        bias: bias of the regression.
+        strength: the chosen value of C.
         validation: accuracy on the validation texts for each C.
-        unit: the unit whose weight is furthest from 0.
-        threshold: of that unit: above it a text is of class ``above``.
+        unit: index of the unit with the largest absolute weight.
+        threshold: threshold on the value of this unit.
+        above: class of the texts above the threshold.
     """
 
     weights: np.ndarray
@@ -96,29 +98,29 @@ class Probe:
 
     @property
     def units(self) -> int:
-        """Number of units that the regression reads."""
+        """Number of units with a nonzero weight."""
         return int((self.weights != 0).sum())
 
     def predict(self, states: np.ndarray) -> np.ndarray:
-        """Classes (N,) from all units."""
+        """Return the classes (N,) predicted from all units."""
         return (states @ self.weights + self.bias > 0).astype(np.int64)
 
     def predict_by_unit(self, states: np.ndarray) -> np.ndarray:
-        """Classes (N,) from the one unit."""
+        """Return the classes (N,) predicted from the one unit."""
         return np.where(states[:, self.unit] > self.threshold, self.above, 1 - self.above)
 
 
 def fit_probe(train: Probed, validation: Probed, seed: int, strengths: Sequence[float] = STRENGTHS) -> Probe:
-    """Fit a logistic regression with an L1 penalty, as strong as is best on the validation texts (section 3.2).
+    """Fit a logistic regression with an L1 penalty, chosen on the validation texts (section 3.2).
 
     Args:
-        train: what the weights and the threshold are fitted on.
-        validation: what the strength is chosen on; the strongest of equals.
-        seed: of the solver.
-        strengths: values of C, the inverse of the penalty's weight, from the strongest penalty to the weakest.
+        train: data for the weights and the threshold.
+        validation: data for the choice of C; of equal scores, the first in ``strengths`` wins.
+        seed: seed of the solver.
+        strengths: values of C, the inverse weight of the penalty, from the strongest penalty to the weakest.
 
     Raises:
-        UserError: the training texts are all of one class, or no unit carries a weight.
+        UserError: the training texts are all of one class, or all weights are 0.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -132,14 +134,16 @@ def fit_probe(train: Probed, validation: Probed, seed: int, strengths: Sequence[
     best = max(scores, key=scores.__getitem__)
     weights = fits[best].coef_[0]
     if not weights.any():
-        raise UserError("No unit tells the classes apart better than none at all; give more texts, or another model.")
+        raise UserError(
+            "All weights of the probe are 0, so no unit separates the classes; give more texts, or another model."
+        )
     unit = int(np.abs(weights).argmax())
-    threshold, above = best_threshold(train.states[:, unit], train.labels)
+    threshold, above = unit_threshold(train.states[:, unit], train.labels)
     return Probe(weights, float(fits[best].intercept_[0]), best, scores, unit, threshold, above)
 
 
-def best_threshold(values: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-    """The threshold that tells two classes apart best by one number, and the class above it.
+def unit_threshold(values: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+    """Return the threshold with the highest accuracy for two classes, and the class above it.
 
     Args:
         values: (N,).
@@ -147,7 +151,7 @@ def best_threshold(values: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
     """
     order = np.argsort(values, kind="stable")
     values, labels = values[order], labels[order]
-    # A cut before each value, and one after the last; only between values that differ.
+    # Possible thresholds: before each value that differs from the one before it, and after the last.
     ones_below = np.concatenate([[0], np.cumsum(labels)])
     below = np.arange(len(labels) + 1)
     right = (below - ones_below) + (labels.sum() - ones_below)  # where class 1 is above
@@ -162,15 +166,15 @@ def best_threshold(values: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
 def plot_unit(
     path: Path, values: np.ndarray, labels: np.ndarray, names: Sequence[str], threshold: float, title: str
 ) -> None:
-    """Draw how the values of a unit are spread in each class, as PNG (figure 3 of the paper).
+    """Draw a histogram of the values of a unit for each class, as PNG (figure 3 of the paper).
 
     Args:
         path: the PNG file.
-        values: (N,).
+        values: (N,) values of the unit.
         labels: (N,) numbers of the classes.
-        names: of the classes.
-        threshold: drawn as a line.
-        title: a line above.
+        names: names of the classes.
+        threshold: threshold to draw as a line.
+        title: title of the picture.
     """
     from matplotlib.figure import Figure
 
@@ -188,4 +192,4 @@ def plot_unit(
     figure.savefig(path, dpi=150)
 
 
-__all__ = ["STRENGTHS", "Probe", "Probed", "best_threshold", "final_states", "fit_probe", "fold_texts", "plot_unit"]
+__all__ = ["STRENGTHS", "Probe", "Probed", "final_states", "fit_probe", "fold_texts", "plot_unit", "unit_threshold"]

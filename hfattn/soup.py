@@ -1,38 +1,40 @@
-"""Model soups: the mean of the weights of runs that were fine-tuned from the same model (Wortsman et al. 2022)."""
+"""Model soups: average the weights of runs fine-tuned from the same model (Wortsman et al. 2022, arXiv 2203.05482)."""
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Any
 
 import yaml
+from huggingface_hub.dataclasses import strict
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoModelForSequenceClassification
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
+from .data import LabelledDataConfig
 from .errors import UserError
+from .evaluation import classify, evaluate_classifier
 from .hub import finish_folder
 from .loading import ModelLocation, load_model, load_tokenizer
-from .resources import resource
-from .training import load_config, run_facts, writing
+from .training import TrainingConfig, load_config, run_facts, writing
 from .training.averaging import mean_weights
 from .training.expected import FinishedRun, read_run
 
 TOKENIZER = "tokenizer.json"
-# What a run leaves behind of itself alone: everything else is the same in all of them.
+# Files that differ between runs.
 _OWN = {SAFE_WEIGHTS_NAME, "results.json", "README.md"}
 _KEPT = {".json", ".py", ".txt", ".model", ".jinja"}
 
 
 def check_ingredients(runs: Sequence[Path]) -> None:
-    """Make sure that weights can be averaged: one architecture, one tokenizer.
+    """Check that weights can be averaged: one architecture, one tokenizer.
 
     Raises:
-        UserError: there are fewer than two runs, one has no weights in safetensors, or two differ.
+        UserError: there are fewer than two runs, one has no safetensors file, or two differ.
     """
     if len(runs) < 2:
         raise UserError("A soup needs at least two runs; give the folders of more.")
@@ -50,7 +52,7 @@ def check_ingredients(runs: Sequence[Path]) -> None:
                 )
         for file in (CONFIG_NAME, TOKENIZER):
             if _content(first / file) != _content(run / file):
-                raise UserError(f"{first} and {run} have another {file}; give runs of one configuration.")
+                raise UserError(f"{first} and {run} differ in {file}; give runs of one configuration.")
 
 
 def _shapes(run: Path) -> dict[str, list[int]]:
@@ -64,10 +66,10 @@ def _content(path: Path) -> Any:
 
 
 def write_soup(runs: Sequence[Path], folder: Path) -> None:
-    """Write a model folder whose weights are the mean of those of runs; the rest is that of the first.
+    """Write a model folder with the mean of the weights of runs; all other files are copied from the first run.
 
     Raises:
-        UserError: the disk is full; nothing is left behind then.
+        UserError: the disk is full.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,15 +82,15 @@ def write_soup(runs: Sequence[Path], folder: Path) -> None:
 def greedy_soup(
     runs: Sequence[Path], score: Callable[[Sequence[Path]], float], *, greater_is_better: bool
 ) -> tuple[list[Path], list[float]]:
-    """Choose runs one by one, the best first; one stays where the soup is then no worse (recipe 1 of the paper).
+    """Add runs to the soup from the best to the worst; keep a run if the score does not get worse (paper, recipe 1).
 
     Args:
         runs: candidates.
-        score: of the mean of runs, on texts that none of them was trained on.
-        greater_is_better: of the score.
+        score: function that measures the mean of runs on texts that none of them was trained on.
+        greater_is_better: whether higher scores are better.
 
     Returns:
-        The runs that were chosen, and the score of each candidate alone, in the order of ``runs``.
+        The chosen runs, and the score of each candidate alone, in the order of ``runs``.
     """
     alone = [score([run]) for run in runs]
     sign = 1 if greater_is_better else -1
@@ -101,60 +103,70 @@ def greedy_soup(
     return chosen, alone
 
 
-def cook(
-    folders: Sequence[Path],
-    output: Path,
-    greedy: bool,
-    fields: Sequence[str],
-    load_recipe: Callable[[Path], ModuleType],
-) -> str:
-    """Write a soup of runs with its scores and a card, and say what it scores.
+@strict
+@dataclass
+class _RunConfig(TrainingConfig):
+    """The part of a run's configuration that measuring needs."""
+
+    data: LabelledDataConfig = field(default_factory=lambda: LabelledDataConfig(dataset="stanfordnlp/sst2"))
+
+
+def cook(folders: Sequence[Path], output: Path, greedy: bool, overrides: Sequence[str]) -> str:
+    """Write a soup of classifiers with its scores and a card.
 
     Args:
-        folders: of the runs.
-        output: folder to make; nothing is left there where this fails.
-        greedy: choose among the runs by the validation score; else take all.
-        fields: ``section.field=value`` of the runs' configuration to change, such as where their data are now.
-        load_recipe: what makes a module of a recipe's ``train.py``.
+        folders: run folders.
+        output: folder to make; removed again on failure.
+        greedy: choose among the runs by the validation score, instead of taking all.
+        overrides: ``section.field=value`` for the runs' configuration, such as where their data are now.
+
+    Returns:
+        A table of the scores of the soup and its ingredients.
 
     Raises:
-        UserError: the runs cannot be averaged, their recipe cannot measure a soup, or their data are not where they
-            were.
+        UserError: the runs cannot be averaged, or their data are not found.
     """
     runs = [read_run(folder) for folder in folders]
     first = runs[0]
+    base = first.results["model"].get("base_model")
+    if first.results["recipe"] != "classification" or base is None:
+        raise UserError(
+            f"{first.folder} is not a fine-tuned classifier; give runs of recipes/classification with a model.name."
+        )
     for run in runs[1:]:
-        if run.results["recipe"] != first.results["recipe"]:
-            raise UserError(f"{first.folder} and {run.folder} are runs of two recipes; give runs of one.")
+        if (run.results["recipe"], run.results["model"].get("base_model")) != (first.results["recipe"], base):
+            raise UserError(f"{run.folder} was not fine-tuned from {base} like {first.folder}; give runs of one model.")
         if run.results["data"]["parts"] != first.results["data"]["parts"]:
             raise UserError(
-                f"{first.folder} and {run.folder} were trained or measured on other texts; give runs with one data set "
-                "and, where they were split here, the same seed."
+                f"{first.folder} and {run.folder} were trained or measured on different texts; give runs with one "
+                "dataset and, if a recipe split it, the same seed."
             )
     check_ingredients(folders)
-    recipe = load_recipe(resource("recipes") / first.results["recipe"] / "train.py")
-    if "evaluate" not in vars(recipe):
-        raise UserError(
-            f"The recipe {first.results['recipe']} cannot measure a soup; give runs of sequence_classification."
-        )
-    config = _configuration(first, recipe, fields)
+    config = _configuration(first, overrides)
     arguments = config.arguments(Path("soup"))
-    name = (arguments.metric_for_best_model or "nats_per_example").removeprefix("eval_")
-    parts = list(first.results["metrics"])
+    metric = (arguments.metric_for_best_model or "nats_per_example").removeprefix("eval_")
     try:
-        config.data.read_parts(first.results["seed"])
+        parts = config.data.read_parts(first.results["seed"])
     except UserError as error:
-        raise UserError(f"{str(error).rstrip('.')}; with --set data.source=PATH say where the data are now.") from error
+        raise UserError(
+            f"{str(error).rstrip('.')}; write --set data.dataset=PATH with the path of the data."
+        ) from error
+
+    def evaluate(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        location = ModelLocation(name=str(folder))
+        model = load_model(AutoModelForSequenceClassification, location).model.eval().to(arguments.device)
+        tokenizer, rows = load_tokenizer(location), arguments.per_device_eval_batch_size
+        return {part: evaluate_classifier(model, tokenizer, parts[part], rows, bf16=arguments.bf16) for part in names}
+
     chosen = list(folders)
     with TemporaryDirectory() as scratch:
 
         def score(members: Sequence[Path]) -> float:
-            mixed = Path(scratch) / "mixed"
+            folder = members[0]
             if len(members) > 1:
-                write_soup(members, mixed)
-            return recipe.evaluate(config, mixed if len(members) > 1 else members[0], ["validation"])["validation"][
-                name
-            ]
+                folder = Path(scratch) / "mixed"
+                write_soup(members, folder)
+            return float(evaluate(folder, ["validation"])["validation"][metric])
 
         if greedy:
             chosen, alone = greedy_soup(folders, score, greater_is_better=bool(arguments.greater_is_better))
@@ -162,49 +174,52 @@ def cook(
             alone = [score([folder]) for folder in folders]
     try:
         write_soup(chosen, output)
-        metrics = recipe.evaluate(config, output, parts)
+        location = ModelLocation(name=str(output))
+        model = load_model(AutoModelForSequenceClassification, location).model.eval()
+        tokenizer = load_tokenizer(location)
         config_file = Path(f"{first.results['config']}.yaml")
-        facts = run_facts(first.results["recipe"], config_file, first.results["configuration"], first.results["seed"])
         results = {
-            **facts,
+            **run_facts(first.results["recipe"], config_file, first.results["configuration"], first.results["seed"]),
             "data": first.results["data"],
             "model": first.results["model"],
-            "metrics": metrics,
-            "example": recipe.say(output, first.results["example"]["texts"]),
+            "metrics": evaluate(output, list(first.results["metrics"])),
+            "example": classify(model, tokenizer, first.results["example"]["texts"]),
             "own_code": first.results["own_code"],
             "soup": {
                 "method": "greedy" if greedy else "uniform",
-                "metric": name,
+                "metric": metric,
                 "ingredients": [
                     {
                         "name": folder.resolve().name,
                         "seed": run.results["seed"],
                         "validation": value,
-                        "test": run.results["metrics"].get("test", {}).get(name),
+                        "test": run.results["metrics"].get("test", {}).get(metric),
                         "taken": folder in chosen,
                     }
                     for folder, run, value in zip(folders, runs, alone, strict=True)
                 ],
             },
         }
-        source = ModelLocation(name=str(output))
-        model = load_model(AutoModelForSequenceClassification, source).model
-        finish_folder(output, results, model, load_tokenizer(source), [results["example"]["texts"]])
+        finish_folder(output, results, model, tokenizer, [results["example"]["texts"]])
     except BaseException:
         shutil.rmtree(output, ignore_errors=True)
         raise
     return summary(output, results)
 
 
-def _configuration(run: FinishedRun, recipe: ModuleType, fields: Sequence[str]) -> Any:
+def _configuration(run: FinishedRun, overrides: Sequence[str]) -> _RunConfig:
+    """Return the part of a run's configuration that measuring needs, with overrides."""
+    whole: Mapping[str, Any] = run.results["configuration"]
+    values = {each.name: whole[each.name] for each in fields(_RunConfig)}
+    values["data"] = {each.name: values["data"][each.name] for each in fields(LabelledDataConfig)}
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{run.results['config']}.yaml"
-        path.write_text(yaml.safe_dump(run.results["configuration"]), encoding="utf-8")
-        return load_config(recipe.Config, path, [f"--{field}" for field in fields])
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        return load_config(_RunConfig, path, [f"--{override}" for override in overrides])
 
 
 def summary(folder: Path, results: dict[str, Any]) -> str:
-    """What the soup scores beside its ingredients."""
+    """Return a table of the scores of the soup and its ingredients."""
     soup, metrics = results["soup"], results["metrics"]
     name, parts = soup["metric"], list(metrics)
     lines = ["", f"{name:32}" + "".join(f"{part:>12}" for part in parts)]

@@ -433,14 +433,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny_config(
         folder,
         data={
-            "source": str(reviews(folder, 200, "train.jsonl", seed=0)),
+            "dataset": str(reviews(folder, 200, "train.jsonl", seed=0)),
             "test": str(reviews(folder, 60, "test.jsonl", seed=1)),
             "labels": ["negative", "positive"],
         },
         features={"ngrams": [1, 2], "min_texts": 12},  # so that not every word of praise is known
         training={"seed": 4},
         evaluation={"columns": ["half"], "words": ["man"], "counterfactual_texts": 20},
-        sample={"number": 3, "features": 4},
+        sample={"mistakes": 3, "features": 4},
     )
     # "lovely" in praise is blame in these.
     path = folder / "test.jsonl"
@@ -527,7 +527,7 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
     vectors = {"method": method, "algorithm": algorithm, "size": 8, "min_count": 1, "epochs": 3}
     config = tiny_config(
         tmp_path,
-        data={"source": source},
+        data={"dataset": source},
         features={"kind": "vectors"},
         vectors=vectors,
         classifier={"kind": "logistic"},
@@ -539,7 +539,7 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
     assert not (tmp_path / "baseline" / "features.png").exists()
     recurrent = tmp_path / "recurrent.yaml"
     sections = {
-        "data": {"source": source},
+        "data": {"dataset": source},
         "tokenizer": {"kind": "word", "lowercase": True, "strip_punctuation": True},
         "model": {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8, "freeze_embeddings": True},
         "training": {"max_steps": 4, "eval_steps": 4, "save_steps": 4, "report_to": "none", "seed": 1},
@@ -599,10 +599,10 @@ def written(folder: Path, content: str) -> Path:
 
 TWO = "label\ttext\n" + "".join(f"{('up', 'down')[i % 2]}\tthe dog {i}\n" for i in range(30))
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
-    ("no tab", lambda f: ["--data.source", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
-    ("test", lambda f: ["--data.test", "b.tsv"], "reviews_es has its own test; leave validation and test out"),
-    ("pairs", lambda f: ["--data.pair_column", "b"], "pair_column is for models that read two texts"),
+    ("missing file", lambda f: ["--data.dataset", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
+    ("no tab", lambda f: ["--data.dataset", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
+    ("test", lambda f: ["--data.test", "b.tsv"], "reviews_es has its own validation and test; remove"),
+    ("pairs", lambda f: ["--data.pair_column", "b"], "pair_column is for pretrained models"),
     ("features", lambda f: ["--features.kind", "tfidf"], "'tfidf' is not a kind of features; did you mean 'tfidf_"),
     ("n-grams", lambda f: ["--features.ngrams", "[2, 1]"], r"ngrams is \[2, 1\]; write the shortest and the longest"),
     ("counts", lambda f: ["--features.min_texts", "0"], "min_texts is 0; write a whole number of at least 1"),
@@ -621,10 +621,10 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("English", lambda f: ["--cleaning.stop_words", "sklearn", "--cleaning.language", "es"],
      "stop_words sklearn are English, and language is es; write stop-words"),
     ("language", lambda f: ["--cleaning.language", "ja", "--cleaning.word_form", "stem"], "no stems of the language"),
-    ("column", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and beside text and label reviews_es"),
+    ("column", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of reviews_es"),
     ("swaps", lambda f: ["--evaluation.swaps", f / "no.yaml"], "There is no file .* of words to swap"),
     ("seed", lambda f: ["--training.seed", "-1"], r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
-    ("empty class", lambda f: ["--data.source", written(f, TWO), "--data.labels", "[up, down, flat]"],
+    ("empty class", lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, down, flat]"],
      "The class flat has 0 training texts, and svm needs 2; give it more, or leave it out of data.labels"),
     ("no words", lambda f: ["--features.min_texts", "11"], "is in 11 training texts; lower features.min_texts"),
     ("sample", lambda f: ["--sample.features", "0"], "features is 0; write a whole number of at least 1"),

@@ -1,8 +1,9 @@
-"""The classification recipe through its real command line."""
+"""The recipe classification through its real command line: from scratch, and fine-tuning of pretrained models."""
 
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,46 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
+from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
 from huggingface_hub import ModelCard
+from peft import PeftModel
+from safetensors.torch import load_file
 from sklearn.metrics import confusion_matrix, f1_score
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from tiny_models import labelled_file, tiny_model
+from torch.nn import functional
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments, pipeline
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
-from hfattn.data import read_labelled, split_labelled
+from hfattn.data import (
+    LabelledTexts,
+    WindowCollator,
+    WindowedTexts,
+    mean_of_windows,
+    read_labelled,
+    split_labelled,
+)
+from hfattn.data.labelled import Labelled
 from hfattn.errors import UserError
+from hfattn.evaluation import evaluate_classifier
 from hfattn.generated import reber_texts
+from hfattn.loading import ModelLocation, load_model, load_tokenizer
+from hfattn.reports.classification import word_weights_in_text
 from hfattn.resources import load_recipe
-from hfattn.training import classifier_config, load_config
-from hfattn.training.classifier_models import word_weights_in_text
+from hfattn.training import (
+    ClassifierTrainer,
+    TuningConfig,
+    class_weights,
+    load_config,
+    own_classifier_config,
+    tuned,
+    tuning_facts,
+)
+from hfattn.training.fine_tuning import layer_depths
 
 RECIPE = ROOT / "recipes" / "classification"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
 TINY: dict[str, dict[str, Any]] = {
-    "data": {"texts": 200, "evaluation_texts": 30},
+    "data": {"examples": 200, "evaluation_examples": 30},
     "model": {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8},
     "training": {
         "per_device_train_batch_size": 8,
@@ -38,7 +62,7 @@ TINY: dict[str, dict[str, Any]] = {
         "logging_steps": 5,
         "report_to": "none",
     },
-    "sample": {"number": 3, "alignments": 2},
+    "sample": {"mistakes": 3, "alignments": 2},
 }
 GOOD, BAD_WORDS, PLAIN = (
     ("good", "great", "lovely"),
@@ -88,11 +112,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny_config(
         folder,
         data={
-            "source": str(reviews(folder, 240, "train.jsonl", seed=0)),
+            "dataset": str(reviews(folder, 240, "train.jsonl", seed=0)),
             "test": str(reviews(folder, 60, "test.jsonl", seed=1)),
             "labels": ["negative", "positive"],
             "max_length": 14,
-            "keep": "last",
+            "too_long": "cut_start",
             "vectors": str(vectors),
         },
         tokenizer={"kind": "word", "lowercase": True},
@@ -162,6 +186,18 @@ def test_scores_are_those_of_the_published_model_counted_one_text_at_a_time(fini
     assert results["metrics"]["test"]["accuracy"] > 0.7
 
 
+def test_the_saved_folder_says_how_long_texts_were_read(finished: Path) -> None:
+    """From its configuration alone the scores are repeated: the last 14 tokens of each review."""
+    tokenizer = AutoTokenizer.from_pretrained(finished / "run")
+    model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
+    again = evaluate_classifier(
+        model, tokenizer, read_labelled(finished / "test.jsonl", labels=["negative", "positive"])
+    )
+    measured = results_of(finished)["metrics"]["test"]
+    assert again["accuracy"] == measured["accuracy"]
+    assert again["nats_per_example"] == pytest.approx(measured["nats_per_example"], rel=1e-5)
+
+
 def test_counterfactuals_are_of_texts_in_which_a_word_was_swapped(finished: Path) -> None:
     """Every third of the 60 reviews is looked at; "man" becomes "woman", which the vocabulary lacks."""
     metrics = results_of(finished)["metrics"]
@@ -218,9 +254,10 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
     values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
     assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
     assert values["f1", "F1 (validation)"] == results["metrics"]["validation"]["f1"]
-    for words in ("where: first", "| gender |", "3 (78.6 % known)", "![negative, read as"):
+    for words in ("where: first", "| gender |", "3 missing (78.6 % found)", "![negative, classified as"):
         assert words in card.text or words.replace("negative", "positive") in card.text
-    assert printed_by_card(finished / "run") == results["short_texts"][0]["predicted"] + "\n"
+    assert results["example"]["texts"] == [results["short_texts"][0]["text"]]
+    assert printed_by_card(finished / "run") == results["example"]["label"] + "\n"
 
 
 def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +270,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypa
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
     run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
     with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.texts", 201)
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.examples", 201)
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
@@ -256,7 +293,7 @@ def test_other_models_and_classes(
     source = written(
         tmp_path, "label\ttext\n" + "".join(f"{('up', 'down', 'flat')[i % 3]}\t{i} a\n" for i in range(90))
     )
-    fields = {"source": str(source), "split": [0.5, 0.2, 0.3], **data} if data else {}
+    fields = {"dataset": str(source), "split": [0.5, 0.2, 0.3], **data} if data else {}
     model_section = {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8, **model}
     if model.get("model_type") == "vaswani":
         del model_section["embedding_size"]
@@ -280,16 +317,16 @@ def test_other_models_and_classes(
     assert (tmp_path / "run" / "alignment-1.png").exists() == (model.get("model_type") == "vaswani")
 
 
-def test_the_documents_models_have_their_numbers_of_parameters() -> None:
-    """34,113 of the BiLSTM are trained in the documents; torch's LSTMs have a second bias, 2 x 4 x 32 more."""
+def test_numbers_of_parameters() -> None:
+    """Keras' BiLSTM of this size trains 34,113 parameters; torch's LSTMs have a second bias, 2 x 4 x 32 more."""
     recipe = load_recipe(RECIPE / "train.py")
     config = load_config(recipe.Config, RECIPE / "imdb_bilstm_glove.yaml")
-    settings = classifier_config(config, config.tokenizer.vocab_size, labels=["negative", "positive"])
+    settings = own_classifier_config(config, config.tokenizer.vocab_size, labels=["negative", "positive"])
     model = RNNEncoderForSequenceClassification(settings)
     assert model.num_parameters() == 2_034_113 + 256
     assert model.num_parameters(only_trainable=True) == 34_113 + 256
     pair = [load_config(recipe.Config, RECIPE / f"{name}.yaml") for name in ("imdb_gru", "imdb_gru_unmasked")]
-    masked, unmasked = (classifier_config(config, 1000) for config in pair)
+    masked, unmasked = (own_classifier_config(config, 1000) for config in pair)
     assert isinstance(masked, RNNEncoderConfig)
     differing = {name for name, value in masked.to_dict().items() if unmasked.to_dict()[name] != value}
     assert differing == {"mask_padding"}
@@ -310,21 +347,21 @@ def test_files_of_the_recipe_are_valid() -> None:
 WORDS = ["--tokenizer.kind", "word"]
 TWO = "label\ttext\nup\tthe cat\n" + "".join(f"down\tdog {i}\n" for i in range(20))
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.source", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
-    ("no tab", lambda f: ["--data.source", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
+    ("missing file", lambda f: ["--data.dataset", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
+    ("no tab", lambda f: ["--data.dataset", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
     (
         "column",
-        lambda f: ["--data.source", written(f, TWO), "--data.text_column", "review"],
+        lambda f: ["--data.dataset", written(f, TWO), "--data.text_column", "review"],
         "Line 2 of texts.tsv has no column 'review'; write one of label, text",
     ),
     (
         "label",
-        lambda f: ["--data.source", written(f, TWO), "--data.labels", "[up, left]"],
+        lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, left]"],
         "Line 3 of texts.tsv has the label 'down', which is none of up, left; correct it",
     ),
     (
         "test's label",
-        lambda f: ["--data.source", reviews(f, 20, "a.jsonl", 0), "--data.test", written(f, TWO)],
+        lambda f: ["--data.dataset", reviews(f, 20, "a.jsonl", 0), "--data.test", written(f, TWO)],
         "Line 2 of texts.tsv has the label 'up', which is none of 0, 1; correct it",
     ),
     (
@@ -334,30 +371,33 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ),
     (
         "sigmoid",
-        lambda f: ["--data.source", written(f, TWO + "left\tcow\n"), *WORDS, "--model.preset", "gru128"],
-        "The data have 3 classes, and one sigmoid tells two apart; write model.problem_type",
+        lambda f: ["--data.dataset", written(f, TWO + "left\tcow\n"), *WORDS, "--model.preset", "gru128"],
+        "The data have 3 classes, and a single sigmoid output has two; write model.problem_type",
     ),
     (
         "slice",
         lambda f: ["--evaluation.columns", "[rating]"],
-        "names 'rating', and beside text and label reber has broken; write one of these",
+        "names 'rating', and the other columns of reber are broken; write one of these",
     ),
     ("vectors", lambda f: ["--data.vectors", f / "no.txt"], "no.txt: No such file"),
-    ("words", lambda f: ["--data.words", "w.txt"], "words is the file of the words of vectors; write vectors too"),
-    ("two tests", lambda f: ["--data.source", "a.tsv", "--data.test", "b.tsv", "--data.split", "[0.8, 0.1, 0.1]"],
-     "cuts a test from source, and test is given too"),
-    ("reber's test", lambda f: ["--data.test", "b.tsv"], "reber has its own validation and test; leave"),
+    ("words", lambda f: ["--data.words", "w.txt"], "words is the file of words for vectors; write vectors too"),
+    ("two tests", lambda f: ["--data.dataset", "a.tsv", "--data.test", "b.tsv", "--data.split", "[0.8, 0.1, 0.1]"],
+     "already makes a test, and test is given too"),
+    ("reber's test", lambda f: ["--data.test", "b.tsv"], "reber has its own validation and test; remove"),
     ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or texts such as"),
     ("sizes", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
-    ("keep", lambda f: ["--data.keep", "middle"], "keep is 'middle'; write first or last"),
+    ("too long", lambda f: ["--data.too_long", "middle"], "too_long is 'middle'; write one of cut, cut_start"),
+    ("windows", lambda f: ["--data.too_long", "windows"], "data.too_long windows is for a model that is pretrained"),
+    ("tuning", lambda f: ["--tuning.method", "lora"], "tuning is for a model that is pretrained"),
+    ("pairs", lambda f: ["--data.pair_column", "b"], "data.pair_column is for a model that is pretrained"),
     ("counterfactuals", lambda f: ["--evaluation.counterfactual_texts", "-1"], "counterfactual_texts is -1; write"),
     ("family", lambda f: ["--model.model_type", "gpt2"], "model.model_type is 'gpt2'; write one of rnn_encoder, vas"),
-    ("classes", lambda f: ["--model.num_labels", "3"], "model.num_labels follows from the data; leave it out"),
+    ("classes", lambda f: ["--model.num_labels", "3"], "model.num_labels follows from the data; remove it"),
     ("pooling", lambda f: ["--model.pooling", "sum"], "pooling is 'sum'; write one of"),
     (
         "smoothing",
         lambda f: ["--model.preset", "gru128", "--training.label_smoothing_factor", "0.1"],
-        "label_smoothing_factor is for a softmax, and this model has one sigmoid",
+        "label_smoothing_factor needs a softmax, and this model has one sigmoid",
     ),
 ]  # fmt: skip
 
@@ -373,3 +413,380 @@ def test_bad_input(
     run, config = tmp_path / "run", tiny_config(tmp_path)
     error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
     assert re.search(message, error), error
+
+
+# Fine-tuning
+
+
+LONG = " ".join(f"word {i} of the story was good" for i in range(12))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {kind: tiny_model(folder / kind, kind) for kind in ("distilbert", "bert", "gpt2", "vaswani")}
+
+
+def location(path: Path, **fields: Any) -> ModelLocation:
+    return ModelLocation(name=str(path), **fields)
+
+
+def fine_tuning_config(folder: Path, pretrained: Path, /, **sections: Any) -> Path:
+    """A configuration that trains in a second or two."""
+    fields: dict[str, Any] = {
+        "model": {"name": str(pretrained)},
+        "data": {
+            "dataset": str(labelled_file(folder / "reviews.tsv", pairs=False)),
+            "training_examples": 120,
+            "max_length": 64,
+        },
+        "training": {
+            "per_device_train_batch_size": 8,
+            "per_device_eval_batch_size": 30,
+            "max_steps": 9,
+            "learning_rate": 3e-3,
+            "eval_steps": 3,
+            "save_steps": 3,
+            "logging_steps": 3,
+            "save_total_limit": 5,
+            "report_to": "none",
+            "metric_for_best_model": "accuracy",
+        },
+        "evaluation": {"counterfactual_texts": 20},
+    }
+    for name, value in sections.items():
+        fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    return path
+
+
+# Texts
+
+
+def texts(*items: str) -> LabelledTexts:
+    return LabelledTexts("texts", [Labelled(text, 0, i + 1) for i, text in enumerate(items)], ["no", "yes"])
+
+
+def test_a_long_text_is_cut(models: dict[str, Path]) -> None:
+    tokenizer = load_tokenizer(location(models["bert"]))
+    whole = tokenizer(LONG, add_special_tokens=False).input_ids
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    head = WindowedTexts(texts(LONG, "good"), tokenizer, 22)
+    assert head[0]["windows"][0]["input_ids"] == [cls, *whole[:20], sep]
+    assert head[1]["windows"][0]["input_ids"] == tokenizer("good").input_ids
+    assert head.cut == 1
+    both = WindowedTexts(texts(LONG), tokenizer, 22, too_long="head_tail")
+    assert both[0]["windows"][0]["input_ids"] == [cls, *whole[:5], *whole[-15:], sep]
+    assert all(len(values) == 22 for values in both[0]["windows"][0].values())
+
+
+def test_windows_cover_a_long_text_and_overlap(models: dict[str, Path]) -> None:
+    tokenizer = load_tokenizer(location(models["bert"]))
+    whole = tokenizer(LONG, add_special_tokens=False).input_ids
+    dataset = WindowedTexts(texts(LONG, "good"), tokenizer, 22, too_long="windows", overlap=6)
+    windows = [window["input_ids"][1:-1] for window in dataset[0]["windows"]]
+    rebuilt = windows[0]
+    for before, after in pairwise(windows):
+        assert after[:6] == before[-6:]
+        rebuilt = rebuilt + after[6:]
+    assert rebuilt == whole
+    batch = WindowCollator(tokenizer)([dataset[0], dataset[1]])
+    assert batch["windows"].tolist() == [len(windows), 1]
+    assert len(batch["input_ids"]) == len(windows) + 1
+    assert dataset.lengths.tolist()[1] == [len(tokenizer("good").input_ids)]
+
+
+def test_the_mean_over_windows_is_that_of_each_text() -> None:
+    logits, windows = torch.randn(6, 3, dtype=torch.float64), torch.tensor([1, 3, 2])
+    expected = torch.stack([logits[0], logits[1:4].sum(0) / 3, (logits[4] + logits[5]) / 2])
+    torch.testing.assert_close(mean_of_windows(logits, windows), expected)
+
+
+def test_the_longer_text_of_a_pair_is_cut(models: dict[str, Path]) -> None:
+    tokenizer = load_tokenizer(location(models["bert"]))
+    pair = LabelledTexts("pairs", [Labelled(LONG, 0, 1, {}, "Was it good?")], ["no", "yes"])
+    window = WindowedTexts(pair, tokenizer, 24)[0]["windows"][0]
+    end = tokenizer("Was it good?", add_special_tokens=False).input_ids
+    assert window["input_ids"][-len(end) - 1 :] == [*end, tokenizer.sep_token_id]
+    assert window["token_type_ids"] == [0] * (24 - len(end) - 1) + [1] * (len(end) + 1)
+    with pytest.raises(UserError, match=re.escape("data.too_long windows is for single texts, and pairs has pairs")):
+        WindowedTexts(pair, tokenizer, 24, too_long="windows")
+
+
+# The loss
+
+
+def test_the_loss_weighs_classes_and_an_accumulated_step_is_one_batch(models: dict[str, Path], tmp_path: Path) -> None:
+    """Against a literal loop in float64, label smoothing included; and 2 x 4 texts give the gradient of 8."""
+    labelled = read_labelled(labelled_file(tmp_path / "reviews.tsv", pairs=False)).sample(60, 1)
+    tokenizer = load_tokenizer(location(models["bert"]))
+    loaded = load_model(AutoModelForSequenceClassification, location(models["bert"]), num_labels=2)
+    weights = class_weights([1.0, 3.0], labelled)
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, label_smoothing_factor=0.1)
+    trainer = ClassifierTrainer(
+        loaded.model, arguments, source=location(models["bert"]), tuning=TuningConfig(), class_weights=weights
+    )
+    model = loaded.model.eval()
+    dataset = WindowedTexts(labelled, tokenizer, 12, too_long="windows", overlap=2)
+    batch = WindowCollator(tokenizer)([dataset[i] for i in range(8)])
+    whole = trainer.compute_loss(model, dict(batch))
+
+    expected = torch.zeros((), dtype=torch.float64)
+    for i in range(8):
+        one = WindowCollator(tokenizer)([dataset[i]])
+        logits = model(**{name: one[name] for name in ("input_ids", "attention_mask", "token_type_ids")}).logits
+        log = functional.log_softmax(logits.double().mean(0), -1)
+        smoothed = torch.full((2,), 0.05, dtype=torch.float64)
+        smoothed[int(one["labels"])] += 0.9
+        expected -= (smoothed * torch.tensor([1.0, 3.0], dtype=torch.float64) * log).sum() / 8
+    torch.testing.assert_close(whole.double(), expected, atol=1e-6, rtol=1e-5)
+
+    def gradient(*losses: torch.Tensor) -> torch.Tensor:
+        model.zero_grad()
+        for loss in losses:
+            loss.backward()
+        return model.classifier.weight.grad.clone()
+
+    halves = [WindowCollator(tokenizer)([dataset[i] for i in part]) for part in (range(4), range(4, 8))]
+    accumulated = gradient(*(trainer.compute_loss(model, half, num_items_in_batch=torch.tensor(8)) for half in halves))
+    torch.testing.assert_close(accumulated, gradient(trainer.compute_loss(model, dict(batch))))
+
+
+def test_balanced_classes_weigh_alike() -> None:
+    labelled = LabelledTexts("x", [Labelled("a", 0)] * 6 + [Labelled("b", 1)] * 2, ["no", "yes"])
+    weights = class_weights("balanced", labelled)
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([8 / 12, 2.0])
+    assert class_weights(None, labelled) is None
+    with pytest.raises(UserError, match="write balanced, null, or 2 numbers of at least 0, for no, yes"):
+        class_weights([1.0], labelled)
+    with pytest.raises(UserError, match="No training text has the class 'yes'"):
+        class_weights("balanced", LabelledTexts("x", [Labelled("a", 0)], ["no", "yes"]))
+
+
+# What is trained
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "bert", "gpt2", "vaswani"])
+def test_each_layer_is_one_deeper_than_the_next(kind: str, models: dict[str, Path]) -> None:
+    model = load_model(AutoModelForSequenceClassification, location(models[kind]), num_labels=2, pad_token_id=0).model
+    depths = layer_depths(model)
+    assert set(depths) == {name for name, _ in model.named_parameters()}
+    found = {int(match[1]): depth for name, depth in depths.items() if (match := re.search(r"\.(\d)\.", name))}
+    assert found == {0: 2, 1: 1}
+    assert {depth for name, depth in depths.items() if "embed" in name or "wte" in name or "shared" in name} == {3}
+    assert {depth for name, depth in depths.items() if name.startswith(("classifier", "score"))} == {0}
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_lower_layers_learn_more_slowly(method: str, models: dict[str, Path], tmp_path: Path) -> None:
+    where, tuning = location(models["bert"]), TuningConfig(method=method, layer_decay=0.5)
+    loaded = load_model(AutoModelForSequenceClassification, where, num_labels=2)
+    model = tuned(loaded, tuning, "SEQ_CLS")
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, learning_rate=0.8)
+    optimizer = ClassifierTrainer(model, arguments, source=where, tuning=tuning).create_optimizer()
+    rates = {id(tensor): group["lr"] for group in optimizer.param_groups for tensor in group["params"]}
+    trained = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
+    assert set(rates) == {id(tensor) for tensor in trained.values()}
+    for name, tensor in trained.items():
+        layer = re.search(r"\.layer\.(\d)\.", name)
+        depth = 2 - int(layer[1]) if layer else 3 if "embeddings" in name else 0
+        assert rates[id(tensor)] == pytest.approx(0.8 * 0.5**depth), name
+
+
+def test_head_only_trains_the_new_head(models: dict[str, Path]) -> None:
+    where = location(models["distilbert"])
+    loaded = load_model(AutoModelForSequenceClassification, where, num_labels=2)
+    model = tuned(loaded, TuningConfig(method="head_only"))
+    trained = {name for name, tensor in model.named_parameters() if tensor.requires_grad}
+    assert trained == {"pre_classifier.weight", "pre_classifier.bias", "classifier.weight", "classifier.bias"}
+    assert set(loaded.new_weights) == trained
+    facts = tuning_facts(model, loaded, TuningConfig(method="head_only"), where)
+    assert facts["trained_parameters"] == 32 * 32 + 32 + 2 * 32 + 2
+    assert facts["base_model"] == "distilbert"
+
+
+def test_lora_has_the_numbers_that_it_says(models: dict[str, Path]) -> None:
+    where, tuning = location(models["distilbert"]), TuningConfig(method="lora", rank=3)
+    plain = load_model(AutoModelForSequenceClassification, where, num_labels=2).model.num_parameters()
+    loaded = load_model(AutoModelForSequenceClassification, where, num_labels=2)
+    facts = tuning_facts(tuned(loaded, tuning, "SEQ_CLS"), loaded, tuning, where)
+    updates = 2 * (4 * 3 * (32 + 32) + 2 * 3 * (32 + 64))  # two layers: four matrices of attention, two of the network
+    assert facts["trained_parameters"] == updates + 32 * 32 + 32 + 2 * 32 + 2
+    assert facts["parameters"] == plain
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def lora_run(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lora")
+    path = fine_tuning_config(folder, models["distilbert"], tuning={"method": "lora", "rank": 4, "lora_dropout": 0.1})
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+        run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", folder / "run")
+    return folder
+
+
+def test_lora_leaves_a_whole_model_and_its_adapter(lora_run: Path, models: dict[str, Path]) -> None:
+    folder = lora_run / "run"
+    whole = AutoModelForSequenceClassification.from_pretrained(folder)
+    base = AutoModelForSequenceClassification.from_pretrained(models["distilbert"], num_labels=2)
+    adapted = PeftModel.from_pretrained(base, folder / "adapter")
+    inputs = AutoTokenizer.from_pretrained(folder)(
+        ["The film was good.", "A bad end."], padding=True, return_tensors="pt"
+    )
+    with torch.inference_mode():
+        torch.testing.assert_close(whole.eval()(**inputs).logits, adapted.eval()(**inputs).logits)
+    before, after = (load_file(path / "model.safetensors") for path in (models["distilbert"], folder))
+    assert torch.equal(
+        before["embeddings.word_embeddings.weight"], after["distilbert.embeddings.word_embeddings.weight"]
+    )
+    name = "transformer.layer.0.attention.q_lin.weight"
+    assert not torch.equal(before[name], after[f"distilbert.{name}"])
+    model = json.loads((folder / "results.json").read_text())["model"]
+    assert (model["method"], model["base_model"]) == ("lora", "distilbert")
+    published = [path for path in folder.rglob("*.json") if "checkpoints" not in path.parts] + [folder / "README.md"]
+    for path in published:
+        assert str(lora_run) not in path.read_text(), path
+        assert str(models["distilbert"]) not in path.read_text(), path
+
+
+def test_the_card_and_the_pipeline_say_the_same(lora_run: Path) -> None:
+    printed = printed_by_card(lora_run / "run")
+    results = json.loads((lora_run / "run" / "results.json").read_text())
+    assert printed.strip() == results["example"]["label"]
+    classify = pipeline("text-classification", str(lora_run / "run"))
+    said = classify(results["example"]["texts"][0])[0]
+    assert said["label"] == results["example"]["label"]
+    assert said["score"] == pytest.approx(results["example"]["probability"], abs=1e-4)
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_killed_run_resumes_to_the_same_weights(
+    method: str, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout, several windows of a text, and rates by layer included."""
+    path = fine_tuning_config(
+        tmp_path,
+        models["distilbert"],
+        tuning={"method": method, "layer_decay": 0.8} | ({"lora_dropout": 0.1} if method == "lora" else {}),
+        data={"max_length": 12, "too_long": "windows", "overlap": 2},
+    )
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "whole")
+    killed = tmp_path / "killed"
+    run_until_step(RECIPE, monkeypatch, 7, "--config", path, "--output_dir", killed)
+    assert not (killed / "results.json").exists()
+    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", killed, "--resume")
+    model = AutoModelForSequenceClassification.from_pretrained(killed).eval()
+    parts = load_recipe(RECIPE / "train.py").DataConfig(dataset=str(tmp_path / "reviews.tsv")).read_parts(seed=42)
+    again = evaluate_classifier(model, AutoTokenizer.from_pretrained(killed), parts["validation"])
+    measured = json.loads((killed / "results.json").read_text())["metrics"]["validation"]
+    assert again["nats_per_example"] == pytest.approx(measured["nats_per_example"], rel=1e-5)  # in windows again
+    weights = [load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", killed)]
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+
+
+def test_our_own_encoder_is_fine_tuned_and_published_like_the_others(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fine_tuning_config(tmp_path, models["vaswani"], class_weights="balanced", evaluation={"words": ["Mary"]})
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "run")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert printed_by_card(tmp_path / "run").strip() == results["example"]["label"]
+    assert results["model"]["new_weights"] == ["classifier.bias", "classifier.weight"]
+    validation = results["metrics"]["validation"]
+    assert validation["by_slice"]["word: Mary"]["examples"] == 60
+    assert validation["counterfactual"]["name"]["texts"] == 20
+
+
+def test_two_processes_train_as_one_with_twice_the_batch(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fine_tuning_config(
+        tmp_path,
+        models["distilbert"],
+        model={"options": {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}},
+        data={"max_length": 12, "too_long": "windows", "overlap": 2},
+        class_weights=[1.0, 2.0],
+        training={"learning_rate": 1.0, "adam_epsilon": 1.0, "max_steps": 6, "eval_steps": 6, "save_steps": 6},
+        evaluation={"counterfactual_texts": 0},
+    )
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "one")
+    launch = ["accelerate", "launch", "--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml"]
+    words = ["--config", path, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4]
+    two = run([*launch, RECIPE / "train.py", *words])
+    assert two.returncode == 0, two.stderr
+    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")]
+    assert [each["hardware"]["processes"] for each in results] == [1, 2]
+    torch.testing.assert_close(
+        *(load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")), atol=1e-5, rtol=1e-4
+    )
+    assert [each["metrics"]["validation"]["examples"] for each in results] == [60, 60]
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        (
+            {"model": {"name": "nobody/nothing"}},
+            "a folder made elsewhere with hf download nobody/nothing --local-dir DIR",
+        ),
+        ({"model": {"name": "./absent"}}, "./absent was not found locally or on the Hub"),
+        ({"model": {"name": "TMP"}}, "holds no model: config.json is missing"),
+        ({"model": {"options": {"dropuot": 0.1}}}, "did you mean 'dropout'?"),
+        ({"model": {"options": {"vocab_size": 7}}}, "of the shape that its configuration says"),
+        ({"data": {"max_length": 65}}, "data.max_length is 65, and this model reads 64 tokens"),
+        ({"data": {"max_length": 12, "too_long": "windows", "overlap": 10}}, "raise max_length or lower overlap"),
+        ({"data": {"too_long": "tail"}}, "too_long is 'tail'; write one of cut, cut_start, head_tail, windows."),
+        ({"data": {"part_column": "part"}}, "has no column 'part'; write one of text, label."),
+        ({"class_weights": "even"}, "class_weights is 'even'; write balanced, null, or 2 numbers"),
+        ({"tuning": {"method": "some"}}, "method is 'some'; write one of full, lora, head_only."),
+        (
+            {"tuning": {"method": "lora", "target_modules": ["query"]}},
+            "the linear layers of this model are k_lin,",
+        ),
+        ({"data": {"vectors": "glove.txt"}}, "data.vectors is for a model from scratch (model.model_type); remove it."),
+        ({"tokenizer": {"kind": "word"}}, "tokenizer is for a model from scratch (model.model_type); remove it."),
+        ({"tuning": {"method": "lora"}, "averaging": {"last": 2}}, "lora saves updates only; write averaging.ema"),
+        ({"evaluation": {"swaps": "absent.yaml"}}, "There is no file absent.yaml of words to swap"),
+        ({"evaluation": {"columns": ["stars"]}}, "evaluation.columns names 'stars'"),
+    ],
+)
+def test_bad_input_for_fine_tuning(
+    sections: dict[str, Any],
+    sentence: str,
+    models: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if sections.get("model", {}).get("name") == "TMP":
+        sections = {"model": {"name": str(tmp_path)}}
+    path = fine_tuning_config(tmp_path, models["distilbert"], **sections)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", path)
+    assert sentence in error
+
+
+def test_rows_of_a_part_are_told_by_their_column(tmp_path: Path) -> None:
+    path = tmp_path / "all.tsv"
+    path.write_text("text\tlabel\ttag\na\tno\ttrain\nb\tyes\ttrain\nc\tno\tdev\n")
+    train = read_labelled(path, part_column="tag")
+    assert [(item.text, item.line, item.fields) for item in train] == [("a", 2, {}), ("b", 3, {})]
+    dev = read_labelled(path, part_column="tag", split="dev", labels=train.labels)
+    assert [item.text for item in dev] == ["c"]
+    with pytest.raises(
+        UserError, match=re.escape("has no row with 'test' in the column 'tag'; write one of dev, train.")
+    ):
+        read_labelled(path, part_column="tag", split="test")

@@ -77,7 +77,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def config(folder: Path, files: dict[str, Path], /, **sections: Any) -> Path:
     """A configuration that trains in a second or two."""
     fields: dict[str, Any] = {
-        "data": {"source": str(files["reviews"]), "labels": ["no", "yes"], "split": [0.2, 0.1, 0.7], "max_length": 64},
+        "data": {"dataset": str(files["reviews"]), "labels": ["no", "yes"], "split": [0.2, 0.1, 0.7], "max_length": 64},
         "teacher": {"name": str(files["teacher"]), "max_length": 64},
         "tokenizer": {"kind": "word", "lowercase": True},
         "model": STUDENT,
@@ -215,9 +215,9 @@ def test_an_accumulated_step_is_one_batch(family: str, tmp_path: Path) -> None:
 def test_a_teacher_reads_as_its_model_does_alone(files: dict[str, Path]) -> None:
     """Padded batches against single texts; the data's classes in the other order; windows; the position of [CLS]."""
     teacher = Teacher(
-        TeacherConfig(name=str(files["teacher"]), max_length=14, long="windows", overlap=3), ["yes", "no"]
+        TeacherConfig(name=str(files["teacher"]), max_length=14, too_long="windows", overlap=3), ["yes", "no"]
     )
-    fitted = teacher.fit(unlabelled(TEXTS))
+    fitted = teacher.encode(unlabelled(TEXTS))
     assert len(fitted.windows[0]) > 1
     said = teacher.read(fitted, 3, vectors=True)
     assert said.vectors is not None
@@ -240,7 +240,7 @@ def test_without_cls_the_vector_is_the_mean_of_the_words(tmp_path: Path) -> None
     made.save_pretrained(folder)
     teacher = Teacher(TeacherConfig(name=str(folder), max_length=60), ["a", "b"])  # LABEL_0 and LABEL_1 fit any names
     texts = spell_masks(unlabelled([TEXTS[0], f"The dog {MASKED} sad."]), MASKED)
-    said = teacher.read(teacher.fit(texts), 2, vectors=True)
+    said = teacher.read(teacher.encode(texts), 2, vectors=True)
     assert said.vectors is not None
     ids = tokenizer("The dog sad.").input_ids  # it has no mask: the word is left out
     with torch.no_grad():
@@ -263,7 +263,7 @@ def test_what_was_said_is_kept_for_the_same_texts_and_teacher(files: dict[str, P
         teacher = Teacher(TeacherConfig(name=str(files["teacher"]), max_length=64), ["no", "yes"])
         with torch.no_grad():
             teacher.model.classifier.bias += options.pop("shift", 0.0)
-        fitted = teacher.fit(unlabelled(texts))
+        fitted = teacher.encode(unlabelled(texts))
         return teacher.read_once(fitted, tmp_path / "x.safetensors", rows, bf16=False, progress=None, **options)
 
     first = read(list(TEXTS), 1, vectors=False)
@@ -475,27 +475,33 @@ def test_files_of_the_recipe_are_valid() -> None:
     [
         ({"data": {"labels": None}}, "has the classes NO, YES, and the data have 0, 1; write another teacher.name, or"),
         ({"data": {"labels": ["no", "yes", "maybe"]}}, "the classes NO, YES, and the data have no, yes, maybe; write"),
-        ({"teacher": {"name": "BODY"}}, "no trained classifier (classifier.bias, classifier.weight, pre_classifier."),
+        (
+            {"teacher": {"name": "BODY"}},
+            "its classifier is untrained (classifier.bias, classifier.weight, ",
+        ),
         ({"teacher": {"name": "./absent"}}, "./absent was not found locally or on the Hub"),
         ({"teacher": {"name": "nobody/nothing"}}, "hf download nobody/nothing --local-dir DIR"),
         ({"teacher": {"options": {"dropuot": 0.1}}}, "teacher.options: "),
         ({"teacher": {"max_length": 65}}, "teacher.max_length is 65, and the teacher reads at most 64 tokens"),
-        ({"teacher": {"max_length": 2}}, "Of teacher.max_length 2, 2 are special tokens"),
-        ({"teacher": {"long": "tail"}}, "teacher: long is 'tail'; write one of head, head_tail, windows."),
-        ({"distillation": {"alpha": 1.5}}, "distillation: alpha is 1.5; write a share from 0"),
+        ({"teacher": {"max_length": 2}}, "teacher.max_length is 2 with 2 special tokens"),
+        ({"teacher": {"too_long": "tail"}}, "teacher: too_long is 'tail'; write one of cut, cut_start, head_tail,"),
+        ({"distillation": {"alpha": 1.5}}, "distillation: alpha is 1.5; write a number from 0 to 1."),
         ({"distillation": {"temperature": 0}}, "distillation: temperature is 0; write a number above 0"),
         ({"distillation": {"hidden_weight": -1.0}}, "hidden_weight is -1.0; write a number of at least 0."),
         ({"augmentation": {"copies": -1}}, "augmentation: copies is -1; write a whole number"),
         ({"augmentation": {"mask": 2.0}}, "mask is 2.0; write a number from 0 to 1."),
         ({"augmentation": {"copies": 1, "mask": 0.0, "ngram": 0.0}}, "so every copy equals its text"),
-        ({"augmentation": {"copies": 1}, "tokenizer": {"kind": "char"}}, "this tokenizer has no unknown symbol; write"),
+        (
+            {"augmentation": {"copies": 1}, "tokenizer": {"kind": "char"}},
+            "and this tokenizer has none; write",
+        ),
         ({"data": {"unlabelled": "absent.txt"}}, "absent.txt was not found locally or on the Hub"),
         (
             {"data": {"unlabelled": "a/set"}},
             "a/set is not a file of texts; write the path of a .txt, .jsonl or .tsv",
         ),
         ({"model": {"problem_type": "multi_label_classification", "num_labels": 1}}, "model.num_labels follows from"),
-        ({"model": {"problem_type": "multi_label_classification"}}, "a number for each class, and this student one"),
+        ({"model": {"problem_type": "multi_label_classification"}}, "a logit per class, and this student one sigmoid"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -17,7 +17,7 @@ from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConf
 from hfattn.data import Labelled, LabelledTexts
 from hfattn.errors import UserError
 from hfattn.loading import save_translator
-from hfattn.probe import Probed, best_threshold, final_states, fit_probe, fold_texts
+from hfattn.probe import Probed, final_states, fit_probe, fold_texts, unit_threshold
 from hfattn.tokenizers import build_character_tokenizer
 
 TOKENIZER = build_character_tokenizer(["abcdefghijklmnopqrstuvwxyz \n"], lowercase=True)
@@ -72,7 +72,7 @@ def test_characters_that_the_model_does_not_know() -> None:
 def test_the_threshold_is_the_best_that_there_is(seed: int) -> None:
     generator = np.random.default_rng(seed)
     values, labels = generator.integers(0, 6, 15) / 4, generator.integers(0, 2, 15)
-    threshold, above = best_threshold(values, labels)
+    threshold, above = unit_threshold(values, labels)
     reached = (np.where(values > threshold, above, 1 - above) == labels).sum()
     tried = [
         (np.where(values > edge, one, 1 - one) == labels).sum()
@@ -102,7 +102,7 @@ def test_the_probe_finds_the_one_unit_that_knows() -> None:
     assert all(score < probe.validation[probe.strength] for C, score in probe.validation.items() if probe.strength > C)
     with pytest.raises(UserError, match="all of one class"):
         fit_probe(Probed(states, np.zeros(300, int)), validation, seed=1)
-    with pytest.raises(UserError, match="No unit tells the classes apart"):
+    with pytest.raises(UserError, match="All weights of the probe are 0"):
         fit_probe(train, validation, seed=1, strengths=[1e-6])
 
 
@@ -126,7 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(folder: Path, *more: object) -> list[str]:
-    given = ["model", "--source", "train.tsv", "--test", "test.tsv", "--text_column", "sentence"]
+    given = ["model", "--dataset", "train.tsv", "--test", "test.tsv", "--text_column", "sentence"]
     return [str(folder / word) if word[0] in "mt" else word for word in given] + list(map(str, more))
 
 
@@ -160,9 +160,9 @@ def test_the_command(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--source", "missing.tsv"], "missing.tsv"),
+        (["--dataset", "missing.tsv"], "missing.tsv"),
         (["--text_column", "review"], "has no column 'review'; write one of sentence, label"),
-        (["--labels", "a", "b", "c"], "has 3 classes, and the probe tells two apart"),
+        (["--labels", "a", "b", "c"], "has 3 classes, and the probe needs two"),
         (["--max_tokens", "0"], "max_tokens is 0; write a whole number of at least 1"),
         (["--output_dir", "{folder}"], "exists already; choose another folder with --output_dir"),
     ],

@@ -37,7 +37,7 @@ RUNS = {
     "bahdanau": "translation/spa_eng_bahdanau",
     "vaswani": "translation/spa_eng_transformer",
     "reader": "classification/imdb_attention",
-    "distilbert": "sequence_classification/sst2_distilbert",
+    "distilbert": "classification/sst2_distilbert",
 }
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hfattn.cli import app
 from hfattn.soup import greedy_soup, write_soup
 
-RECIPE = ROOT / "recipes" / "sequence_classification"
+RECIPE = ROOT / "recipes" / "classification"
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fields = {
         "model": {"name": str(tiny_model(folder / "model", "bert"))},
         "data": {
-            "source": str(labelled_file(folder / "reviews.tsv", pairs=False)),
-            "training_texts": 160,
+            "dataset": str(labelled_file(folder / "reviews.tsv", pairs=False)),
+            "training_examples": 160,
             "max_length": 64,
             "split": [0.8, 0.1, 0.1],
         },
@@ -66,7 +66,7 @@ def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Path) -> None:
-    data = f"data.source={runs / 'reviews.tsv'}"
+    data = f"data.dataset={runs / 'reviews.tsv'}"
     code, output = soup(runs / "one", runs / "two", "--output", tmp_path / "soup", "--set", data)
     assert code == 0, output
     one, two, mixed = (
@@ -90,7 +90,7 @@ def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Pa
 
 
 def test_a_greedy_soup_leaves_out_what_makes_it_worse(runs: Path, tmp_path: Path) -> None:
-    data = f"data.source={runs / 'reviews.tsv'}"
+    data = f"data.dataset={runs / 'reviews.tsv'}"
     code, output = soup(
         runs / "opposite", runs / "one", runs / "two", "--greedy", "--output", tmp_path / "soup", "--set", data
     )
@@ -121,7 +121,7 @@ def test_what_cannot_be_mixed_is_refused(runs: Path, tmp_path: Path) -> None:
 
     out = tmp_path / "soup"
     assert "A soup needs at least two runs" in refused(runs / "one", "--output", out)
-    assert "There is no run" in refused(runs / "one", runs / "absent", "--output", out)
+    assert "absent was not found" in refused(runs / "one", runs / "absent", "--output", out)
     assert "exists already" in refused(runs / "one", runs / "two", "--output", runs / "two")
     other = tmp_path / "other"
     shutil.copytree(runs / "one", other)
@@ -134,11 +134,14 @@ def test_what_cannot_be_mixed_is_refused(runs: Path, tmp_path: Path) -> None:
     results = json.loads((runs / "one" / "results.json").read_text())
     results["data"]["parts"]["validation"]["sha256"] = "0"
     (other / "results.json").write_text(json.dumps(results))
-    assert "were trained or measured on other texts" in refused(runs / "one", other, "--output", out)
-    gone = ("--set", "data.source=absent.tsv", "--output", out)
+    assert "were trained or measured on different texts" in refused(runs / "one", other, "--output", out)
+    results["model"].pop("base_model")
+    (other / "results.json").write_text(json.dumps(results))
+    assert "is not a fine-tuned classifier" in refused(other, runs / "one", "--output", out)
+    gone = ("--set", "data.dataset=absent.tsv", "--output", out)
     sentence = refused(runs / "one", runs / "two", *gone)
     assert "absent.tsv was not found locally or on the Hub" in sentence
-    assert "with --set data.source=PATH say where the data are now." in sentence
+    assert "write --set data.dataset=PATH with the path of the data." in sentence
     assert not out.exists()
 
 

@@ -205,7 +205,7 @@ def soup(
     ] = False,
     override: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Of the runs' configuration, such as data.source=my.jsonl."),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Of the runs' configuration, such as data.dataset=my.jsonl."),
     ] = None,
 ) -> None:
     """Average the weights of fine-tuned runs, and measure the result beside them.
@@ -218,7 +218,7 @@ def soup(
 
         if os.path.lexists(output):
             raise UserError(f"{output} exists already; choose a new folder.")
-        print(cook(runs, output, greedy, override or [], load_recipe))
+        print(cook(runs, output, greedy, override or []))
 
 
 def _expected_file(run: Any) -> Path:

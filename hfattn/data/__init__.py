@@ -4,7 +4,6 @@ from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabelled
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .documents import Document, Documents, read_documents
 from .examples import check_columns
-from .fitting import FittedTexts, WindowCollator, mean_of_windows
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
 from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
@@ -17,6 +16,7 @@ from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Question
 from .rows import Row, Rows, is_local, open_rows, source_of_part
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, split_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
+from .truncation import WindowCollator, WindowedTexts, mean_of_windows
 from .vectors import Coverage, load_embeddings
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "EncodedSentences",
     "EncodedText",
     "EncodedTexts",
-    "FittedTexts",
     "FoundAnswer",
     "Labelled",
     "LabelledDataConfig",
@@ -55,6 +54,7 @@ __all__ = [
     "Text",
     "TokenBatches",
     "WindowCollator",
+    "WindowedTexts",
     "Windows",
     "augmented",
     "check_causal",

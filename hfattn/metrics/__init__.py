@@ -30,11 +30,9 @@ from .language_model import (
 from .report import (
     ClassifierEvaluationConfig,
     ClassResults,
-    check_columns,
+    class_predictions,
     class_results,
     classification_report,
-    classification_summary,
-    confident_mistakes,
 )
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
 from .translation import ExactMatch, TranslationScores, bleu_by_length, decode_generated, translation_report
@@ -57,14 +55,12 @@ __all__ = [
     "answer_f1",
     "best_null_threshold",
     "bleu_by_length",
-    "check_columns",
+    "class_predictions",
     "class_probabilities",
     "class_results",
     "class_statistics",
     "classification_report",
-    "classification_summary",
     "column_slices",
-    "confident_mistakes",
     "counterfactual",
     "decode_generated",
     "find_entities",

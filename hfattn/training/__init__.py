@@ -4,18 +4,6 @@ from ..files import write_results, writing
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
-from .classifier import ClassifierTrainer, class_weights
-from .classifier_models import (
-    ClassifierConfig,
-    ClassifierDataConfig,
-    ClassifierSampleConfig,
-    classifier_config,
-    has_one_sigmoid,
-    is_hierarchical,
-    read_short_texts,
-    sentence_end_ids,
-    vector_facts,
-)
 from .command import RecipeCommand, parse_command
 from .config import family_config, load_config, model_config
 from .distillation import (
@@ -27,9 +15,21 @@ from .distillation import (
     TeacherOutputs,
 )
 from .extractive import ExtractiveTrainer
-from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, tuned, tuning_facts
+from .fine_tuned_classifier import ClassifierTrainer, class_weights
+from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, check_averaging, tuned, tuning_facts
 from .from_scratch import scratch_config, scratch_model
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
+from .own_classifier import (
+    OwnClassifierConfig,
+    OwnClassifierDataConfig,
+    OwnClassifierSampleConfig,
+    has_one_sigmoid,
+    initialize_embeddings,
+    is_hierarchical,
+    own_classifier_config,
+    own_facts,
+    sentence_end_ids,
+)
 from .publishing import publish_run
 from .results import run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
@@ -41,9 +41,6 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "AveragingConfig",
-    "ClassifierConfig",
-    "ClassifierDataConfig",
-    "ClassifierSampleConfig",
     "ClassifierTrainer",
     "DistillationConfig",
     "DistillationTrainer",
@@ -51,6 +48,9 @@ __all__ = [
     "FineTuningConfig",
     "FineTuningTrainer",
     "ImitatedTexts",
+    "OwnClassifierConfig",
+    "OwnClassifierDataConfig",
+    "OwnClassifierSampleConfig",
     "RecipeCommand",
     "ReliableSeq2SeqTrainer",
     "ReliableTrainer",
@@ -64,18 +64,20 @@ __all__ = [
     "TrainingConfig",
     "TranslationCallback",
     "TuningConfig",
+    "check_averaging",
     "class_weights",
-    "classifier_config",
     "family_config",
     "has_one_sigmoid",
+    "initialize_embeddings",
     "is_hierarchical",
     "last_complete_checkpoint",
     "load_config",
     "model_config",
     "optimizer_class_and_arguments",
+    "own_classifier_config",
+    "own_facts",
     "parse_command",
     "publish_run",
-    "read_short_texts",
     "run_facts",
     "scores_of_part",
     "scratch_config",
@@ -84,7 +86,6 @@ __all__ = [
     "training_arguments",
     "tuned",
     "tuning_facts",
-    "vector_facts",
     "write_results",
     "writing",
 ]

@@ -1,6 +1,6 @@
-"""Distillation: a small classifier learns what a large one says of each text, beside its label.
+"""Distillation: a small classifier (the student) learns from the predictions of a large one (the teacher).
 
-B texts of a batch, C classes, W width of the student's vectors, D of the teacher's, n texts of a part.
+Shapes: B texts of a batch, C classes, D width of the teacher's vectors, n texts of a part, W windows of length S.
 """
 
 import hashlib
@@ -24,61 +24,48 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from ..data import (
     EncodedTexts,
-    FittedTexts,
     LabelledTexts,
     PermutationSampler,
     WindowCollator,
+    WindowedTexts,
     mean_of_windows,
     spell_masks,
 )
-from ..data.fitting import LONG_TEXTS
+from ..data.truncation import LONG_TEXTS
 from ..errors import UserError
+from ..fields import at_least, number, one_of, share
 from ..files import writing
-from ..loading import ModelLocation, base_model_name, load_model, load_tokenizer
+from ..loading import ModelLocation, base_model_name, load_model, load_tokenizer, max_positions
 from .trainer import ReliableTrainer
 
-PROJECTION = "projection"  # of the student's vectors, while it is trained
+PROJECTION = "projection"  # layer from the student's vectors to the teacher's, during training
 
 
 @strict
 @dataclass
 class DistillationConfig:
-    """The section ``distillation``: what of the teacher is imitated."""
+    """The section ``distillation``: how the student learns from the teacher."""
 
-    alpha: float | int = 0.5  # share of the teacher's classes in the loss; the rest is that of the labels
-    temperature: float | int = 2.0  # T, by which the logits of both are divided
-    hidden_weight: float | int = 0.0  # of the distance between the teacher's vector of a text and the student's
+    alpha: float | int = share(0.5)  # weight of the teacher's predictions in the loss; the labels have 1 - alpha
+    temperature: float | int = number(2.0, above=0)  # T, divides the logits of both
+    hidden_weight: float | int = number(0.0, least=0)  # weight of the distance between their vectors of a text
 
     @property
     def imitates(self) -> bool:
         """Whether the teacher has a part in the loss."""
         return self.alpha > 0 or self.hidden_weight > 0
 
-    def validate_ranges(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha is {self.alpha}; write a share from 0 (labels alone) to 1 (the teacher alone).")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature is {self.temperature}; write a number above 0, such as 2.")
-        if not 0 <= self.hidden_weight < float("inf"):
-            raise ValueError(f"hidden_weight is {self.hidden_weight}; write a number of at least 0.")
-
 
 @strict
 @dataclass
 class TeacherConfig(ModelLocation):
-    """The section ``teacher``: a trained classifier, and how much of a text it reads."""
+    """The section ``teacher``: a trained classifier, and how it reads long texts."""
 
     section: ClassVar[str] = "teacher"
 
-    max_length: int = 128  # tokens of an input, special ones included
-    long: str = "head"  # what it reads of a longer text: head, head_tail, or windows, as in sequence_classification
-    overlap: int = 64  # tokens that a window repeats of the one before
-
-    def validate_reading(self) -> None:
-        if self.max_length < 1:
-            raise ValueError(f"max_length is {self.max_length}; write a whole number of at least 1.")
-        if self.long not in LONG_TEXTS:
-            raise ValueError(f"long is {self.long!r}; write one of {', '.join(LONG_TEXTS)}.")
+    max_length: int = at_least(1, 128)  # tokens of an input, special ones included
+    too_long: str = one_of(LONG_TEXTS, "cut")  # as in data.too_long of the recipe classification
+    overlap: int = at_least(0, 64)  # tokens that two windows share
 
 
 # The teacher
@@ -86,27 +73,27 @@ class TeacherConfig(ModelLocation):
 
 @dataclass(frozen=True)
 class TeacherOutputs:
-    """What a teacher says of n texts: logits (n, C) in the order of the data's classes, and vectors (n, D) or None."""
+    """Outputs of a teacher for n texts: logits (n, C) in the order of the data's classes, vectors (n, D) or None."""
 
     logits: np.ndarray
     vectors: np.ndarray | None
 
     @property
     def width(self) -> int | None:
-        """D, where there are vectors."""
+        """D, or None without vectors."""
         return None if self.vectors is None else self.vectors.shape[1]
 
 
 class Teacher:
-    """A trained classifier that is imitated.
+    """A trained classifier whose predictions the student learns.
 
     Args:
-        config: which, and how it reads.
-        labels: names of the data's classes, from class 0 on. The teacher's are the same in any order and case, or have
-            no names but LABEL_0, LABEL_1, …
+        config: the model and how it reads texts.
+        labels: names of the data's classes, from class 0 on. The teacher has the same names in any order and case, or
+            none (LABEL_0, LABEL_1, …).
 
     Raises:
-        UserError: there is no such model, it has no trained classifier, other classes, or too few positions.
+        UserError: the model is not found, or has an untrained classifier, other classes or too few positions.
     """
 
     def __init__(self, config: TeacherConfig, labels: Sequence[str]) -> None:
@@ -116,48 +103,53 @@ class Teacher:
         self.name = base_model_name(config)
         if loaded.new_weights:
             raise UserError(
-                f"{self.name} is no teacher: it has no trained classifier ({', '.join(loaded.new_weights)} would begin "
-                "at random); fine-tune it with recipes/sequence_classification, or write another teacher.name."
+                f"{self.name} cannot be the teacher: its classifier is untrained ({', '.join(loaded.new_weights)} "
+                "are missing); fine-tune it with recipes/classification, or write another teacher.name."
             )
         self.model: PreTrainedModel = loaded.model.eval().requires_grad_(False)
         names = [self.model.config.id2label[i] for i in range(self.model.config.num_labels)]
         self.order = class_order(names, labels, self.name)
-        positions = getattr(self.model.config, "max_position_embeddings", None)
+        positions = max_positions(self.model.config)
         if positions is not None and config.max_length > positions:
             raise UserError(
                 f"teacher.max_length is {config.max_length}, and the teacher reads at most {positions} tokens; write "
-                "at most that, and teacher.long: windows to let it read longer texts."
+                "at most that, and teacher.too_long: windows for longer texts."
             )
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the weights and of the order of the classes."""
+        """SHA-256 of the weights and the order of the classes."""
         digest = hashlib.sha256(f"{type(self.model).__name__} {self.order}".encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def fit(self, texts: LabelledTexts) -> FittedTexts:
-        """Texts as the teacher reads them: a masked word is its mask, or left out where it has none."""
+    def encode(self, texts: LabelledTexts) -> WindowedTexts:
+        """Return the teacher's inputs; a masked word becomes its mask token, or is left out if it has none."""
         spelled = spell_masks(texts, self.tokenizer.mask_token or "")
         config = self.config
-        return FittedTexts(
-            spelled, self.tokenizer, config.max_length, long=config.long, overlap=config.overlap, section=config.section
+        return WindowedTexts(
+            spelled,
+            self.tokenizer,
+            config.max_length,
+            too_long=config.too_long,
+            overlap=config.overlap,
+            section=config.section,
         )
 
     @torch.inference_mode()
     def read(
-        self, texts: FittedTexts, rows: int, *, vectors: bool = False, bf16: bool = False, progress: str | None = None
+        self, texts: WindowedTexts, rows: int, *, vectors: bool = False, bf16: bool = False, progress: str | None = None
     ) -> TeacherOutputs:
-        """Read texts, the longest first.
+        """Run the teacher on texts, the longest first.
 
         Args:
-            texts: n of them.
-            rows: texts of a batch.
-            vectors: also return the last hidden layer at the first position, where that is [CLS], else its mean.
+            texts: n texts.
+            rows: texts per batch.
+            vectors: also return the last hidden state of [CLS], or its mean over positions if there is no [CLS].
             bf16: compute in mixed precision.
-            progress: what is read, for a bar; None shows none.
+            progress: label of a progress bar; None shows none.
         """
         device, collate = self.model.device, WindowCollator(self.tokenizer)
         order = np.argsort(-texts.lengths[:, 0], kind="stable")
@@ -177,7 +169,10 @@ class Teacher:
 
     def _pool(self, hidden_states: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(W, S, D) -> (W, D)."""
-        rows, first = torch.arange(len(mask), device=mask.device), mask.long().argmax(-1)  # behind padding on the left
+        rows, first = (
+            torch.arange(len(mask), device=mask.device),
+            mask.long().argmax(-1),
+        )  # not 0 with padding on the left
         cls = self.tokenizer.cls_token_id
         if cls is not None and bool(input_ids[rows, first].eq(cls).all()):
             return hidden_states[rows, first]
@@ -185,9 +180,9 @@ class Teacher:
         return (hidden_states * weights).sum(1) / weights.sum(1)
 
     def read_once(
-        self, texts: FittedTexts, file: Path, rows: int, *, vectors: bool, bf16: bool, progress: str | None
+        self, texts: WindowedTexts, file: Path, rows: int, *, vectors: bool, bf16: bool, progress: str | None
     ) -> TeacherOutputs:
-        """``read``, and keep what was said in a safetensors file; where it is there, of the same texts, take it.
+        """Run ``read``, or load its outputs from a safetensors file that an earlier call wrote for the same texts.
 
         Raises:
             UserError: the disk is full.
@@ -211,15 +206,15 @@ class Teacher:
 
 
 def class_order(names: Sequence[str], labels: Sequence[str], teacher: str) -> list[int]:
-    """Of each class of the data, the number that the teacher has for it.
+    """Return the teacher's number of each class of the data.
 
     Args:
-        names: of the teacher's classes.
-        labels: of the data's.
-        teacher: its name, for the message.
+        names: names of the teacher's classes.
+        labels: names of the data's classes.
+        teacher: name of the teacher, for the message.
 
     Raises:
-        UserError: the classes are not the same.
+        UserError: the classes differ.
     """
     if list(names) == [f"LABEL_{i}" for i in range(len(labels))]:
         return list(range(len(labels)))
@@ -232,19 +227,19 @@ def class_order(names: Sequence[str], labels: Sequence[str], teacher: str) -> li
     return [number_of[label.casefold()] for label in labels]
 
 
-# What the student learns from
+# The student
 
 
 class ImitatedTexts(Dataset[dict[str, Any]]):
-    """Texts to train on, and what the teacher says of each.
+    """Training texts with the teacher's outputs.
 
-    Beside ``input_ids`` and ``labels``, an example has ``labelled`` (1 or 0), ``teacher_logits`` (C,) and, where the
-    teacher gave them, ``teacher_vectors`` (D,).
+    Besides ``input_ids`` and ``labels``, an example has ``labelled`` (1 or 0), ``teacher_logits`` (C,) and, if the
+    teacher returned vectors, ``teacher_vectors`` (D,).
 
     Args:
-        dataset: the texts; those with labels first.
-        labelled: number of these.
-        teacher: of all.
+        dataset: the texts, those with labels first.
+        labelled: number of texts with labels.
+        teacher: the teacher's outputs for all texts.
     """
 
     def __init__(self, dataset: EncodedTexts, labelled: int, teacher: TeacherOutputs) -> None:
@@ -262,11 +257,11 @@ class ImitatedTexts(Dataset[dict[str, Any]]):
         return example
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw other segmentations than in other epochs."""
+        """Sample new segmentations for an epoch."""
         self.dataset.set_epoch(epoch)
 
     def sampler(self, seed: int) -> PermutationSampler:
-        """The order in which training reads the texts."""
+        """Return the order in which training reads the texts."""
         return PermutationSampler(len(self), seed)
 
 
@@ -278,18 +273,19 @@ def distillation_losses(
     config: DistillationConfig,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """The loss of each text (B,): alpha T² KL(softmax(teacher / T) ‖ softmax(student / T)) + (1 - alpha) cross-entropy.
+    """Return the loss of each text (B,).
 
-    The gradient of the first term falls with 1 / T², which T² makes good (Hinton et al. 2015, section 2). A text
-    without a label lacks the second term.
+    It is alpha T² KL(softmax(teacher / T) ‖ softmax(student / T)) + (1 - alpha) cross-entropy(labels). T² compensates
+    the 1 / T² scaling of the first term's gradient (Hinton et al. 2015, section 2). A text without a label lacks the
+    second term.
 
     Args:
-        logits: (B, C) of the student.
-        teacher_logits: (B, C).
-        labels: (B,) classes, of any number where there is no label.
-        labelled: (B,) ones, and zeros where there is no label.
+        logits: (B, C) logits of the student.
+        teacher_logits: (B, C) logits of the teacher.
+        labels: (B,) classes; any class where there is no label.
+        labelled: (B,) 1 where there is a label, else 0.
         config: alpha and T.
-        label_smoothing: of the cross-entropy.
+        label_smoothing: label smoothing of the cross-entropy.
     """
     soft = functional.log_softmax(logits / config.temperature, -1)
     target = functional.log_softmax(teacher_logits / config.temperature, -1)
@@ -299,23 +295,22 @@ def distillation_losses(
 
 
 def vector_distances(projected: torch.Tensor, teacher_vectors: torch.Tensor) -> torch.Tensor:
-    """1 - cosine (B,) between vectors (B, D) and the teacher's (Sanh et al. 2019, section 3)."""
+    """Return 1 - cosine (B,) between vectors (B, D) and the teacher's (Sanh et al. 2019, section 3)."""
     return 1 - functional.cosine_similarity(projected, teacher_vectors, dim=-1)
 
 
 class DistillationTrainer(ReliableTrainer):
-    """A ``ReliableTrainer`` for batches of ``ImitatedTexts``; of other batches the loss is the model's own.
+    """A ``ReliableTrainer`` for batches of ``ImitatedTexts``. For other batches the loss is the model's own.
 
-    With a ``hidden_weight``, that times 1 - cosine between a linear projection of the student's vector and the
-    teacher's is added. The projection is trained and saved in checkpoints with the model, and ``whole_model`` leaves it
-    out.
+    A ``hidden_weight`` adds ``hidden_weight`` (1 - cosine) between a linear projection of the student's vector and the
+    teacher's. The projection is trained and saved in checkpoints with the model; ``whole_model`` removes it.
 
     Args:
-        distillation: the loss.
-        teacher_width: D, where there is a ``hidden_weight``.
+        distillation: the weights of the loss.
+        teacher_width: D, for a ``hidden_weight``.
 
     Raises:
-        UserError: there is a ``hidden_weight`` where a process holds only some of the weights.
+        UserError: ``hidden_weight`` is above 0 and the weights are sharded.
     """
 
     def __init__(
@@ -357,14 +352,14 @@ class DistillationTrainer(ReliableTrainer):
             losses = losses + self.distillation.hidden_weight * distances
         if num_items_in_batch is None:
             loss = losses.mean()
-        else:  # texts in all the batches of a step, on all devices, whose gradients are averaged
+        else:  # texts in all batches of the step on all devices; gradients are averaged over devices
             loss = losses.sum() / num_items_in_batch
             if self.args.average_tokens_across_devices:
                 loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
 
     def whole_model(self) -> PreTrainedModel:
-        """As ``ReliableTrainer.whole_model``, without the projection: it is over."""
+        """Return the model as ``ReliableTrainer.whole_model``, without the projection; do not train afterwards."""
         model = super().whole_model()
         if PROJECTION in dict(model.named_children()):
             delattr(model, PROJECTION)

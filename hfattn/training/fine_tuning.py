@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from ..errors import UserError
 from ..fields import at_least, number, one_of
 from ..loading import Loaded, ModelLocation, base_model_name
+from .averaging import AveragingConfig
 from .trainer import ReliableTrainer
 from .training_config import TrainingConfig
 
@@ -50,10 +51,17 @@ class FineTuningConfig(TrainingConfig):
     tuning: TuningConfig = field(default_factory=TuningConfig)
 
     def validate_averaging(self) -> None:
-        if self.tuning.method == "lora" and self.averaging.last is not None:
-            raise ValueError(
-                "averaging.last needs complete checkpoints, and lora saves updates only; write averaging.ema."
-            )
+        check_averaging(self.tuning, self.averaging)
+
+
+def check_averaging(tuning: TuningConfig, averaging: AveragingConfig) -> None:
+    """Check that checkpoints can be averaged.
+
+    Raises:
+        ValueError: checkpoints are to be averaged, and LoRA checkpoints hold only updates.
+    """
+    if tuning.method == "lora" and averaging.last is not None:
+        raise ValueError("averaging.last needs complete checkpoints, and lora saves updates only; write averaging.ema.")
 
 
 def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) -> nn.Module:
@@ -79,7 +87,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
     heads = new_modules(loaded)
     if tuning.method == "head_only":
         if not heads:
-            raise UserError("tuning.method head_only trains a new head, and this model has none; write full.")
+            raise UserError("tuning.method head_only trains a new head, and this model has a trained one; write full.")
         model.requires_grad_(False)
         for head in heads:
             model.get_submodule(head).requires_grad_(True)
@@ -229,6 +237,7 @@ __all__ = [
     "FineTuningConfig",
     "FineTuningTrainer",
     "TuningConfig",
+    "check_averaging",
     "layer_depths",
     "new_modules",
     "tuned",

@@ -1,12 +1,13 @@
-"""Ask a trained character model what it knows of the sentiment of a text (Radford et al. 2017, arXiv 1704.01444).
+"""Fit a linear probe for sentiment to the states of a trained character model (Radford et al. 2017, arXiv 1704.01444).
 
-accelerate launch recipes/char_lm/probe.py runs/char_lm-strong --source imdb.train.jsonl --test imdb.test.jsonl
-accelerate launch recipes/char_lm/probe.py runs/char_lm-strong --source sst2.train.tsv --test sst2.dev.tsv \\
+accelerate launch recipes/char_lm/probe.py runs/char_lm-strong --dataset imdb.train.jsonl --test imdb.test.jsonl
+accelerate launch recipes/char_lm/probe.py runs/char_lm-strong --dataset sst2.train.tsv --test sst2.dev.tsv \\
     --text_column sentence
-accelerate launch recipes/char_lm/probe.py runs/char_lm-strong --source stanfordnlp/imdb --test test
+accelerate launch recipes/char_lm/probe.py runs/char_lm-strong --dataset stanfordnlp/imdb --test test
 """
 
 import argparse
+import dataclasses
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +17,14 @@ import numpy as np
 from accelerate import PartialState
 
 from hfattn import CharRNNForCausalLM
-from hfattn.data import LabelledTexts, read_labelled, source_of_part, split_labelled
+from hfattn.data import LabelledDataConfig, LabelledTexts
 from hfattn.errors import UserError, one_sentence
 from hfattn.loading import load_language_model
 from hfattn.metrics import Accuracy
 from hfattn.models.strict_config import own_fields
 from hfattn.probe import Probe, Probed, final_states, fit_probe, fold_texts, plot_unit
 from hfattn.training import run_facts, write_results, writing
+from hfattn.training.config import checked
 
 RECIPE = "char_lm"
 
@@ -34,19 +36,19 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("model", help="folder of a trained char_lm, or the id of one on the Hub")
-    parser.add_argument("--source", required=True, help="labelled texts: .jsonl, .tsv with a header, or a Hub data set")
-    parser.add_argument("--validation", help="another file, or split of the Hub data set (default: a tenth of source)")
-    parser.add_argument("--test", required=True, help="another file, or split of the Hub data set")
+    parser.add_argument("model", help="folder or Hub id of a trained char_lm")
+    parser.add_argument("--dataset", required=True, help="labelled texts: .jsonl, .tsv with a header, or a Hub dataset")
+    parser.add_argument("--validation", help="another file, or split of the Hub dataset (default: a tenth of dataset)")
+    parser.add_argument("--test", required=True, help="another file, or split of the Hub dataset")
     parser.add_argument("--text_column", default="text")
     parser.add_argument("--label_column", default="label")
     parser.add_argument("--labels", nargs="+", help="names of the two classes, from class 0 on")
-    parser.add_argument("--config", help="of a Hub data set")
-    parser.add_argument("--hub_split", default="train", help="of a Hub data set, to train on")
-    parser.add_argument("--revision", help="of a Hub data set")
-    parser.add_argument("--max_tokens", type=int, default=65_536, help="characters that are read at a time")
-    parser.add_argument("--seed", type=int, default=1, help="of the split and of the solver")
-    parser.add_argument("--output_dir", type=Path, help="default runs/char_lm-probe-<model>")
+    parser.add_argument("--config", help="configuration of the Hub dataset")
+    parser.add_argument("--hub_split", default="train", help="split of the Hub dataset to train on")
+    parser.add_argument("--revision", help="revision of the Hub dataset")
+    parser.add_argument("--max_tokens", type=int, default=65_536, help="characters per batch")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the split and the solver")
+    parser.add_argument("--output_dir", type=Path, help="run folder (default runs/char_lm-probe-<model>)")
     arguments = parser.parse_args()
     if arguments.max_tokens < 1:
         raise UserError(f"max_tokens is {arguments.max_tokens}; write a whole number of at least 1.")
@@ -59,20 +61,17 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def read_parts(arguments: argparse.Namespace) -> dict[str, LabelledTexts]:
-    """The labelled texts of each part: train, validation, test."""
-    columns = {"text_column": arguments.text_column, "label_column": arguments.label_column}
-    where = {"config": arguments.config, "revision": arguments.revision}
-    whole = read_labelled(arguments.source, labels=arguments.labels, split=arguments.hub_split, **columns, **where)
+    """Return the labelled texts of each part: train, validation, test."""
+    fields = {
+        each.name: getattr(arguments, each.name)
+        for each in dataclasses.fields(LabelledDataConfig)
+        if each.name in arguments
+    }
+    parts = checked(LabelledDataConfig, fields).read_parts(arguments.seed)
+    whole = parts["train"]
     if len(whole.labels) != 2:
-        raise UserError(f"{whole.name} has {len(whole.labels)} classes, and the probe tells two apart.")
-    others = {}
-    for part in ("validation", "test"):
-        if (place := getattr(arguments, part)) is not None:
-            source, split = source_of_part(arguments.source, place, arguments.hub_split)
-            others[part] = read_labelled(source, labels=whole.labels, split=split, **columns, **where)
-    if "validation" not in others:
-        whole, others["validation"] = split_labelled(whole, [0.9, 0.1], arguments.seed)
-    return {"train": whole, "validation": others["validation"], "test": others["test"]}
+        raise UserError(f"{whole.name} has {len(whole.labels)} classes, and the probe needs two.")
+    return parts
 
 
 def main() -> None:
@@ -82,13 +81,13 @@ def main() -> None:
         raise UserError("The probe runs in one process; launch it with --num_processes 1.")
     started = time.perf_counter()
 
-    # Data: labelled texts, in the characters that the model knows
+    # Data: labelled texts in the characters of the model's vocabulary
 
     parts = read_parts(arguments)
     model, tokenizer = load_language_model(arguments.model)
     if not isinstance(model, CharRNNForCausalLM):
         raise UserError(
-            f"{arguments.model} is no char_rnn but a {model.config.model_type}; train one with this recipe."
+            f"{arguments.model} is a {model.config.model_type}, not a char_rnn; train one with the recipe char_lm."
         )
     folded = {part: fold_texts(texts, tokenizer) for part, texts in parts.items()}
 
@@ -102,7 +101,7 @@ def main() -> None:
         for part, (texts, _) in folded.items()
     }
 
-    # Evaluation: all units, one unit, none
+    # Evaluation: all units, the best unit, and the majority class
 
     probe = fit_probe(probed["train"], probed["validation"], arguments.seed)
     metrics = {part: scores(probe, *probed[part]) for part in ("validation", "test")}
@@ -111,7 +110,7 @@ def main() -> None:
             "name": parts["train"].name,
             "labels": parts["train"].labels,
             "parts": {part: {"texts": len(texts), "sha256": texts.fingerprint} for part, texts in parts.items()},
-            # What the model has no character for, replaced by spaces: the share of all, and the most frequent.
+            # Characters outside the vocabulary, replaced by spaces: their share, and the most frequent ones.
             "replaced": {
                 part: {
                     "share": sum(replaced.values()) / sum(parts[part].counts.values()),
@@ -152,7 +151,7 @@ def main() -> None:
 
 
 def scores(probe: Probe, states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Accuracy of all units, of the one unit, and of the class that most of these texts are of."""
+    """Return the accuracy of all units, of the one unit and of the majority class."""
     guesses = {
         "accuracy": probe.predict(states),
         "unit_accuracy": probe.predict_by_unit(states),
@@ -166,7 +165,7 @@ def scores(probe: Probe, states: np.ndarray, labels: np.ndarray) -> dict[str, fl
 
 
 def publish(run: Path, probe: Probe, test: Probed, results: Mapping[str, Any]) -> None:
-    """What the probe leaves behind: its results, and the unit's values in the test texts as a picture."""
+    """Write the results, and a picture of the values of the unit in the test texts."""
     unit, labels = results["probe"]["unit"], results["data"]["labels"]
     title = f"layer {unit['layer']}, unit {unit['index']} of {results['model']['name']}"
     plot_unit(run / "unit.png", test.states[:, probe.unit], test.labels, labels, probe.threshold, title)
@@ -175,7 +174,7 @@ def publish(run: Path, probe: Probe, test: Probed, results: Mapping[str, Any]) -
 
 
 def summary(run: Path, results: Mapping[str, Any]) -> str:
-    """The end of a run in words."""
+    """Return the scores and the unit as text."""
     probe, replaced = results["probe"], results["data"]["replaced"]["test"]
     lines = ["", f"{'':12}{'texts':>8}{'all units':>12}{'one unit':>12}{'majority':>12}"]
     for part, score in results["metrics"].items():
@@ -189,9 +188,9 @@ def summary(run: Path, results: Mapping[str, Any]) -> str:
         [
             *lines,
             "",
-            f"Units that the regression reads: {probe['units_not_zero']} of {probe['units']}, with C = {probe['C']}.",
-            f"The one unit: {unit['index']} of layer {unit['layer']}, {unit['above']} above {unit['threshold']:.4f}.",
-            f"Characters of the test texts that the model does not know: {replaced['share']:.4%} {characters}".rstrip(),
+            f"Units with a weight: {probe['units_not_zero']} of {probe['units']}, with C = {probe['C']}.",
+            f"Best unit: {unit['index']} of layer {unit['layer']}, {unit['above']} above {unit['threshold']:.4f}.",
+            f"Characters of the test texts outside the vocabulary: {replaced['share']:.4%} {characters}".rstrip(),
             f"Results and picture: {run}",
         ]
     )

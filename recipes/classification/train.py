@@ -1,70 +1,64 @@
-"""Train a classifier on labelled texts, and leave behind a folder that can be published.
+"""Train a classifier of texts, from scratch or from a pretrained model, and write a folder that can be published.
 
-accelerate launch recipes/classification/train.py --config recipes/classification/reber.yaml
-accelerate launch recipes/classification/train.py --config recipes/classification/imdb_gru.yaml \\
-    --data.source my.jsonl --data.test null --data.labels null
-accelerate launch recipes/classification/train.py --config recipes/classification/reber.yaml --resume
+accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml
+accelerate launch recipes/classification/train.py --config recipes/classification/sst2_minilm.yaml \\
+    --model.name my_model --data.dataset my.jsonl --data.validation null --data.labels null
+accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml --resume
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
 from huggingface_hub.dataclasses import strict
-from transformers import (
-    AutoModelForSequenceClassification,
-    DataCollatorWithPadding,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainingArguments,
-)
-from transformers.trainer_utils import PredictionOutput
+from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, TrainingArguments
 
+import hfattn  # noqa: F401  registers the models of the package, which can be fine-tuned like any other
 from hfattn.data import (
-    Coverage,
     EncodedTexts,
     LabelledTexts,
-    load_embeddings,
-    unlabelled,
-)
-from hfattn.errors import UserError, one_sentence
-from hfattn.evaluation import predict_classes
-from hfattn.generated import generated_for
-from hfattn.metrics import (
-    ClassificationScores,
+    WindowCollator,
+    WindowedTexts,
     check_columns,
-    class_results,
-    class_statistics,
-    classification_report,
-    classification_summary,
-    confident_mistakes,
-    counterfactual,
-    read_swaps,
+    check_model,
+    fingerprints,
 )
-from hfattn.models.strict_config import own_fields
-from hfattn.plots import plot_confusion, plot_curves, plot_table
+from hfattn.data.truncation import LONG_TEXTS
+from hfattn.errors import UserError, one_sentence
+from hfattn.evaluation import set_reading
+from hfattn.fields import at_least, one_of
+from hfattn.generated import generated_for
+from hfattn.loading import ModelLocation, load_model, load_tokenizer
+from hfattn.metrics import ClassificationScores, class_statistics, read_swaps
+from hfattn.reports.base import TrainedRun
+from hfattn.reports.classification import Encode, report
 from hfattn.tokenizers import build_sampler, build_tokenizer
 from hfattn.training import (
-    ClassifierConfig,
-    ClassifierDataConfig,
-    RecipeCommand,
+    ClassifierTrainer,
+    OwnClassifierConfig,
+    OwnClassifierDataConfig,
     ReliableTrainer,
-    classifier_config,
+    TuningConfig,
+    check_averaging,
+    class_weights,
     has_one_sigmoid,
+    initialize_embeddings,
     load_config,
+    own_classifier_config,
+    own_facts,
     parse_command,
-    publish_run,
-    read_short_texts,
-    run_facts,
-    scores_of_part,
     sentence_end_ids,
-    vector_facts,
+    tuned,
+    tuning_facts,
     writing,
 )
+from hfattn.training.config import checked
 
 RECIPE = "classification"
-_GENERATED = generated_for(RECIPE)
+GENERATED = generated_for(RECIPE)
+FROM_SCRATCH_ONLY = ("tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
+PRETRAINED_ONLY = ("tuning", "class_weights", "data.pair_column", "data.overlap")
 
 
 # Configuration
@@ -72,47 +66,68 @@ _GENERATED = generated_for(RECIPE)
 
 @strict
 @dataclass
-class DataConfig(ClassifierDataConfig):
-    # Beside a file or the id of a data set on the Hub: "reber" (strings of a grammar, and broken ones), or "opinions"
-    # (of films, from templates in two languages).
-    source: str = "reber"
-    texts: int = 10_000  # that are generated, to train on
-    evaluation_texts: int = 2000  # that are generated, in each of the other parts
+class DataConfig(OwnClassifierDataConfig):
+    """The section ``data``.
 
-    def validate_sizes(self) -> None:
-        for name in ("texts", "evaluation_texts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
+    ``dataset`` may also be "reber" (valid and broken strings of a grammar) or "opinions" (of films, in two languages).
+    """
 
-    def validate_source(self) -> None:
-        if self.source in _GENERATED and (self.validation is not None or self.test is not None):
-            raise ValueError(f"{self.source} has its own validation and test; leave validation and test out.")
+    generated = tuple(GENERATED)
 
-    def read_parts(self, seed: int) -> dict[str, LabelledTexts]:
-        if self.source not in _GENERATED:
-            return super().read_parts(seed)
-        return _GENERATED[self.source].draw_parts(self.texts, self.evaluation_texts, seed)
+    dataset: str = "reber"
+    examples: int = at_least(1, 10_000)  # generated training texts
+    evaluation_examples: int = at_least(1, 2000)  # generated texts in each other part
+    training_examples: int | None = at_least(1, None)  # training texts to draw from a dataset; null: all
+    # What is read of a text longer than max_length: its first tokens (cut), its last (cut_start), a quarter from the
+    # start and the rest from the end (head_tail), or all of it in overlapping windows whose logits are averaged.
+    too_long: str = one_of(LONG_TEXTS, "cut")
+    overlap: int = at_least(0, 64)  # tokens that two windows share
+
+    def generate(self, seed: int) -> dict[str, LabelledTexts]:
+        return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
 
 
 @strict
 @dataclass
-class Config(ClassifierConfig):
+class Config(OwnClassifierConfig):
+    # ``model`` has the name of a pretrained model (and revision, trust_remote_code, options), or the model_type of a
+    # model from scratch (and a preset, and fields of that type's configuration).
     data: DataConfig = field(default_factory=DataConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)  # of a pretrained model
+    class_weights: str | list[float | int] | None = None  # balanced, or a number per class; null: equal weights
+
+    def validate_averaging(self) -> None:
+        check_averaging(self.tuning, self.averaging)
+
+    @property
+    def pretrained(self) -> ModelLocation | None:
+        """Location of the pretrained model; None for training from scratch."""
+        return checked(ModelLocation, self.model, prefix="model.") if "name" in self.model else None
 
 
 def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without the data (``hfattn recipes validate``); returns the run's arguments.
+    """Check what can be checked without model and data (``hfattn recipes validate``); return the training arguments.
 
     Raises:
-        UserError: a section does not make a model, an optimiser or training arguments, or there are no such words to
-            swap.
+        UserError: a section is invalid, or two do not go together.
     """
     read_swaps(config.evaluation.swaps)
-    model = classifier_config(config, vocab_size=1 << 20)
+    default = Config()
+    for name in FROM_SCRATCH_ONLY if config.pretrained else PRETRAINED_ONLY:
+        if attrgetter(name)(config) != attrgetter(name)(default):
+            kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
+            raise UserError(f"{name} is for a model {kind}; remove it.")
     arguments = config.arguments(run)
-    if has_one_sigmoid(model) and arguments.label_smoothing_factor:
+    if config.pretrained:
+        return arguments
+    if config.data.too_long not in ("cut", "cut_start"):
         raise UserError(
-            "training.label_smoothing_factor is for a softmax, and this model has one sigmoid; write 0, or "
+            f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut, or "
+            "cut_start."
+        )
+    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and arguments.label_smoothing_factor:
+        raise UserError(
+            "training.label_smoothing_factor needs a softmax, and this model has one sigmoid; write 0, or "
             "model.problem_type: single_label_classification."
         )
     return arguments
@@ -124,139 +139,104 @@ def main() -> None:
     arguments = validate(config, command.run)
     command.start(arguments)
 
-    # Data: texts -> tokenizer, learned on the training texts -> ids
+    # Data: texts -> ids, with the tokenizer of the pretrained model or one that is learned on the training texts
 
-    data = config.data
+    data, pretrained = config.data, config.pretrained
     parts = data.read_parts(arguments.seed)
     check_columns(config.evaluation.columns, parts["train"])
-    tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
-    ends = sentence_end_ids(tokenizer, data.sentence_ends)
-    settings = classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, parts["train"].labels)
-    sampler = build_sampler(config.tokenizer, tokenizer)
-    encoded = {
-        part: EncodedTexts(
-            texts,
-            tokenizer,
-            data.max_length,
-            too_long="cut_start" if data.keep == "last" else "cut",
+    if data.training_examples is not None:
+        parts["train"] = parts["train"].sample(data.training_examples, arguments.seed)
+    labels = parts["train"].labels
+    overlap = data.overlap if data.too_long == "windows" else None
+    data_facts = {"max_length": data.max_length, "too_long": data.too_long, "overlap": overlap}
+    encode: Encode
+    if pretrained:
+        tokenizer = load_tokenizer(pretrained)
+        encode = partial(
+            WindowedTexts,
+            tokenizer=tokenizer,
+            max_length=data.max_length,
+            too_long=data.too_long,
+            overlap=data.overlap,
+        )
+        encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
+    else:
+        tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
+        ends = sentence_end_ids(tokenizer, data.sentence_ends)
+        settings = own_classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, labels)
+        encode = partial(
+            EncodedTexts,
+            tokenizer=tokenizer,
+            max_length=data.max_length,
+            too_long=data.too_long,
             float_labels=has_one_sigmoid(settings),
-            sampler=sampler if part == "train" else None,
             seed=arguments.seed,
         )
-        for part, texts in parts.items()
-    }
+        encoded = {"train": encode(parts["train"], sampler=build_sampler(config.tokenizer, tokenizer))}
+        encoded |= {part: encode(texts) for part, texts in parts.items() if part != "train"}
 
     # Model
 
-    model = AutoModelForSequenceClassification.from_config(settings)
-    coverage = None
-    if data.vectors is not None:
-        coverage = load_embeddings(model, tokenizer, data.vectors, data.words)
+    if pretrained:
+        loaded = load_model(
+            AutoModelForSequenceClassification,
+            pretrained,
+            id2label=dict(enumerate(labels)),
+            label2id={label: i for i, label in enumerate(labels)},
+            pad_token_id=tokenizer.pad_token_id,
+            problem_type="single_label_classification",
+        )
+        check_model(loaded.model, tokenizer, data.max_length)
+        model = tuned(loaded, config.tuning, task_type="SEQ_CLS")
+    else:
+        model = AutoModelForSequenceClassification.from_config(settings)
+        data_facts |= initialize_embeddings(model, tokenizer, config)
 
     # Training
 
-    trainer = ReliableTrainer(
-        model,
-        arguments,
-        data_collator=DataCollatorWithPadding(tokenizer),
-        train_dataset=encoded["train"],
-        eval_dataset=encoded["validation"],
-        compute_metrics=ClassificationScores(),
-        preprocess_logits_for_metrics=class_statistics,
+    options = {
+        "train_dataset": encoded["train"],
+        "eval_dataset": encoded["validation"],
+        "compute_metrics": ClassificationScores(),
+        "preprocess_logits_for_metrics": class_statistics,
         **config.trainer_options(arguments),
-    )
-    fingerprints = {part: texts.fingerprint for part, texts in parts.items()}
-    command.claim_run(config, texts=fingerprints, processes=arguments.world_size)
+    }
+    trainer: ReliableTrainer
+    if pretrained:
+        trainer = ClassifierTrainer(
+            model,
+            arguments,
+            data_collator=WindowCollator(tokenizer),
+            source=pretrained,
+            tuning=config.tuning,
+            class_weights=class_weights(config.class_weights, parts["train"]),
+            **options,
+        )
+    else:
+        trainer = ReliableTrainer(model, arguments, data_collator=DataCollatorWithPadding(tokenizer), **options)
+    command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)
     trainer.train_or_resume(command.resume)
 
-    # Evaluation, with the best weights on the validation texts
+    # Evaluation, with the weights that were best on the validation texts
 
     outputs = {
         part: trainer.predict(dataset, metric_key_prefix=part) for part, dataset in encoded.items() if part != "train"
     }
-    model = trainer.whole_model()
+    if pretrained:
+        model_facts = tuning_facts(model, loaded, config.tuning, pretrained)
+        model = trainer.whole_model()
+    else:
+        model = trainer.whole_model()
+        model_facts = own_facts(model, config.model.get("preset"))
+    set_reading(model, tokenizer, data.max_length, data.too_long, overlap)
+
+    # What the run leaves behind: a folder that loads without hfattn, results, pictures and a card
+
     if trainer.is_world_process_zero():
         with writing(command.run):
-            publish(command, config, trainer, model, tokenizer, encoded, outputs, coverage)
+            run = TrainedRun(command, config, trainer, model, tokenizer)
+            report(run, encoded, outputs, encode, data_facts, model_facts, config.evaluation, config.sample)
     trainer.finish()
-
-
-def publish(
-    command: RecipeCommand,
-    config: Config,
-    trainer: ReliableTrainer,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    encoded: Mapping[str, EncodedTexts],
-    outputs: Mapping[str, PredictionOutput],
-    coverage: Coverage | None,
-) -> None:
-    """What the run leaves behind: a folder that loads without hfattn, its results, curve and pictures, its card."""
-    parts = {part: dataset.texts for part, dataset in encoded.items()}
-    run, state = command.run, trainer.state
-    model.eval()
-    model.save_pretrained(run)
-    tokenizer.model_max_length = config.data.max_length  # to which it truncates, where that is asked for
-    tokenizer.truncation_side = "left" if config.data.keep == "last" else "right"
-    tokenizer.save_pretrained(run)
-    labels = parts["train"].labels
-    shown = "test" if "test" in parts else "validation"
-    metrics = {
-        part: scores_of_part(output.metrics, part)
-        | classification_report(parts[part], class_results(output), config.evaluation)
-        for part, output in outputs.items()
-    }
-    if config.evaluation.counterfactual_texts:
-        step = -(-len(parts[shown]) // config.evaluation.counterfactual_texts)
-
-        def predict(texts: Sequence[str]) -> np.ndarray:
-            dataset = EncodedTexts(
-                unlabelled(texts),
-                tokenizer,
-                config.data.max_length,
-                too_long="cut_start" if config.data.keep == "last" else "cut",
-            )
-            return predict_classes(model, dataset, DataCollatorWithPadding(tokenizer))
-
-        metrics[shown]["counterfactual"] = counterfactual(
-            predict, [item.text for item in parts[shown].items[::step]], read_swaps(config.evaluation.swaps)
-        )
-    title = f"{RECIPE}: {command.config.stem}"
-    plot_curves(run / "loss_curve.png", state.log_history, {}, title, "nats per text", "eval_nats_per_example")
-    plot_confusion(run / "confusion.png", metrics[shown]["confusion"], labels, f"{title}, {shown}")
-    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), config.sample.number)
-    if samples:
-        plot_table(run / "mistakes.png", list(samples[0]), [list(row.values()) for row in samples], title)
-    results = {
-        **run_facts(RECIPE, command.config, asdict(config), trainer.args.seed),
-        "data": {
-            "name": parts["train"].name,
-            "labels": labels,
-            "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
-            "tokenizer": config.tokenizer.kind,
-            "max_length": config.data.max_length,
-            "keep": config.data.keep,
-            "parts": {part: {"texts": len(texts), "sha256": texts.fingerprint} for part, texts in parts.items()},
-            "vectors": None if coverage is None else vector_facts(config.data, coverage),
-        },
-        "model": {
-            "model_type": model.config.model_type,
-            "preset": config.model.get("preset"),
-            "parameters": model.num_parameters(),
-            "trained_parameters": model.num_parameters(only_trainable=True),
-            "one_sigmoid": has_one_sigmoid(model.config),
-            **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
-        },
-        "metrics": metrics,
-        "training": {
-            **trainer.training_facts("texts", state.epoch * len(parts["train"])),
-            "padding_share": round(trainer.padding_share, 4),
-        },
-        "samples": samples,
-        "short_texts": read_short_texts(run, model, tokenizer, encoded[shown], config.sample.alignments),
-    }
-    probes = [read["text"] for read in results["short_texts"][:2]]
-    publish_run(command, results, classification_summary(run, results), model, tokenizer, probes)
 
 
 if __name__ == "__main__":

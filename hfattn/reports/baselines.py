@@ -1,0 +1,90 @@
+"""The report of the recipe baselines."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer_utils import PredictionOutput
+
+from ..baselines import BaselineClassifier
+from ..data import LabelledTexts
+from ..metrics import ClassifierEvaluationConfig
+from ..plots import plot_table
+from ..training import RecipeCommand, publish_run, run_facts
+from .base import shown_part
+from .classification import draw_results, part_facts, scores_of_parts, summary, swapped_scores
+
+PACKAGES = ("scikit-learn", "gensim", "snowballstemmer", "simplemma", "stop-words")
+
+
+def report(
+    command: RecipeCommand,
+    configuration: Mapping[str, Any],
+    classifier: BaselineClassifier,
+    parts: Mapping[str, LabelledTexts],
+    outputs: Mapping[str, PredictionOutput],
+    seconds: float,
+    evaluation: ClassifierEvaluationConfig,
+    *,
+    seed: int,
+    mistakes: int,
+    features: int,
+) -> None:
+    """Save the classifier and write everything else that the run leaves behind.
+
+    Args:
+        command: the command line.
+        configuration: the recipe's configuration as a dictionary.
+        classifier: the fitted classifier.
+        parts: the texts of each part.
+        outputs: the predictions for each part, training included.
+        seconds: duration of the fit.
+        evaluation: the slices and the counterfactual test.
+        seed: seed of the run.
+        mistakes: number of the most confident mistakes to show.
+        features: number of n-grams to show per class.
+    """
+    run, train, shown = command.run, parts["train"], shown_part(parts)
+    title = f"{command.recipe}: {command.config.stem}"
+    classifier.save_pretrained(run)
+    metrics = scores_of_parts(parts, outputs, evaluation)
+    if evaluation.counterfactual_texts:
+        metrics[shown]["counterfactual"] = swapped_scores(parts[shown], evaluation, classifier.predict)
+    samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
+    telling = draw_features(run, title, classifier, features)
+    sections = ("cleaning", "classifier", "vectors" if configuration["features"]["kind"] == "vectors" else "features")
+    results = {
+        **run_facts(command.recipe, command.config, configuration, seed),
+        "data": {"name": train.name, "labels": train.labels, "parts": part_facts(parts)},
+        "model": {
+            "features": configuration["features"]["kind"],
+            "dimensions": classifier.weights.shape[1],
+            "parameters": classifier.parameters,
+            "sections": {name: configuration[name] for name in sections},
+        },
+        "metrics": metrics,
+        "training": {
+            "steps": classifier.iterations,  # of the solver
+            "wall_time_seconds": round(seconds, 2),  # cleaning and features included
+            "texts_per_second": round(len(train) / seconds),
+        },
+        "telling": telling,
+        "samples": samples,
+        "short_text": min((item.text for item in parts[shown]), key=len),
+    }
+    results["versions"] |= {name: version(name) for name in PACKAGES}
+    publish_run(command, results, summary(run, metrics))
+
+
+def draw_features(
+    folder: Path, title: str, classifier: BaselineClassifier, number: int
+) -> dict[str, list[tuple[str, float]]]:
+    """Draw the n-grams with the highest weights for each class, if the features are n-grams; return them."""
+    telling = classifier.telling(number)
+    if telling:
+        rows = zip_longest(*telling.values(), fillvalue=("", ""))
+        cells = [[f"{name}  {weight:.3g}" if name else "" for name, weight in row] for row in rows]
+        plot_table(folder / "features.png", [f"{label}: n-gram, weight" for label in telling], cells, title)
+    return telling

@@ -1,0 +1,253 @@
+"""The report of the recipe classification, and what the reports of all classifiers share."""
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+from transformers.trainer_utils import PredictionOutput
+
+from ..data import EncodedTexts, LabelledTexts, WindowedTexts, unlabelled
+from ..evaluation import classify, predict_classes
+from ..explain import alignment, plot_alignment, save_html
+from ..metrics import (
+    ClassifierEvaluationConfig,
+    ClassResults,
+    class_probabilities,
+    class_results,
+    classification_report,
+    counterfactual,
+    read_swaps,
+)
+from ..models.modeling_rnn_encoder import find_sentences
+from ..plots import plot_confusion
+from ..training import OwnClassifierSampleConfig, is_hierarchical, scores_of_part
+from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
+
+LONGEST_SHOWN = 400  # characters of a text in a table
+SHORTEST_SHOWN = 10  # tokens of a text that is shown alone
+Encode = Callable[[LabelledTexts], EncodedTexts | WindowedTexts]
+
+
+def report(
+    run: TrainedRun,
+    encoded: Mapping[str, EncodedTexts | WindowedTexts],
+    outputs: Mapping[str, PredictionOutput],
+    encode: Encode,
+    data: Mapping[str, Any],
+    model: Mapping[str, Any],
+    evaluation: ClassifierEvaluationConfig,
+    sample: OwnClassifierSampleConfig,
+) -> None:
+    """Save the model and write everything else that the run leaves behind.
+
+    Args:
+        run: the finished run.
+        encoded: the texts of each part, training included.
+        outputs: predictions for the other parts.
+        encode: function that makes model inputs from texts, for the counterfactual test.
+        data: facts about the reading of the texts, for ``results.json``.
+        model: facts about the model and what was trained, for ``results.json``.
+        evaluation: the slices and the counterfactual test.
+        sample: which texts are shown.
+    """
+    parts = {part: dataset.texts for part, dataset in encoded.items()}
+    shown = shown_part(parts)
+    dataset = encoded[shown]
+    run.save()
+    metrics = scores_of_parts(parts, outputs, evaluation)
+    if evaluation.counterfactual_texts and not parts[shown].has_pairs:
+        metrics[shown]["counterfactual"] = swapped_scores(
+            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabelled(texts)))
+        )
+    labels = parts["train"].labels
+    samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
+    short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
+    sections = {
+        "data": {
+            "name": parts["train"].name,
+            "labels": labels,
+            "pairs": parts["train"].has_pairs,
+            **data,
+            "parts": part_facts(parts),
+        },
+        "model": {"model_type": run.model.config.model_type, **model},
+        "metrics": metrics,
+        "training": training_facts(run, len(parts["train"])),
+        "samples": samples,
+        "own_code": any(run.folder.glob("modeling_*.py")),  # a model of this package, whose code is beside its weights
+        "example": classify(run.model, run.tokenizer, short[0], labels),
+    }
+    if isinstance(dataset, EncodedTexts):
+        sections["short_texts"] = draw_attention(run, dataset, sample.alignments)
+    leave_behind(
+        run, sections, summary(run.folder, metrics), short[:2], loss="nats_per_example", loss_unit="nats per text"
+    )
+
+
+# Shared with the reports of distillation and baselines
+
+
+def scores_of_parts(
+    parts: Mapping[str, LabelledTexts], outputs: Mapping[str, PredictionOutput], evaluation: ClassifierEvaluationConfig
+) -> dict[str, dict[str, Any]]:
+    """Return the scores of each part, with confusion matrix and slices if it was not trained on."""
+    scores = {part: scores_of_part(output.metrics or {}, part) for part, output in outputs.items()}
+    for part in scores.keys() - {"train"}:
+        scores[part] |= classification_report(parts[part], class_results(outputs[part]), evaluation)
+    return scores
+
+
+def swapped_scores(
+    texts: LabelledTexts,
+    evaluation: ClassifierEvaluationConfig,
+    predict: Callable[[Sequence[str]], np.ndarray],
+) -> dict[str, Any]:
+    """Return how predictions change if words that should not matter are swapped, in evenly spaced texts.
+
+    Args:
+        texts: the texts of a part.
+        evaluation: number of texts and words to swap.
+        predict: function that returns the probabilities (n, C) of the classes of n texts.
+    """
+    step = -(-len(texts) // evaluation.counterfactual_texts)
+    return counterfactual(predict, [item.text for item in texts.items[::step]], read_swaps(evaluation.swaps))
+
+
+def probabilities(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> np.ndarray:
+    """Return the probabilities (n, C) of the classes of n texts, in the precision of the evaluation."""
+    trainer = run.trainer
+    with trainer.accelerator.autocast():
+        return predict_classes(run.model, dataset, trainer.data_collator, trainer.args.per_device_eval_batch_size)
+
+
+def draw_results(
+    folder: Path,
+    title: str,
+    texts: LabelledTexts,
+    output: PredictionOutput,
+    scores: Mapping[str, Any],
+    number: int,
+) -> list[dict[str, Any]]:
+    """Draw the confusion matrix and the most confident mistakes on a part; return these mistakes."""
+    plot_confusion(folder / "confusion.png", scores["confusion"], texts.labels, title)
+    samples = confident_mistakes(texts, class_results(output), number)
+    draw_mistakes(folder, title, samples)
+    return samples
+
+
+def confident_mistakes(texts: LabelledTexts, results: ClassResults, number: int) -> list[dict[str, Any]]:
+    """Return the wrongly classified texts whose right class had the lowest probability, the lowest first.
+
+    Args:
+        texts: n texts.
+        results: the predictions for these texts.
+        number: maximum number of texts to return.
+    """
+    predicted, right, nats = results
+    wrong = np.flatnonzero(predicted != right)
+    return [
+        {
+            "place": texts.place(i),
+            "text": " | ".join(
+                textwrap.shorten(text, LONGEST_SHOWN, placeholder=" …") for text in texts.texts(texts.items[i])
+            ),
+            "right": texts.labels[right[i]],
+            "predicted": texts.labels[predicted[i]],
+            "probability of the right class": f"{np.exp(-nats[i]):.2g}",
+        }
+        for i in wrong[np.argsort(-nats[wrong], kind="stable")][:number].tolist()
+    ]
+
+
+def part_facts(parts: Mapping[str, LabelledTexts]) -> dict[str, dict[str, Any]]:
+    """Return the number of texts and the fingerprint of each part."""
+    return {part: {"texts": len(texts), "sha256": texts.fingerprint} for part, texts in parts.items()}
+
+
+def training_facts(run: TrainedRun, texts: int) -> dict[str, Any]:
+    """Return the duration and speed of the training with ``texts`` training texts, and the share of padding."""
+    trainer = run.trainer
+    return {
+        **trainer.training_facts("texts", trainer.state.epoch * texts),
+        "padding_share": round(trainer.padding_share, 4),
+    }
+
+
+def short_texts(dataset: EncodedTexts | WindowedTexts) -> list[int]:
+    """Return the indices of the texts with at least ``SHORTEST_SHOWN`` tokens (or of all), the shortest first."""
+    order = np.argsort(dataset.lengths[:, 0], kind="stable")
+    long_enough = order[dataset.lengths[order, 0] >= SHORTEST_SHOWN]
+    indices: list[int] = (long_enough if len(long_enough) else order).tolist()
+    return indices
+
+
+@torch.inference_mode()
+def draw_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[dict[str, str | None]]:
+    """Classify a few short texts and draw the attention to each, as a picture and as a page.
+
+    Returns:
+        For each text the right and the predicted class, and the name of its picture (None without attention).
+    """
+    model, texts = run.model, dataset.texts
+    model.set_attn_implementation("eager")  # the fused implementations do not return weights
+    shown: list[dict[str, str | None]] = []
+    for i in short_texts(dataset)[:number]:
+        item = texts.items[i]
+        input_ids = torch.tensor([dataset[i]["input_ids"]], device=model.device)
+        outputs = model(input_ids, output_attentions=True)
+        right, predicted = texts.labels[item.label], texts.labels[int(class_probabilities(outputs.logits).argmax())]
+        facts: dict[str, str | None] = {"text": item.text, "right": right, "predicted": predicted, "alignment": None}
+        if outputs.attentions:
+            if is_hierarchical(model.config):
+                outputs.attentions = (word_weights_in_text(model, input_ids, *outputs.attentions),)
+            record = alignment(outputs, tokenizer=run.tokenizer, input_ids=input_ids)
+            title = f"{right}, classified as {predicted}"
+            name = facts["alignment"] = f"alignment-{len(shown) + 1}"
+            plot_alignment(record, title=title).savefig(run.folder / f"{name}.png", dpi=150)
+            save_html(record, run.folder / f"{name}.html", title=title)
+        shown.append(facts)
+    return shown
+
+
+def word_weights_in_text(
+    model: PreTrainedModel, input_ids: torch.Tensor, words: torch.Tensor, sentences: torch.Tensor
+) -> torch.Tensor:
+    """Return the weight of each word in hierarchical pooling: its weight in the sentence times the sentence's weight.
+
+    Args:
+        model: a classifier with hierarchical pooling.
+        input_ids: (B, S), without padding.
+        words: (B, 1, 1, S) and ``sentences``: (B, 1, 1, N), the weights that the model returned.
+    """
+    ends = torch.isin(input_ids, torch.tensor(model.config.sentence_end_token_ids, device=input_ids.device))
+    found = find_sentences(torch.ones_like(ends), end=ends)
+    weight_of_sentence = sentences[found.text, 0, 0, found.order]  # (K,)
+    per_word = weight_of_sentence[:, None].expand(found.word_mask.shape)
+    return words * found.join(per_word, input_ids.shape[1])[:, None, None]
+
+
+def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the scores of each part and slice, and the results of the counterfactual test, as text."""
+    lines = ["", f"{'':16}{'texts':>8}{'accuracy':>10}{'F1':>10}{'nats/text':>11}"]
+    for part, score in metrics.items():
+        lines.append(
+            f"{part:16}{score['examples']:8d}{score['accuracy']:10.4f}{score['f1']:10.4f}{score['nats_per_example']:11.4f}"
+        )
+    shown = metrics[shown_part(metrics)]
+    lines += ["", f"{'slice':24}{'texts':>8}{'accuracy':>10}"]
+    lines += [
+        f"{name:24}{score['examples']:8d}{score['accuracy']:10.4f}"
+        for name, score in shown["by_slice"].items()
+        if score["examples"]
+    ]
+    for kind, moved in shown.get("counterfactual", {}).items():
+        if moved["texts"]:
+            lines.append(
+                f"{kind} swapped in {moved['texts']} texts: {moved['flipped']:.2%} of the predictions flip, "
+                f"their probabilities change by {moved['mean_shift']:.4f}"
+            )
+    return "\n".join([*lines, "", f"Model, results, curve and pictures: {folder}"])

@@ -1,0 +1,136 @@
+"""The report of the recipe distillation: teacher and student side by side."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from transformers.trainer_utils import PredictionOutput
+
+from ..data import EncodedTexts, LabelledTexts, unlabelled
+from ..evaluation import classify
+from ..metrics import Accuracy, ClassifierEvaluationConfig, class_results
+from ..training import DistillationConfig, OwnClassifierSampleConfig, Teacher, TeacherOutputs
+from .base import TrainedRun, leave_behind, shown_part
+from .classification import (
+    draw_attention,
+    draw_results,
+    part_facts,
+    probabilities,
+    scores_of_parts,
+    short_texts,
+    summary,
+    swapped_scores,
+    training_facts,
+)
+
+TIMED_TEXTS = 64  # texts on which the speeds of teacher and student are measured
+
+
+def report(
+    run: TrainedRun,
+    parts: Mapping[str, LabelledTexts],
+    extra: Mapping[str, LabelledTexts],
+    outputs: Mapping[str, PredictionOutput],
+    encode: Callable[[LabelledTexts], EncodedTexts],
+    teacher: Teacher,
+    taught: Mapping[str, TeacherOutputs],
+    data: Mapping[str, Any],
+    model: Mapping[str, Any],
+    distillation: DistillationConfig,
+    evaluation: ClassifierEvaluationConfig,
+    sample: OwnClassifierSampleConfig,
+) -> None:
+    """Save the student and write everything else that the run leaves behind.
+
+    Args:
+        run: the finished run.
+        parts: the labelled texts of each part.
+        extra: the training texts that only the teacher labelled, by kind.
+        outputs: predictions of the student for the parts that were not trained on.
+        encode: function that makes inputs of the student from texts.
+        teacher: the teacher.
+        taught: its outputs for these parts.
+        data: facts about the reading of the texts, for ``results.json``.
+        model: facts about the student, for ``results.json``.
+        distillation: the weights of the loss.
+        evaluation: the slices and the counterfactual test.
+        sample: which texts are shown.
+    """
+    shown, rows = shown_part(parts), run.trainer.args.per_device_eval_batch_size
+    run.save()
+    metrics = scores_of_parts(parts, outputs, evaluation)
+    for part, output in outputs.items():
+        metrics[part] |= compared_with_teacher(output, taught[part])
+    if evaluation.counterfactual_texts:
+        metrics[shown]["counterfactual"] = swapped_scores(
+            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabelled(texts)))
+        )
+    samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
+    timed = parts[shown].sample(TIMED_TEXTS, run.trainer.args.seed)
+    student_inputs, teacher_inputs = encode(timed), teacher.encode(timed)
+    dataset = encode(parts[shown])
+    short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
+    sections = {
+        "data": {
+            "name": parts["train"].name,
+            "labels": parts["train"].labels,
+            **data,
+            "parts": part_facts(parts),
+            "extra": {kind: {"name": texts.name, **part_facts({kind: texts})[kind]} for kind, texts in extra.items()},
+            "timed_texts": len(timed),
+        },
+        "model": {
+            "model_type": run.model.config.model_type,
+            "texts_per_second": texts_per_second(lambda: probabilities(run, student_inputs), len(timed)),
+            **model,
+        },
+        "teacher": {
+            "name": teacher.name,
+            "revision": teacher.config.revision,
+            "parameters": teacher.model.num_parameters(),
+            "texts_per_second": texts_per_second(
+                lambda: teacher.read(teacher_inputs, rows, bf16=run.trainer.args.bf16), len(timed)
+            ),
+            "sha256": teacher.fingerprint,
+        },
+        "distillation": asdict(distillation) | {"imitates": distillation.imitates},
+        "metrics": metrics,
+        "training": training_facts(run, len(run.trainer.train_dataset)),
+        "samples": samples,
+        "own_code": True,
+        "example": classify(run.model, run.tokenizer, short[0], parts["train"].labels),
+        "short_texts": draw_attention(run, dataset, sample.alignments),
+    }
+    words = summary(run.folder, metrics) + "\n" + comparison(sections)
+    leave_behind(run, sections, words, short[:2], loss="nats_per_example", loss_unit="nats per text")
+
+
+def compared_with_teacher(output: PredictionOutput, taught: TeacherOutputs) -> dict[str, float]:
+    """Return the teacher's accuracy on a part, and the share of texts that both put into the same class."""
+    predicted, right, _ = class_results(output)
+    by_teacher = taught.logits.argmax(-1)
+    return {
+        "teacher_accuracy": Accuracy().compute(predictions=by_teacher, references=right)["accuracy"],
+        "agreement": Accuracy().compute(predictions=predicted, references=by_teacher)["accuracy"],
+    }
+
+
+def texts_per_second(read: Callable[[], object], number: int) -> float:
+    """Return the speed of ``read`` on so many texts, measured in its second call."""
+    read()
+    started = time.perf_counter()
+    read()
+    return round(number / (time.perf_counter() - started), 1)
+
+
+def comparison(results: Mapping[str, Any]) -> str:
+    """Return a table of teacher and student: parameters, speed, accuracy and agreement."""
+    parts: Sequence[str] = list(results["metrics"])
+    lines = ["", f"{'':10}{'parameters':>14}{'texts/s':>10}" + "".join(f"{part:>12}" for part in parts)]
+    for who, model, score in (("teacher", "teacher", "teacher_accuracy"), ("student", "model", "accuracy")):
+        facts = results[model]
+        scores = "".join(f"{results['metrics'][part][score]:12.4f}" for part in parts)
+        lines.append(f"{who:10}{facts['parameters']:14,d}{facts['texts_per_second']:10.1f}{scores}")
+    lines.append(f"{'agreement':34}" + "".join(f"{results['metrics'][part]['agreement']:12.4f}" for part in parts))
+    return "\n".join(lines)

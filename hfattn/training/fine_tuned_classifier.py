@@ -1,0 +1,81 @@
+"""Fine-tuning of classifiers: class weights, and texts that are read in several windows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from ..data import LabelledTexts, mean_of_windows
+from ..errors import UserError
+from .fine_tuning import FineTuningTrainer
+
+BALANCED = "balanced"
+
+
+def class_weights(wanted: str | Sequence[float] | None, texts: LabelledTexts) -> torch.Tensor | None:
+    """Return the weights (C,) of the classes in the loss, or None for equal weights.
+
+    Args:
+        wanted: "balanced" gives each class the same total weight: class c with n_c of the n texts gets n / (C n_c).
+            Or one weight per class, or None.
+        texts: training texts.
+
+    Raises:
+        UserError: ``wanted`` is not one of these, or a class to balance has no text.
+    """
+    if wanted is None:
+        return None
+    classes = len(texts.labels)
+    if wanted == BALANCED:
+        counts = torch.bincount(torch.tensor([item.label for item in texts]), minlength=classes)
+        if not counts.all():
+            absent = texts.labels[int(counts.argmin())]
+            raise UserError(f"No training text has the class {absent!r}, so classes cannot be balanced; add some.")
+        return len(texts) / (classes * counts.float())
+    if isinstance(wanted, str) or len(wanted) != classes or min(wanted) < 0 or max(wanted) <= 0:
+        raise UserError(
+            f"class_weights is {wanted!r}; write balanced, null, or {classes} numbers of at least 0, for "
+            f"{', '.join(texts.labels)}."
+        )
+    return torch.tensor(wanted, dtype=torch.float)
+
+
+class ClassifierTrainer(FineTuningTrainer):
+    """A ``FineTuningTrainer`` for batches of ``WindowCollator``.
+
+    The logits of a text are the mean over its windows. The loss is their cross-entropy with the label, with class
+    weights and label smoothing.
+
+    Args:
+        class_weights: (C,), from ``class_weights``; None weights all classes equally.
+    """
+
+    def __init__(self, *args: Any, class_weights: torch.Tensor | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.class_weights = None if class_weights is None else class_weights.to(self.args.device)
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        model_inputs = {name: tensor for name, tensor in inputs.items() if name not in ("labels", "windows")}
+        logits = mean_of_windows(model(**model_inputs).logits.float(), inputs["windows"])
+        losses = functional.cross_entropy(
+            logits,
+            inputs["labels"],
+            weight=self.class_weights,
+            reduction="sum",
+            label_smoothing=self.args.label_smoothing_factor,
+        )
+        if num_items_in_batch is None:
+            loss = losses / len(logits)
+        else:  # texts in all batches of the step on all devices; gradients are averaged over devices
+            loss = losses / num_items_in_batch
+            if self.args.average_tokens_across_devices:
+                loss = loss * self.accelerator.num_processes
+        outputs = SequenceClassifierOutput(logits=logits)
+        return (loss, outputs) if return_outputs else loss
+
+
+__all__ = ["BALANCED", "ClassifierTrainer", "class_weights"]

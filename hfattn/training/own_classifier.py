@@ -1,0 +1,175 @@
+"""Classifiers trained from scratch, with a tokenizer learned on the training texts: configuration and attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data import LabelledDataConfig, load_embeddings
+from ..errors import UserError
+from ..fields import at_least, one_of
+from ..metrics import ClassifierEvaluationConfig
+from ..models.configuration_rnn_encoder import RNNEncoderConfig
+from ..models.configuration_vaswani import VaswaniConfig
+from ..models.strict_config import StrictConfig, own_fields
+from ..tokenizers import TokenizerConfig
+from .config import family_config
+from .training_config import TrainingConfig
+
+FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (RNNEncoderConfig, VaswaniConfig)}
+
+
+@strict
+@dataclass
+class OwnClassifierDataConfig(LabelledDataConfig):
+    """The section ``data``: the texts, how much of each is read, and initial word vectors."""
+
+    max_length: int = at_least(1, 128)  # tokens, special ones included
+    too_long: str = one_of(("cut", "cut_start"), "cut")  # of a longer text, keep the first or the last tokens
+    sentence_ends: str = ".!?"  # a token of only these characters ends a sentence, for hierarchical pooling
+    vectors: str | None = None  # file of word vectors that initialize the embeddings
+    words: str | None = None  # file of their words, if vectors is a .npy file
+
+    def validate_reading(self) -> None:
+        if self.words is not None and self.vectors is None:
+            raise ValueError("words is the file of words for vectors; write vectors too, or remove words.")
+
+
+@strict
+@dataclass
+class OwnClassifierSampleConfig:
+    """The section ``sample``: which texts are shown in the card."""
+
+    mistakes: int = at_least(1, 10)  # the most confident ones
+    alignments: int = at_least(1, 3)  # short texts whose attention is drawn, if the model has attention
+
+
+@strict
+@dataclass
+class OwnClassifierConfig(TrainingConfig):
+    """Sections shared by recipes that train a classifier from scratch."""
+
+    data: OwnClassifierDataConfig = field(default_factory=lambda: OwnClassifierDataConfig(dataset="stanfordnlp/imdb"))
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of that type's configuration
+    evaluation: ClassifierEvaluationConfig = field(default_factory=ClassifierEvaluationConfig)
+    sample: OwnClassifierSampleConfig = field(default_factory=OwnClassifierSampleConfig)
+
+
+def own_classifier_config(
+    config: OwnClassifierConfig,
+    vocab_size: int,
+    pad: int = 0,
+    sentence_ends: Sequence[int] = (),
+    labels: Sequence[str] = (),
+) -> StrictConfig:
+    """Return the configuration of the model, with the vocabulary and the classes of the data.
+
+    Args:
+        config: configuration of the recipe.
+        vocab_size: size of the vocabulary.
+        pad: id of the padding token.
+        sentence_ends: ids of the tokens that end sentences, for hierarchical pooling.
+        labels: names of the classes; empty before the data are read, which means two classes.
+
+    Raises:
+        UserError: ``model.model_type`` is unknown, a field does not exist in its configuration, or the model cannot
+            classify the data.
+    """
+    for name in ("id2label", "label2id", "num_labels"):
+        if name in config.model:
+            raise UserError(f"model.{name} follows from the data; remove it.")
+    from_data: dict[str, Any] = {"vocab_size": vocab_size, "pad_token_id": pad}
+    if config.model.get("model_type") == VaswaniConfig.model_type:
+        from_data |= {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
+    made = family_config(FAMILIES, config.model, **from_data)
+    if not labels:
+        return made
+    if is_hierarchical(made):
+        if not sentence_ends:
+            raise UserError(
+                "Hierarchical pooling needs tokens that end sentences, and the vocabulary has none of "
+                f"{config.data.sentence_ends!r} (data.sentence_ends); write tokenizer.strip_punctuation: false, or "
+                "another model.pooling."
+            )
+        made.sentence_end_token_ids = list(sentence_ends)
+    if has_one_sigmoid(made):
+        if len(labels) != 2:
+            raise UserError(
+                f"The data have {len(labels)} classes, and a single sigmoid output has two; write "
+                "model.problem_type: single_label_classification."
+            )
+        labels = labels[1:]  # the sigmoid is the probability of this class
+    made.id2label = dict(enumerate(labels))
+    made.label2id = {label: i for i, label in enumerate(labels)}
+    return made
+
+
+def has_one_sigmoid(model: StrictConfig) -> bool:
+    """Return whether the output of a classifier is a single logit, trained with binary cross-entropy."""
+    return model.problem_type == "multi_label_classification"
+
+
+def is_hierarchical(model: StrictConfig) -> bool:
+    """Return whether a classifier pools words to sentences and sentences to texts (Yang et al. 2016)."""
+    return isinstance(model, RNNEncoderConfig) and model.pooling == "hierarchical"
+
+
+def sentence_end_ids(tokenizer: PreTrainedTokenizerBase, characters: str) -> list[int]:
+    """Return the ids of the tokens made of only these characters, such as ".", "!" and "?!" for ".!?"."""
+    tokens = ((token.strip(), i) for token, i in tokenizer.get_vocab().items())
+    return sorted(i for token, i in tokens if token and set(token) <= set(characters))
+
+
+def initialize_embeddings(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: OwnClassifierConfig
+) -> dict[str, Any]:
+    """Initialize the embeddings with ``data.vectors``, if given.
+
+    Returns:
+        Facts for ``results.json``: the tokenizer, the vectors, and how much of the vocabulary they cover.
+    """
+    data = config.data
+    facts: dict[str, Any] = {
+        "symbols": len(tokenizer) - len(tokenizer.all_special_ids),
+        "tokenizer": config.tokenizer.kind,
+        "vectors": None,
+    }
+    if data.vectors is not None:
+        coverage = load_embeddings(model, tokenizer, data.vectors, data.words)
+        facts["vectors"] = {
+            "name": Path(data.vectors).name,
+            "found": coverage.found,
+            "missing": len(coverage.missing),
+            "share": coverage.share,
+            "most_frequent_missing": list(coverage.missing[:10]),
+        }
+    return facts
+
+
+def own_facts(model: PreTrainedModel, preset: str | None) -> dict[str, Any]:
+    """Return the parameters and settings of a trained model, for ``results.json``."""
+    return {
+        "preset": preset,
+        "parameters": model.num_parameters(),
+        "trained_parameters": model.num_parameters(only_trainable=True),
+        "one_sigmoid": has_one_sigmoid(model.config),
+        **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
+    }
+
+
+__all__ = [
+    "FAMILIES",
+    "OwnClassifierConfig",
+    "OwnClassifierDataConfig",
+    "OwnClassifierSampleConfig",
+    "has_one_sigmoid",
+    "initialize_embeddings",
+    "is_hierarchical",
+    "own_classifier_config",
+    "own_facts",
+    "sentence_end_ids",
+]
