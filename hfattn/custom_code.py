@@ -49,8 +49,9 @@ class CustomCode(CustomClasses):
         """
         from .models.attention_distributions import DISTRIBUTIONS  # they import torch
         from .models.attention_scores import SCORES
+        from .models.recurrent_cells import CELLS
 
-        registries: tuple[Mapping[str, type], ...] = (SCORES, DISTRIBUTIONS)
+        registries: tuple[Mapping[str, type], ...] = (SCORES, DISTRIBUTIONS, CELLS)
         for name in names:
             for kind in (registry[name] for registry in registries if name in registry):
                 if kind.__module__.rpartition(".")[0] != models.__name__:

@@ -14,10 +14,13 @@ from huggingface_hub.errors import StrictDataclassError
 from hfattn import (
     BahdanauConfig,
     BahdanauForConditionalGeneration,
+    CharRNNConfig,
+    CharRNNForCausalLM,
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
     VaswaniConfig,
     VaswaniForCausalLM,
+    VaswaniForConditionalGeneration,
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
 )
@@ -31,6 +34,7 @@ IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
 SHARED = {"custom_classes.py", "strict_config.py"}
 ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
 VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.py", "classifier_output.py"}
+RECURRENT = {"cache_recurrent.py", "recurrent_cells.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
@@ -38,6 +42,37 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
     "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
     "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
     "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
+    "translator": (
+        VaswaniForConditionalGeneration,
+        VaswaniConfig(**SMALL),
+        SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
+        3700,
+    ),
+    "recurrent translator": (
+        BahdanauForConditionalGeneration,
+        BahdanauConfig(vocab_size=12, embedding_size=8, encoder_hidden_size=8, hidden_size=8),
+        SHARED
+        | ATTENTION
+        | RECURRENT
+        | PIPELINE
+        | {"attention_patterns.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
+        4320,
+    ),
+    "recurrent classifier": (
+        RNNEncoderForSequenceClassification,
+        RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
+        SHARED
+        | ATTENTION
+        | {"attention_patterns.py", "classifier_output.py", "configuration_rnn_encoder.py"}
+        | {"modeling_rnn_encoder.py", "recurrent_cells.py"},
+        2900,
+    ),
+    "recurrent language model": (
+        CharRNNForCausalLM,
+        CharRNNConfig(vocab_size=12, embedding_size=8, hidden_size=8),
+        SHARED | RECURRENT | {"configuration_char_rnn.py", "modeling_char_rnn.py"},
+        1200,
+    ),
 }
 
 
@@ -101,10 +136,9 @@ from .low_rank import Twice as low_rank_Twice
 
 # Load a folder where hfattn is not installed, save it again, load that.
 CLEAN = """
-import sys, torch
+import sys, torch, transformers
 sys.modules["hfattn"] = None
-from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
-kind = {"AutoModelForSeq2SeqLM": AutoModelForSeq2SeqLM}.get(sys.argv[1], AutoModelForSequenceClassification)
+kind = getattr(transformers, sys.argv[1])
 ids = torch.load(sys.argv[2])
 extra = {"labels": ids} if sys.argv[1] == "AutoModelForSeq2SeqLM" else {}
 outputs = []
@@ -123,7 +157,8 @@ def low_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.parent.mkdir()
     path.write_text(LOW_RANK)
     monkeypatch.syspath_prepend(str(path.parent))
-    monkeypatch.delitem(sys.modules, "hfattn.models.low_rank", raising=False)
+    for name in ("low_rank", "relu_cell", "needs_hfattn"):
+        monkeypatch.delitem(sys.modules, f"hfattn.models.{name}", raising=False)
     return path
 
 
@@ -132,6 +167,17 @@ CUSTOM = {"score": "low_rank.LowRank", "score_options": {"rank": 2}, "distributi
 
 def in_attention(prefix: str) -> dict[str, Any]:
     return {f"{prefix}attention_{name}": value for name, value in CUSTOM.items()}
+
+
+def load_without_hfattn(kind: str, folders: list[Path]) -> list[torch.Tensor]:
+    """Logits of the model in the first folder, and in the second, where that process saves it; the third is a copy."""
+    auto = kind[kind.index("For") :].replace("ConditionalGeneration", "Seq2SeqLM")
+    tensors = folders[0].with_name("tensors.pt")
+    torch.save(IDS, tensors)
+    command = [sys.executable, "-c", CLEAN, f"AutoModel{auto}", str(tensors), *map(str, folders)]
+    done = run(command, cwd=tensors.parent, HF_MODULES_CACHE=str(tensors.with_name("modules")))
+    assert done.returncode == 0, done.stderr
+    return torch.load(tensors)
 
 
 @pytest.mark.parametrize("family", ["bahdanau", "rnn_encoder", "vaswani"])
@@ -151,15 +197,7 @@ def test_custom_classes_are_saved_and_load_without_hfattn(tmp_path: Path, low_ra
     extra = {"labels": IDS} if family == "bahdanau" else {}
     folders = [tmp_path / name for name in ("one", "two", "three")]
     model.save_pretrained(folders[0])
-    torch.save(IDS, tmp_path / "tensors.pt")
-    auto = "AutoModelForSeq2SeqLM" if family == "bahdanau" else "AutoModelForSequenceClassification"
-    done = run(
-        [sys.executable, "-c", CLEAN, auto, str(tmp_path / "tensors.pt"), *map(str, folders)],
-        cwd=tmp_path,
-        HF_MODULES_CACHE=str(tmp_path / "modules"),
-    )
-    assert done.returncode == 0, done.stderr
-    for logits in torch.load(tmp_path / "tensors.pt"):
+    for logits in load_without_hfattn(type(model).__name__, folders):
         torch.testing.assert_close(logits, model(IDS, **extra).logits)
 
     written = (MODELS / "custom_classes.py").read_text() + IMPORTS
@@ -177,7 +215,7 @@ def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, l
     low_rank.write_text(LOW_RANK.replace("import torch\n", "import torch\n\nfrom .recurrent_cells import CELLS\n", 1))
     config = VaswaniConfig(**SMALL, **in_attention("self_"))
     VaswaniForCausalLM(config).save_pretrained(tmp_path / "model")
-    assert {"recurrent_cells.py", "cache_recurrent.py"} <= {path.name for path in (tmp_path / "model").glob("*.py")}
+    assert (tmp_path / "model" / "recurrent_cells.py").read_bytes() == (MODELS / "recurrent_cells.py").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -204,3 +242,56 @@ def test_a_class_that_was_added_to_a_registry_is_not_saved(tmp_path: Path, monke
     with pytest.raises(ValueError, match=r"'mine' cannot be saved: Mine is defined in .*; move it to a file"):
         model.save_pretrained(tmp_path / "model")
     assert not list((tmp_path / "model").glob("*.safetensors"))
+
+
+CELL = '''"""A cell that hfattn does not have."""
+
+import torch
+
+from .recurrent_cells import LoopedCell, State
+
+
+class ReLU(LoopedCell):
+    """h_t = max(x_t W_x + h_{t-1} W_h + b, 0)."""
+
+    num_gates = 1
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        return (torch.relu(projected + state[0] @ self.weight_hh_l0.T),)
+'''
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "rnn_encoder", "char_rnn"])
+def test_a_custom_cell_is_saved_and_loads_without_hfattn(tmp_path: Path, low_rank: Path, family: str) -> None:
+    """Its step is computed by every layer: the model is the one with torch's ReLU network of the same weights."""
+    low_rank.with_name("relu_cell.py").write_text(CELL)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 12, "embedding_size": 8, "hidden_size": 8, "cell": "relu_cell.ReLU"}
+    model: Any
+    if family == "bahdanau":
+        model = BahdanauForConditionalGeneration(BahdanauConfig(**sizes, encoder_hidden_size=8))
+    elif family == "rnn_encoder":
+        model = RNNEncoderForSequenceClassification(RNNEncoderConfig(**sizes))
+    else:
+        model = CharRNNForCausalLM(CharRNNConfig(**sizes))
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.eval().save_pretrained(folders[0])
+    logits = load_without_hfattn(type(model).__name__, folders)
+    extra = {"labels": IDS} if family == "bahdanau" else {}
+    for each in logits:
+        torch.testing.assert_close(each, model(IDS, **extra).logits)
+    for folder in folders:
+        assert (folder / "relu_cell.py").read_text() == CELL
+        assert not inspect(str(folder)).findings
+
+
+def test_a_custom_cell_is_its_formula(low_rank: Path) -> None:
+    low_rank.with_name("relu_cell.py").write_text(CELL)
+    sizes = {"vocab_size": 12, "embedding_size": 5, "hidden_size": 4}
+    model = CharRNNForCausalLM(CharRNNConfig(**sizes, cell="relu_cell.ReLU")).double()
+    cell = next(module for module in model.modules() if type(module).__name__ == "ReLU")
+    state, states = torch.zeros(1, 4, dtype=torch.float64), []
+    for x in model.model.embed_tokens(IDS)[0]:
+        state = (cell.weight_ih_l0 @ x + cell.weight_hh_l0 @ state[0] + cell.bias_ih_l0).clamp(min=0)[None]
+        states.append(state)
+    torch.testing.assert_close(model.model(IDS).last_hidden_state[0], torch.cat(states))

@@ -132,6 +132,8 @@ def test_presets_have_the_published_numbers_of_parameters() -> None:
     attention, feed_forward, norm = 4 * (d * d + d), 2 * d * ff + d + ff, 2 * d
     layers = n * (attention + feed_forward + 2 * norm) + n * (2 * attention + feed_forward + 3 * norm)
     assert count("small") == layers + 8000 * d
+    wider = 4 * d * (1024 - d) + 3 * (1024 - d)  # in each attention: eight heads of width 128, not of width 16
+    assert count("small_wide_heads") == count("small") + 3 * n * wider
     with pytest.raises(ValueError, match="did you mean 'base2017'"):
         VaswaniConfig.preset("base")
 

@@ -91,7 +91,7 @@ class BahdanauConfig(StrictConfig):
 
     model_type = "bahdanau"
     keys_to_ignore_at_inference = ["past_key_values"]
-    _class_fields = ("attention_score", "attention_distribution")
+    _class_fields = ("cell", "attention_score", "attention_distribution")
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         # Section 4.2 and appendix A.2.3: 30,000 words, m = 620, n = n' = 1000, l = 500; a GRU each way.

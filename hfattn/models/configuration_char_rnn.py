@@ -41,6 +41,7 @@ class CharRNNConfig(StrictConfig):
 
     model_type = "char_rnn"
     keys_to_ignore_at_inference = ["past_key_values"]
+    _class_fields = ("cell",)
 
     vocab_size: int = 65
     embedding_size: int = 16

@@ -63,7 +63,7 @@ class RNNEncoderConfig(StrictConfig):
     """
 
     model_type = "rnn_encoder"
-    _class_fields = ("attention_score", "attention_distribution")
+    _class_fields = ("cell", "attention_score", "attention_distribution")
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         "gru128": {

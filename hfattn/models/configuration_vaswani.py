@@ -39,7 +39,8 @@ class VaswaniConfig(StrictConfig):
     ``decoder_layers``, ``VaswaniForCausalLM`` the decoder's alone, without cross-attention, ``VaswaniForMaskedLM`` and
     ``VaswaniForSequenceClassification`` the encoder's alone. The defaults are the base model of the paper but for its
     vocabulary. ``VaswaniConfig.preset(name)`` has ``base2017`` and ``big2017`` (table 3), ``small`` (two layers of
-    width 128) and ``wide_layer`` (one layer with eight heads of width 256, 19,960,216 parameters).
+    width 128, eight heads of width 16), ``small_wide_heads`` (the same with heads of width 128) and ``wide_layer`` (one
+    layer of width 256, eight heads of width 256, 19,960,216 parameters).
 
     Args:
         vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
@@ -111,6 +112,15 @@ class VaswaniConfig(StrictConfig):
             "encoder_layers": 2,
             "decoder_layers": 2,
             "num_attention_heads": 8,
+        },
+        "small_wide_heads": {  # ``small`` with heads as wide as the model
+            "vocab_size": 8000,
+            "hidden_size": 128,
+            "intermediate_size": 128,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "num_attention_heads": 8,
+            "head_dim": 128,
         },
         # 15,000 words on either side, each with an embedding of its own, and sentences of at most 20 words.
         "wide_layer": {

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .strict_config import unknown_message
+from .strict_config import class_by_name
 
 State = tuple[torch.Tensor, ...]
 
@@ -34,7 +34,7 @@ class RecurrentCell(nn.Module):
 
     A cell reads batches (B, T, D) and has the parameters of a one-layer ``torch.nn.GRU``: ``weight_ih_l0`` (G H, D),
     ``weight_hh_l0`` (G H, H), ``bias_ih_l0`` (G H). To add a cell, inherit from ``LoopedCell``, or from a fused cell,
-    and name it in ``CELLS``.
+    and name it in ``CELLS``, or in a configuration as ``my_cells.MyCell``.
 
     Attributes:
         num_states: number of tensors (B, H) in the state; the first is the output h.
@@ -216,14 +216,12 @@ CELLS: dict[str, type[RecurrentCell]] = {"elman": Elman, "lstm": LSTM, "gru": GR
 
 
 def find_cell(name: str) -> type[RecurrentCell]:
-    """Return the class of a cell.
+    """Return the class of a cell: a name of ``CELLS``, or a custom class such as "my_cells.ReLU".
 
     Raises:
-        ValueError: ``CELLS`` has no such name, or the class has a ``forward`` without a ``step`` that belongs to it.
+        ValueError: there is no such cell, or the class has a ``forward`` without a ``step`` that belongs to it.
     """
-    if name not in CELLS:
-        raise ValueError(unknown_message(name, CELLS, "a cell"))
-    cell = CELLS[name]
+    cell = class_by_name(CELLS, name, RecurrentCell, "a cell")
     definitions = {method: [method in vars(base) for base in cell.__mro__] for method in ("step", "forward")}
     # A step that is inherited past a forward of one's own is the step of another cell.
     if not issubclass(cell, RecurrentCell) or definitions["step"].index(True) > definitions["forward"].index(True):
