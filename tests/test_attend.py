@@ -21,7 +21,7 @@ from hfattn import (
     VaswaniForConditionalGeneration,
 )
 from hfattn.cli import app
-from hfattn.explain import agreement, hidden_units, saliency, score_text, strongest_unit
+from hfattn.explain import agreement, hidden_units, saliency, score_tokens, strongest_unit
 from hfattn.loading import load_any_model, load_language_model
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -163,7 +163,7 @@ def test_agreement_of_gradients_and_attention(models: Path, name: str) -> None:
         else:
             model.set_attn_implementation("eager")
             weights = torch.stack(model(**inputs, output_attentions=True).attentions).mean((0, 1, 2, 3))
-    attention = score_text(TEXT, tokenizer, weights, "attention").by_word()
+    attention = score_tokens(TEXT, tokenizer, weights, "attention").by_word()
     scored = saliency(model, tokenizer, TEXT, by_word=True, target=1 if name == "translator" else None)
     known = agreement(attention.scores, scored.scores)
     assert float(found[1]) == pytest.approx(known.kendall, abs=2e-3)
@@ -185,13 +185,13 @@ def test_the_unit_that_moves_most(models: Path) -> None:
         ("bert", "heads", (), "Missing option '--output'"),
         ("bert", "flow", ("-o", "a.html"), "Cannot write a.html: end the name with .png, .svg or .pdf."),
         ("bert", "attend", ("--layer", "7"), "layer is 7; the record has 2: write 0 to 1"),
-        ("bert", "gradient", ("--target", "fine"), "no class; write one of bad, good, or its number"),
+        ("bert", "gradient", ("--target", "fine"), "not a class; write one of bad, good, or its index"),
         ("bert", "unit", (), "A bert has no hidden units"),
         ("writer", "unit", ("--unit", "99"), "unit is 99; the model has"),
         ("writer", "rollout", (), "reads without attention"),
         ("writer", "gradient", ("--agreement",), "reads without attention"),
         ("translator", "rollout", (), "reads without attention"),
-        ("translator", "gradient", ("--target", "9"), "target is 9; write the place of a token"),
+        ("translator", "gradient", ("--target", "9"), "target is 9; write the index of a token"),
         ("rnn", "rollout", (), "Rollout needs a row for each token"),
     ],
 )

@@ -633,7 +633,7 @@ def test_a_film_shows_row_after_row(tmp_path: Path) -> None:
     assert whole[:3] == [500] * 3
     assert whole[3] > 2000
     for name in ("film.svg", "film.png", "film"):
-        with pytest.raises(ValueError, match=r"is written as GIF, not as .*; end the name in \.gif"):
+        with pytest.raises(ValueError, match=r"is a GIF, not .*; end the name with \.gif"):
             save_animation(record, tmp_path / name)
         assert not (tmp_path / name).exists()
 

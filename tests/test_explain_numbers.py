@@ -67,9 +67,9 @@ def test_rollout_keeps_what_cannot_be_seen() -> None:
 
 
 def test_rollout_of_a_record_without_the_rows() -> None:
-    with pytest.raises(ValueError, match=r'of a cross-attention; take .* kind="encoder"'):
+    with pytest.raises(ValueError, match=r'of cross-attention; use .* kind="encoder"'):
         rollout(record(weights(1, 1, 3, 3), "cross"))
-    with pytest.raises(ValueError, match="2 rows for 5 tokens; take the record of a forward pass"):
+    with pytest.raises(ValueError, match="2 rows for 5 tokens; use the record of a forward pass"):
         rollout(record(weights(1, 1, 2, 5)))
 
 
@@ -131,9 +131,9 @@ def test_coverage_is_one_where_each_token_is_read_once() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (torch.tensor([[0.5, -0.5]]), "below zero in places"),
-        (torch.tensor([[0.5, math.nan]]), "no finite number"),
-        (torch.ones(3), r"has the shape \(3,\); pass rows"),
+        (torch.tensor([[0.5, -0.5]]), "Some weights are negative"),
+        (torch.tensor([[0.5, math.nan]]), "NaN or infinity"),
+        (torch.ones(3), r"has shape \(3,\); pass rows"),
     ],
 )
 @pytest.mark.parametrize("measure", [entropy, effective_tokens, mean_distance, diagonality])
@@ -157,9 +157,9 @@ def test_error_rate_of_an_alignment() -> None:
     assert alignment_error_rate(given, links(given)) == 0
     assert alignment_error_rate(record(given[None, None], "cross"), [], links(given)) == 0
     assert alignment_error_rate(given, {(0, 1)}) == 1
-    with pytest.raises(ValueError, match=r"link \(4, 0\) is outside of 4 target and 3 source tokens"):
+    with pytest.raises(ValueError, match=r"link \(4, 0\) is out of range: there are 4 target and 3 source tokens"):
         alignment_error_rate(given, {(4, 0)})
-    with pytest.raises(ValueError, match="has a link; lower threshold"):
+    with pytest.raises(ValueError, match="has a link; lower the threshold"):
         alignment_error_rate(given, [], threshold=2.0)
 
 
@@ -209,9 +209,9 @@ def test_agreement_against_scipy() -> None:
 
 
 def test_agreement_of_other_texts() -> None:
-    with pytest.raises(ValueError, match=r"shapes \(3,\) and \(4,\)"):
+    with pytest.raises(ValueError, match=r"shape \(3,\) and scores \(4,\)"):
         agreement(torch.ones(3), torch.ones(4))
-    with pytest.raises(ValueError, match="1 tokens and k = 3 leave nothing to rank"):
+    with pytest.raises(ValueError, match="There are 1 tokens and k is 3"):
         agreement(torch.ones(1), torch.ones(1))
 
 

@@ -48,7 +48,7 @@ from hfattn.explain import (
     render_scores_text,
     saliency,
     score_attention,
-    score_text,
+    score_tokens,
     score_unit,
     scores_snippet,
     strongest_unit,
@@ -305,14 +305,14 @@ def test_what_cannot_be_answered() -> None:
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (bert, {"method": "lime"}, "method is 'lime'; write one of 'gradient_x_input', 'integrated_gradients'"),
         (bert, {"method": "integrated_gradients", "steps": 0}, "steps is 0"),
-        (bert, {"target": "fine"}, "target is 'fine', which is no class; write one of bad, middling, good"),
-        (bert, {"target": 3}, "target is 3, which is no class"),
+        (bert, {"target": "fine"}, "target is 'fine', which is not a class; write one of bad, middling, good"),
+        (bert, {"target": 3}, "target is 3, which is not a class"),
         (bert, {"text": " "}, "The text is empty"),
-        (bert, {"text": "A story. " * 60}, r"has \d+ tokens, and the model has 64 positions; shorten it"),
+        (bert, {"text": "A story. " * 60}, r"has \d+ tokens, and the model has 64 positions; shorten the text"),
         (gpt2, {"target": "xyz!"}, r"'xyz!', which is \d tokens; write one token"),
         (gpt2, {"target": 9999}, "target is 9999; the vocabulary has"),
-        (bahdanau, {"translation": "told", "target": 5}, r"target is 5; write the place .* 0 to 4: t o l d \[EOS\]"),
-        ((BertForMaskedLM(config), WORDPIECES), {}, "for each token by itself"),
+        (bahdanau, {"translation": "told", "target": 5}, r"target is 5; write the index .* 0 to 4: t o l d \[EOS\]"),
+        ((BertForMaskedLM(config), WORDPIECES), {}, "an answer for each token"),
         ((BertModel(config), WORDPIECES), {}, "has no head"),
     ]
     for (model, tokenizer), arguments, message in cases:
@@ -321,7 +321,7 @@ def test_what_cannot_be_answered() -> None:
     model, tokenizer = make("rnn")
     with torch.no_grad():
         model.classifier.weight.fill_(math.nan)
-    with pytest.raises(ValueError, match="gradients of this model in float64 are no finite numbers"):
+    with pytest.raises(ValueError, match="gradients contain NaN or infinity in float64"):
         saliency(model, tokenizer, TEXT)
 
 
@@ -344,14 +344,14 @@ def test_pieces_join_to_the_text() -> None:
         (ENDED, "The dog."),
     ):
         ids = tokenizer(text).input_ids
-        scored = score_text(text, tokenizer, torch.arange(1.0, len(ids) + 1), "order")
+        scored = score_tokens(text, tokenizer, torch.arange(1.0, len(ids) + 1), "order")
         assert "".join(scored.tokens) == text
         assert float(scored.scores.sum()) + scored.rest == pytest.approx(len(ids) * (len(ids) + 1) / 2)
         words = scored.by_word()
         assert "".join(words.tokens) == text
         assert float(words.scores.sum()) == pytest.approx(float(scored.scores.sum()))
-    assert "".join(token for token in score_text("é", BYTES, torch.ones(2), "").tokens) == "é"  # two bytes, one piece
-    assert score_text("é", BYTES, torch.ones(2), "").scores.tolist() == [2]
+    assert "".join(token for token in score_tokens("é", BYTES, torch.ones(2), "").tokens) == "é"  # two bytes, one piece
+    assert score_tokens("é", BYTES, torch.ones(2), "").scores.tolist() == [2]
 
 
 def test_words() -> None:
@@ -377,7 +377,7 @@ def test_attention_on_a_text() -> None:
     torch.testing.assert_close(mean.scores, record.matrix().mean(0)[1:-1])
     with pytest.raises(ValueError, match="row is 99; the record has"):
         score_attention(record, TEXT, WORDPIECES, 99)
-    with pytest.raises(ValueError, match="this tokenizer makes 3 tokens of the text"):
+    with pytest.raises(ValueError, match="the tokenizer splits this text into 3 tokens"):
         score_attention(record, "A", WORDPIECES)
 
 
@@ -395,7 +395,7 @@ class SlowTokenizer:
 
 
 def test_a_tokenizer_without_places() -> None:
-    scored = score_text("A film", SlowTokenizer(), torch.tensor([1.0, 2.0, 4.0]), "")
+    scored = score_tokens("A film", SlowTokenizer(), torch.tensor([1.0, 2.0, 4.0]), "")
     assert scored.tokens == (" A", " film")
     assert (scored.scores.tolist(), scored.rest) == ([1, 2], 4)
     assert scored.by_word().tokens == (" A", " film")
@@ -435,7 +435,7 @@ class Page(html.parser.HTMLParser):
             self.text += data
 
 
-def test_a_page_colours_each_piece() -> None:
+def test_a_page_colors_each_piece() -> None:
     page = render_scores_html(HARD)
     read = Page(page)
     assert "script" not in read.tags
@@ -451,7 +451,7 @@ def test_a_page_colours_each_piece() -> None:
     strengths = [float(s) for s in re.findall(r'<span style="background:rgb\(\d+ \d+ \d+/([\d.]+)\)', page)]
     assert strengths == pytest.approx([0.7 * abs(score) / 2 for score in HARD.scores.tolist()], abs=1e-3)
     whole = [float(s) for s in re.findall(r"background:rgb\(0 114 178/([\d.]+)", scores_snippet(HARD, limit=1))]
-    assert max(whole) == 0.7  # nothing is stronger than the full colour
+    assert max(whole) == 0.7  # nothing is stronger than the full color
     assert "-2" in Page(scores_snippet(HARD)).text
     positive = ScoredText(("a ", "b"), torch.tensor([0.2, 0.8]), "attention")
     assert Page(scores_snippet(positive)).text.endswith("0+0.8")
@@ -492,8 +492,8 @@ def test_scores_in_a_terminal() -> None:
     scored = ScoredText(("good ", "bad "), torch.tensor([2.0, -1.0]), "", rest=0.5, output=3.0, baseline=1.0)
     assert scored.gap == pytest.approx(-0.5)
     assert render_scores_text(scored) == (
-        "good   +2.0000 ++++++++++++++++++++\nbad    -1.0000 ----------\nspecial symbols +0.5000\n"
-        "sum +1.5000; from the text's absence to the text +2.0000"
+        "good   +2.0000 ++++++++++++++++++++\nbad    -1.0000 ----------\nspecial tokens +0.5000\n"
+        "sum of all scores +1.5000; change of the answer +2.0000"
     )
     assert render_scores_text(scored, most=1).splitlines()[1].startswith("special")
 
@@ -503,11 +503,11 @@ def test_what_cannot_be_drawn() -> None:
     for draw in (scores_snippet, plot_scores, render_scores_text):
         with pytest.raises(ValueError, match="has no tokens"):
             draw(empty)
-        with pytest.raises(ValueError, match="no finite number"):
+        with pytest.raises(ValueError, match="NaN or infinity"):
             draw(odd)
     with pytest.raises(ValueError, match=r"limit is -1; write the score, above 0"):
         plot_scores(HARD, limit=-1)
-    with pytest.raises(ValueError, match=r"has the shape \(2,\); 1 tokens need \(1,\)"):
+    with pytest.raises(ValueError, match=r"has shape \(2,\); 1 tokens need \(1,\)"):
         ScoredText(("a",), torch.ones(2), "")
 
 

@@ -1,9 +1,9 @@
-"""What a model attended to: records of its attention, and pictures of them.
+"""What a model attends to, and what its answer depends on.
 
-``alignment`` makes a record of what a model returned; ``render_html``, ``plot_alignment``, ``plot_heads`` and
-``plot_flow`` draw any record, ``save_animation`` films it, ``rollout`` follows it through the layers, ``summary``
-measures it. ``saliency`` asks the gradients instead; it gives a ``ScoredText``, as ``score_attention`` and
-``score_unit`` do, which ``render_scores_html`` and ``plot_scores`` colour.
+``alignment`` turns the outputs of a model into an ``AttentionRecord``. ``render_html``, ``plot_alignment``,
+``plot_heads``, ``plot_flow`` and ``save_animation`` draw a record, ``rollout`` traces it through the layers, and
+``summary`` measures it. ``saliency`` uses gradients instead of attention; it returns a ``ScoredText``, as do
+``score_attention`` and ``score_unit``, which ``render_scores_html`` and ``plot_scores`` draw as a colored text.
 """
 
 from ..models.alignment import AttentionRecord, alignment
@@ -32,7 +32,7 @@ from .scored import (
     render_scores_html,
     render_scores_text,
     score_attention,
-    score_text,
+    score_tokens,
     scores_snippet,
 )
 from .units import HiddenUnits, hidden_units, score_unit, strongest_unit, unit_states
@@ -68,7 +68,7 @@ __all__ = [
     "save_animation",
     "save_html",
     "score_attention",
-    "score_text",
+    "score_tokens",
     "score_unit",
     "scores_snippet",
     "strongest_unit",

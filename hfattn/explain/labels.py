@@ -1,20 +1,20 @@
-"""How a token is written in a picture."""
+"""Tokens as labels in pictures."""
 
 import unicodedata
 from collections.abc import Sequence
 
-# Spaces of a text, of SentencePiece, and without a break; ends of lines; tabs.
+# Space, the space of SentencePiece, no-break space, ends of lines, tab.
 _BLANKS = str.maketrans({" ": "␣", "▁": "␣", "\u00a0": "␣", "\n": "↵", "\r": "↵", "\t": "⇥"})
 
 
 def label(token: str, longest: int | None = None) -> str:
-    """The token with its white space made visible, cut to ``longest`` characters."""
+    """Return a token with visible white space, cut to ``longest`` characters."""
     text = token.translate(_BLANKS) or "∅"
     return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
 
 
 def right_to_left(tokens: Sequence[str]) -> bool:
-    """Whether most of a text's letters are written from right to left; special symbols do not count."""
+    """Return whether most letters of a text are written from right to left; special tokens do not count."""
     words = "".join(token for token in tokens if token[:1] not in ("[", "<"))
     directions = [unicodedata.bidirectional(character) for character in words]
     return sum(d in ("R", "AL") for d in directions) > sum(d == "L" for d in directions)

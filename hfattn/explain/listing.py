@@ -1,4 +1,4 @@
-"""A record of attention as lines of text, for a terminal."""
+"""An attention record as lines of text, for a terminal."""
 
 from ..models.alignment import AttentionRecord
 from .labels import label
@@ -7,11 +7,11 @@ _LONGEST_LABEL = 20  # characters
 
 
 def render_text(record: AttentionRecord, most: int = 3) -> str:
-    """One line for each token that attends, with what it attends to most, the mean over layers and heads.
+    """Return one line for each token that attends, with the tokens that it attends to most.
 
     Args:
-        record: of any kind.
-        most: number of tokens to name in a line; those below one per cent are left out.
+        record: its mean over layers and heads is shown.
+        most: number of tokens named in a line; weights below 1 % are left out.
     """
     targets = [label(token, _LONGEST_LABEL) for token in record.target_tokens]
     width = max(map(len, targets), default=0)

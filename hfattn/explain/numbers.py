@@ -1,12 +1,12 @@
-"""Attention in numbers: how spread, how diagonal, how complete, how close to an alignment or to a saliency.
+"""Measures of attention: entropy, distance, diagonality, coverage, alignment error rate, agreement with saliency.
 
-What these numbers do not say is why a model answered as it did. A weight tells how much of a vector was read, not what
-the vector held, nor what was made of it. Jain & Wallace (2019, "Attention is not Explanation") find weights of text
-classifiers that agree little with gradients, and other weights that give the same answer; Wiegreffe & Pinter (2019,
-"Attention is not not Explanation") answer that such weights have to come from a model that could have learned them, and
-that an explanation need not be the only one. Serrano & Smith (2019) remove the words with the largest weights, and the
-answer often stays. So: weights are one description of a run. Where the question is what an answer depends on, ask the
-gradients (``saliency``) or change the input, and see with ``agreement`` whether the descriptions say the same.
+These measures do not tell why a model gave its answer. A weight tells how much of a vector was read, not what the
+vector contained, nor how it was used. Jain & Wallace (2019, "Attention is not Explanation") find that the weights of
+text classifiers agree little with gradients, and that other weights can give the same answer. Wiegreffe & Pinter (2019,
+"Attention is not not Explanation") reply that the other weights must come from a model that could have learned them,
+and that there can be more than one explanation. Serrano & Smith (2019) remove the words with the largest weights, and
+the answer often stays the same. To find what an answer depends on, use gradients (``saliency``) or change the input,
+and compare with ``agreement``.
 
 Shapes: T target (query) tokens, S source (key) tokens. All functions take weights (..., T, S), such as
 ``record.matrix(layer, head)`` or ``record.weights``, and compute in float64.
@@ -20,38 +20,38 @@ import torch
 
 from ..models.alignment import AttentionRecord
 
-Links = Collection[tuple[int, int]]  # (target, source) places that belong together
+Links = Collection[tuple[int, int]]  # pairs (target index, source index)
 
 
 def _distributions(weights: torch.Tensor) -> torch.Tensor:
-    """Rows divided by their sum; those without any weight become NaN."""
+    """Return rows divided by their sum; rows of zeros become NaN."""
     if weights.ndim < 2:
-        raise ValueError(f"weights has the shape {tuple(weights.shape)}; pass rows of weights, (..., T, S).")
+        raise ValueError(f"weights has shape {tuple(weights.shape)}; pass rows of weights, (..., T, S).")
     weights = weights.double()
     if not weights.isfinite().all():
-        raise ValueError("These weights hold what is no finite number; look for its cause in the model.")
+        raise ValueError("The weights contain NaN or infinity; check the model that produced them.")
     if (weights < 0).any():
         raise ValueError(
-            "These weights are below zero in places, as a compositional attention's are, so they are no distribution "
-            "to measure; pass their absolute values if their size is what you ask for."
+            "Some weights are negative, as in compositional attention, so they are not a distribution; pass their "
+            "absolute values to measure their size."
         )
     return weights / weights.sum(-1, keepdim=True)
 
 
 def entropy(weights: torch.Tensor, *, normalized: bool = False) -> torch.Tensor:
-    """How spread the weights of each row are: H_i = -Σ_j a_ij log a_ij, in nats (Shannon 1948).
+    """Return the entropy of each row, H_i = -Σ_j a_ij log a_ij, in nats (Shannon 1948).
 
-    It is 0 where one token has all weight, and log S where all have the same.
+    It is 0 if one token has all the weight, and log S if all weights are equal.
 
     Args:
-        weights: (..., T, S), at least 0; a row is divided by its sum.
-        normalized: divide by log S, so that it is between 0 and 1 for any length (0 where S is 1).
+        weights: (..., T, S), at least 0; each row is divided by its sum.
+        normalized: divide by log S, for values between 0 and 1 at any length (0 if S is 1).
 
     Returns:
-        (..., T) in float64; NaN where a row has no weight at all.
+        (..., T) in float64; NaN for rows of zeros.
 
     Raises:
-        ValueError: a weight is negative or no finite number.
+        ValueError: if a weight is negative, NaN or infinite.
     """
     weights = _distributions(weights)
     nats = torch.special.entr(weights).sum(-1)
@@ -59,50 +59,54 @@ def entropy(weights: torch.Tensor, *, normalized: bool = False) -> torch.Tensor:
 
 
 def effective_tokens(weights: torch.Tensor) -> torch.Tensor:
-    """How many tokens each row reads: exp(H_i), the number that equal weights of the same entropy would be spread over
-    (the Hill number of order 1; the perplexity of the weights).
+    """Return the number of tokens each row attends to, exp(H_i): the perplexity of its weights, from 1 to S.
 
-    Args, returns and raises as ``entropy``; from 1 to S.
+    Args:
+        weights: as for ``entropy``.
+
+    Returns:
+        (..., T) in float64; NaN for rows of zeros.
+
+    Raises:
+        ValueError: as for ``entropy``.
     """
     return entropy(weights).exp()
 
 
 def mean_distance(weights: torch.Tensor) -> torch.Tensor:
-    """How far away a self-attention looks: D_i = Σ_j a_ij |i - j|, in tokens (Vig & Belinkov 2019, who average it
-    over texts).
+    """Return the mean distance of self-attention, D_i = Σ_j a_ij |i - j|, in tokens (Vig & Belinkov 2019).
 
     Args:
-        weights: (..., T, T), at least 0; a row is divided by its sum.
+        weights: (..., T, T), at least 0; each row is divided by its sum.
 
     Returns:
-        (..., T) in float64; NaN where a row has no weight at all.
+        (..., T) in float64; NaN for rows of zeros.
 
     Raises:
-        ValueError: there are not as many rows as tokens, or as for ``entropy``.
+        ValueError: if T and S differ, or as for ``entropy``.
     """
     weights = _distributions(weights)
     if weights.shape[-2] != weights.shape[-1]:
         raise ValueError(
-            f"weights has {weights.shape[-2]} rows for {weights.shape[-1]} tokens; a distance within a text needs as "
-            "many of both, as a self-attention has."
+            f"weights has {weights.shape[-2]} rows for {weights.shape[-1]} tokens; the distance within a text needs a "
+            "row for each token, as in self-attention."
         )
     places = torch.arange(weights.shape[-1], dtype=torch.float64)
     return (weights * (places[:, None] - places).abs()).sum(-1)
 
 
 def diagonality(weights: torch.Tensor) -> torch.Tensor:
-    """How much the places that are read go forward with those that read: Pearson's correlation of i and j, drawn with
-    the probability a_ij / T.
+    """Return how monotonic an alignment is: Pearson's correlation of i and j under the probability a_ij / T.
 
-    ρ = Σ (i - ī)(j - j̄) a_ij / √(Σ (i - ī)² a_ij · Σ (j - j̄)² a_ij). It is 1 on a straight line from the first tokens
-    to the last, 0 where all rows read alike, and -1 where the order is turned round; it needs no scale, whatever T and
-    S are.
+    ρ = Σ (i - ī)(j - j̄) a_ij / √(Σ (i - ī)² a_ij · Σ (j - j̄)² a_ij). It is 1 if the weights lie on a straight line from
+    the first tokens to the last, 0 if all rows are equal, and -1 if the order is reversed; it does not depend on the
+    scale of T and S.
 
     Args:
-        weights: (..., T, S), at least 0; a row is divided by its sum, and left out where it has none.
+        weights: (..., T, S), at least 0; each row is divided by its sum, and rows of zeros are left out.
 
     Returns:
-        (...) in float64; NaN where i or j has but one value, as with one token on a side.
+        (...) in float64; NaN if i or j has a single value, for example with one token on a side.
 
     Raises:
         ValueError: as for ``entropy``.
@@ -114,19 +118,18 @@ def diagonality(weights: torch.Tensor) -> torch.Tensor:
     columns = columns - (joint.sum(-2) * columns).sum(-1, keepdim=True)  # (..., S)
     covariance = torch.einsum("...ts,...t,...s->...", joint, rows, columns)
     variances = [(joint.sum(-1) * rows**2).sum(-1), (joint.sum(-2) * columns**2).sum(-1)]
-    tiny = 1e-12  # what rounding leaves of a variance of 0
+    tiny = 1e-12  # rounding error of a variance of 0
     defined = (variances[0] > tiny) & (variances[1] > tiny)
     return torch.where(defined, covariance / (variances[0] * variances[1]).sqrt(), torch.nan)
 
 
 def coverage(weights: torch.Tensor) -> torch.Tensor:
-    """How much each source token was read in all: C_j = Σ_i a_ij (Tu et al. 2016, section 3.1.1, with a fertility of 1
-    at the end of a translation).
+    """Return the total weight of each source token, C_j = Σ_i a_ij (Tu et al. 2016, section 3.1.1, fertility 1).
 
-    1 is a token that was read once, 0 one that was forgotten, 2 one that was read twice over.
+    0 means that a token was skipped, 1 that it was attended to once, 2 that it was attended to twice.
 
     Args:
-        weights: (..., T, S), as they are.
+        weights: (..., T, S), used unchanged.
 
     Returns:
         (..., S) in float64.
@@ -135,24 +138,24 @@ def coverage(weights: torch.Tensor) -> torch.Tensor:
 
 
 def coverage_deviation(weights: torch.Tensor) -> torch.Tensor:
-    """How far from once the source tokens were read: the mean over j of |1 - C_j|, with C_j from ``coverage``.
+    """Return the mean over j of |1 - C_j|, with C_j from ``coverage``.
 
     Args:
-        weights: (..., T, S), as they are.
+        weights: (..., T, S), used unchanged.
 
     Returns:
-        (...) in float64; 0 where each source token was read once.
+        (...) in float64; 0 if each source token was attended to once.
     """
     return (1 - coverage(weights)).abs().mean(-1)
 
 
 def links(weights: torch.Tensor, threshold: float | None = None) -> set[tuple[int, int]]:
-    """Attention as an alignment: (target, source) places.
+    """Return attention as an alignment: a set of pairs (target index, source index).
 
     Args:
         weights: (T, S).
-        threshold: link all source tokens with at least this weight; None links each target token to the one with the
-            largest.
+        threshold: link each target token to all source tokens with at least this weight; None links it to the source
+            token with the largest weight.
     """
     if threshold is not None:
         return {(i, j) for i, j in (weights >= threshold).nonzero().tolist()}
@@ -166,22 +169,21 @@ def alignment_error_rate(
     *,
     threshold: float | None = None,
 ) -> float:
-    """How far an attention is from a known alignment: AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) (Och & Ney 2003,
-    section 5).
+    """Return the alignment error rate, AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) (Och & Ney 2003, section 5).
 
-    A are the links of the attention, S those that have to be there, P, which contains S, those that may be.
+    A are the links of the attention, S the links that must exist, and P, which contains S, the links that may exist.
 
     Args:
-        record: or weights (T, S). Of a record it is the mean over layers and heads.
-        sure: (target, source) places S.
-        possible: P, or those of it that are not sure; None is S.
+        record: a record, of which the mean over layers and heads is used, or weights (T, S).
+        sure: S, as pairs (target index, source index).
+        possible: P, with or without the links of S; default S.
         threshold: as for ``links``.
 
     Returns:
-        From 0 to 1; 0 where all sure links are there and all that are there are possible.
+        From 0 to 1; 0 if all sure links exist and all existing links are possible.
 
     Raises:
-        ValueError: there is no link to compare, or one lies outside of the record.
+        ValueError: if there is no link to compare, or a link is out of range.
     """
     weights = record.matrix() if isinstance(record, AttentionRecord) else record
     found, needed = links(weights, threshold), set(sure)
@@ -189,22 +191,22 @@ def alignment_error_rate(
     for i, j in allowed:
         if not (0 <= i < weights.shape[0] and 0 <= j < weights.shape[1]):
             raise ValueError(
-                f"The link ({i}, {j}) is outside of {weights.shape[0]} target and {weights.shape[1]} source tokens; "
-                "count tokens from 0, the target's first."
+                f"The link ({i}, {j}) is out of range: there are {weights.shape[0]} target and {weights.shape[1]} "
+                "source tokens; write (target, source), counted from 0."
             )
     if not found and not needed:
-        raise ValueError("Neither the attention nor the alignment has a link; lower threshold, or pass sure links.")
+        raise ValueError("Neither the attention nor the alignment has a link; lower the threshold, or pass sure links.")
     return 1 - (len(found & needed) + len(found & allowed)) / (len(found) + len(needed))
 
 
 class Agreement(NamedTuple):
-    """How alike two descriptions of one text rank its tokens.
+    """How well two rankings of the tokens of a text agree.
 
     Args:
-        kendall: τ_b, from -1 (the order turned round) to 1 (the same); NaN where all values of one are equal.
-        spearman: ρ, likewise.
-        top_k: share of the k most important tokens of the one that are among those of the other.
-        k: how many these are.
+        kendall: τ_b, from -1 (reversed order) to 1 (same order); NaN if all values of one ranking are equal.
+        spearman: ρ, with the same range.
+        top_k: share of the k most important tokens of one ranking that are also among those of the other.
+        k: number of tokens at the top.
     """
 
     kendall: float
@@ -214,27 +216,26 @@ class Agreement(NamedTuple):
 
 
 def agreement(weights: torch.Tensor, scores: torch.Tensor, k: int = 3) -> Agreement:
-    """Do attention and saliency call the same tokens important (Jain & Wallace 2019, section 4.1; Wiegreffe & Pinter
-    2019)?
+    """Return how well attention and saliency agree (Jain & Wallace 2019, section 4.1; Wiegreffe & Pinter 2019).
 
-    Kendall's τ_b = Σ_{i<j} s_ij t_ij / √(Σ s_ij² Σ t_ij²) with the signs s_ij, t_ij of the differences of both;
-    Spearman's ρ is Pearson's correlation of the ranks, those of equal values being their mean.
+    Kendall's τ_b = Σ_{i<j} s_ij t_ij / √(Σ s_ij² Σ t_ij²), with the signs s_ij and t_ij of the differences. Spearman's
+    ρ is Pearson's correlation of the ranks; equal values have their mean rank.
 
     Args:
         weights: (S,), such as a row of ``record.matrix()``.
-        scores: (S,), such as ``saliency(...).scores``; both are compared by their size, without their sign.
-        k: how many tokens to compare at the top; fewer where the text is shorter.
+        scores: (S,), such as ``saliency(...).scores``; absolute values are compared.
+        k: number of tokens at the top; fewer if the text is shorter.
 
     Raises:
-        ValueError: they are not of one text, or it has fewer than two tokens, or k is below 1.
+        ValueError: if the shapes differ, there are fewer than two tokens, or k is below 1.
     """
     if weights.ndim != 1 or weights.shape != scores.shape:
         raise ValueError(
-            f"The two have the shapes {tuple(weights.shape)} and {tuple(scores.shape)}; pass one number for each token "
-            "of the same text."
+            f"weights has shape {tuple(weights.shape)} and scores {tuple(scores.shape)}; pass one number for each "
+            "token of the same text."
         )
     if len(weights) < 2 or k < 1:
-        raise ValueError(f"{len(weights)} tokens and k = {k} leave nothing to rank; take two tokens or more, and k 1.")
+        raise ValueError(f"There are {len(weights)} tokens and k is {k}; pass at least 2 tokens and a k of at least 1.")
     pair = [values.detach().double().abs() for values in (weights, scores)]
     signs = [(values[:, None] - values).sign() for values in pair]
     ranks = [sign.sum(-1) for sign in signs]  # twice the mean rank, around 0
@@ -244,19 +245,19 @@ def agreement(weights: torch.Tensor, scores: torch.Tensor, k: int = 3) -> Agreem
 
 
 def _correlation(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Σ xy / √(Σ x² Σ y²), of numbers around 0."""
+    """Return Σ xy / √(Σ x² Σ y²) for numbers with mean 0."""
     norm = ((one * one).sum() * (other * other).sum()).sqrt()
     return float((one * other).sum() / norm) if norm > 0 else math.nan
 
 
 def summary(record: AttentionRecord) -> dict[str, Any]:
-    """The numbers of each layer and head, for a table or JSON.
+    """Return the measures of each layer and head, for a table or JSON.
 
     Returns:
         ``kind``, ``tokens`` (S), ``target_tokens`` (T) and ``heads``: for each ``layer`` and ``head`` the means over
         rows of ``entropy`` (nats), ``normalized_entropy`` and ``effective_tokens``; ``diagonality``; and
-        ``coverage_deviation`` of a cross-attention, ``mean_distance`` of a self-attention with a row for each token.
-        What is not defined is None.
+        ``coverage_deviation`` for cross-attention, ``mean_distance`` for self-attention with a row for each token.
+        Undefined values are None.
 
     Raises:
         ValueError: as for ``entropy``.

@@ -1,4 +1,4 @@
-"""Attention rollout (Abnar & Zuidema 2020): what a position sees of the text through all layers."""
+"""Attention rollout (Abnar & Zuidema 2020): attention to the input tokens through all layers."""
 
 import torch
 
@@ -6,33 +6,31 @@ from ..models.alignment import AttentionRecord
 
 
 def rollout(record: AttentionRecord) -> AttentionRecord:
-    """Follow a self-attention through its layers, back to the tokens.
+    """Trace self-attention through all layers, back to the input tokens.
 
-    In each layer, the residual connection carries a position's own vector on beside what it attends to: Ã_l =
-    ½ A_l + ½ I, with the mean over heads as A_l and rows that sum to one. What the last layer's positions see of the
-    tokens is then the product Ã_L … Ã_1 (section 3 and equation 1).
+    Layer l is Ã_l = ½ A_l + ½ I: A_l is the mean over its heads, and the identity stands for the residual connection.
+    The attention of the last layer to the input tokens is the product Ã_L … Ã_1 (section 3 and equation 1).
 
-    What it leaves out: the values that are carried, the feed-forward layers, and how large the residual really is. It
-    follows the weights, and inherits what they do not say (see ``numbers``).
+    Rollout ignores the value vectors, the feed-forward layers and the actual size of the residual.
 
     Args:
-        record: of the kind "self", "encoder" or "decoder", in which every token attends: T = S.
+        record: self-attention in which every token attends, T = S.
 
     Returns:
-        A record of the same tokens and kind with weights (1, 1, T, T), whose rows sum to one.
+        A record of the same tokens and kind, with weights (1, 1, T, T) whose rows sum to 1.
 
     Raises:
-        ValueError: the record is of a cross-attention, or some of its tokens did not attend.
+        ValueError: if the record is of cross-attention, or there is not a row for each token.
     """
     if record.kind == "cross":
         raise ValueError(
-            "Rollout multiplies layers that read one text, and this record is of a cross-attention; take the "
-            'self-attention of a side, alignment(outputs, kind="encoder") or "decoder".'
+            "Rollout needs self-attention, and this record is of cross-attention; use the self-attention of one side, "
+            'alignment(outputs, kind="encoder") or "decoder".'
         )
     if record.tokens != record.target_tokens:
         raise ValueError(
             f"Rollout needs a row for each token, and this record has {len(record.target_tokens)} rows for "
-            f"{len(record.tokens)} tokens; take the record of a forward pass over the whole text."
+            f"{len(record.tokens)} tokens; use the record of a forward pass over the whole text."
         )
     weights = record.weights if record.weights.dtype == torch.float64 else record.weights.float()
     identity = torch.eye(len(record.tokens), dtype=weights.dtype)

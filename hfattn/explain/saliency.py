@@ -1,17 +1,17 @@
-"""Saliency: how much each token counts for an answer, by the gradient of the answer.
+"""Saliency: how much the answer of a model depends on each token, from the gradient of the answer.
 
-The answer is measured by its log-odds, F = log p / (1 - p), in nats: the probability itself hardly moves where a model
-is sure, and its gradient vanishes there. Of a linear classifier of two classes they are linear in the input.
+The answer is measured by its log-odds, F = log p / (1 - p), in nats. The probability itself saturates when a model is
+sure, and its gradient vanishes; for a linear classifier of two classes, the log-odds are linear in the input.
 
 - "gradient_x_input": s_j = Σ_d x_jd ∂F/∂x_jd with the embedding x_j of token j (Denil et al. 2014; Shrikumar et al.
-  2016, section 3.2). One backward pass; exact where F is linear in x, else only to the first order.
+  2016, section 3.2). One backward pass; a first-order approximation, exact if F is linear in x.
 - "integrated_gradients": s_j = Σ_d (x_jd - x'_jd) ∫_0^1 ∂F/∂x_jd (x' + α (x - x')) dα (Sundararajan et al. 2017,
-  equation 1), through captum. The baseline x' is zero, as the paper takes it for text (section 3). It is complete: the
-  scores of all tokens, special symbols included, add up to F(x) - F(x'), up to the error of the integral's sum, which
-  ``ScoredText.gap`` tells.
+  equation 1), computed by captum. The baseline x' is zero, as in the paper for text (section 3). The method is
+  complete: the scores of all tokens, including special tokens, add up to F(x) - F(x'), up to the numerical error of the
+  integral (``ScoredText.gap``).
 
-A saliency says what the answer depends on near this input (or on the way to it from nothing), not what it would be
-without a word: texts with holes are none that the model was trained on.
+A saliency describes the model near this input, or on the path to it from the baseline. It does not tell what the answer
+would be without a word: the model never saw texts with missing words in training.
 
 Shapes: B batch, S tokens, D embedding width, C classes, T target tokens, V vocabulary.
 """
@@ -25,11 +25,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import UserError
 from ..loading import max_positions
 from ..models.alignment import token_names
-from .scored import ScoredText, score_text
+from .scored import ScoredText, score_tokens
 
 METHODS = {"gradient_x_input": "gradient × input", "integrated_gradients": "integrated gradients"}
 STEPS = 64
-_ROWS = 16  # points of the integral that are computed at a time
+_ROWS = 16  # points of the integral in one batch
 _UNIT = "nats of log-odds"
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -38,20 +38,20 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 def attribute(
     function: Function, inputs: torch.Tensor, method: str = "gradient_x_input", steps: int = STEPS
 ) -> torch.Tensor:
-    """The saliency of each position of one input under any function.
+    """Return the saliency of each position of one input, for any function.
 
     Args:
-        function: (B, S, D) -> (B,), each row by itself, for any B.
+        function: maps (B, S, D) to (B,), each row independently, for any B.
         inputs: (1, S, D).
-        method: a name of ``METHODS``.
-        steps: points of the integral (Gauss-Legendre).
+        method: "gradient_x_input" or "integrated_gradients".
+        steps: number of points of the integral (Gauss-Legendre).
 
     Returns:
-        (S,), without a gradient.
+        (S,), detached.
 
     Raises:
-        ValueError: there is no such method, or no step.
-        UserError: captum, which integrated gradients are computed with, is not installed.
+        ValueError: if there is no such method, or ``steps`` is below 1.
+        UserError: if integrated gradients are asked for and captum is not installed.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; write one of {', '.join(map(repr, METHODS))}.")
@@ -76,11 +76,11 @@ def attribute(
 
 
 def log_odds(logits: torch.Tensor, target: int) -> torch.Tensor:
-    """log p / (1 - p) of one class of a softmax, in nats: its logit less the log-sum-exp of the others.
+    """Return log p / (1 - p) of one class of a softmax, in nats: its logit minus the log-sum-exp of the others.
 
     Args:
-        logits: (..., C), two classes or more.
-        target: which class.
+        logits: (..., C), at least two classes.
+        target: index of the class.
 
     Returns:
         (...).
@@ -101,31 +101,31 @@ def saliency(
     steps: int = STEPS,
     by_word: bool = False,
 ) -> ScoredText:
-    """How much each token of a text counts for what a model makes of it.
+    """Return how much the answer of a model depends on each token of a text.
 
-    The model takes ``inputs_embeds`` in the place of the ids, so nothing is hooked and several threads may ask at once.
+    The model reads ``inputs_embeds`` instead of ids; no hooks are used, so several threads may call this at once.
 
     Args:
-        model: of this package or of transformers: a classifier of texts, a causal language model, or an encoder-decoder
-            that writes. It is left in the mode (training or evaluation) it was in, and read in evaluation mode.
-        tokenizer: of the text.
+        model: a text classifier, a causal language model or an encoder-decoder, of hfattn or of transformers. It is
+            read in evaluation mode and left in the mode it was in.
+        tokenizer: tokenizer of the text.
         text: at least one token.
         method: "gradient_x_input" or "integrated_gradients".
-        target: what is explained. Of a classifier, the number or the name of a class; default the most probable. Of a
-            language model, the next token, by its number or as text; default the most probable. Of an encoder-decoder,
-            the place of a token in its translation, counted from 0; default all of them, the sum of their log-odds.
-        translation: of an encoder-decoder, what it is to have written; default its own translation.
-        target_tokenizer: of an encoder-decoder whose target has a vocabulary of its own.
-        steps: points of the integral.
-        by_word: sum the scores of the pieces of a word, as ``ScoredText.by_word``.
+        target: the answer to explain; default the model's answer. For a classifier, the index or the name of a class.
+            For a language model, the id or the text of the next token. For an encoder-decoder, the index of a token in
+            its translation; the default is the sum over all tokens.
+        translation: translation to explain, for an encoder-decoder; default the model's own.
+        target_tokenizer: tokenizer of an encoder-decoder's target, if it has its own vocabulary.
+        steps: number of points of the integral.
+        by_word: sum the scores of each word, as ``ScoredText.by_word``.
 
     Returns:
-        Scores in nats of log-odds, with ``output`` F(x) and ``baseline`` F(0), the embedding of each token being zero.
-        Of a regression, F is its number, in its own unit.
+        Scores in nats of log-odds, with F(x) as ``output`` and F(0), all embeddings being zero, as ``baseline``. For a
+        regression, F is the predicted number, in its own unit.
 
     Raises:
-        ValueError: there is no such method, class, token or place; or gradients overflow, as they do in float16.
-        UserError: the text is empty or too long for the model, or the model has no such head.
+        ValueError: if there is no such method, class, token or index, or gradients overflow, as in float16.
+        UserError: if the text is empty or too long for the model, or the model has no suitable head.
     """
     encoded = tokenizer(text, return_tensors="pt")
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
@@ -134,71 +134,48 @@ def saliency(
     if not text.strip() or length == 0:
         raise UserError("The text is empty; give at least one character.")
     if positions is not None and length > positions:
-        raise UserError(f"The text has {length} tokens, and the model has {positions} positions; shorten it.")
+        raise UserError(f"The text has {length} tokens, and the model has {positions} positions; shorten the text.")
     training = model.training
     model.eval()
     try:
         embeddings = model.get_input_embeddings()(ids).detach()
-        # All the inputs beside the embeddings, for as many rows as are computed at a time.
-        beside = {"attention_mask": mask, **_sentences(model, ids)}
+        # All other inputs, expanded to the number of rows that are computed at a time.
+        others = {"attention_mask": mask, **_sentences(model, ids)}
 
         def read(rows: torch.Tensor, **more: Any) -> torch.Tensor:
-            inputs = {name: value.expand(len(rows), -1) for name, value in (beside | more).items()}
+            inputs = {name: value.expand(len(rows), -1) for name, value in (others | more).items()}
             options = {"use_cache": False} if model.can_generate() else {}
             outputs = model(inputs_embeds=rows, **inputs, **options)
             if outputs.get("logits") is None:
-                raise UserError("The model has no head, so it gives no answer to explain; load it with one.")
+                raise UserError("The model has no head, so it gives no answer to explain; load it with a head.")
             return outputs.logits.float() if outputs.logits.dtype != torch.float64 else outputs.logits
 
         unit = _UNIT
-        if model.config.is_encoder_decoder and model.can_generate():
-            with torch.no_grad():
-                decoder_ids, labels = _translated(model, ids, mask, target_tokenizer or tokenizer, translation)
-            function, name = _of_translation(read, decoder_ids, labels, target_tokenizer or tokenizer, target)
-        elif model.can_generate():
-            last = int(mask[0].nonzero().max())
-            with torch.no_grad():
-                logits = read(embeddings)[0, last]
-            number = int(logits.argmax()) if target is None else _token(tokenizer, target, len(logits))
-            (name,) = token_names([number], tokenizer)
-
-            def function(rows: torch.Tensor) -> torch.Tensor:
-                return log_odds(read(rows)[:, last], number)
-        else:
-            with torch.no_grad():
-                logits = read(embeddings)
-            if logits.ndim != 2:
-                raise UserError(
-                    "The model answers for each token by itself, so there is no one answer to explain; load a "
-                    "classifier of texts, a causal language model or an encoder-decoder."
-                )
-            number = _class(model, target, logits[0])
-            name = str(model.config.id2label.get(number, number))
-            sigmoid = model.config.problem_type == "multi_label_classification"
-            alone = sigmoid or logits.shape[1] == 1  # a logit that is the log-odds already, or a regression
-            unit = "" if alone and not sigmoid else _UNIT
-
-            def function(rows: torch.Tensor) -> torch.Tensor:
-                return read(rows)[:, number] if alone else log_odds(read(rows), number)
-
         with torch.no_grad():
+            if model.config.is_encoder_decoder and model.can_generate():
+                writer = target_tokenizer or tokenizer
+                function, name = _translation(read, *_decoded(model, ids, mask, writer, translation), writer, target)
+            elif model.can_generate():
+                function, name = _next_token(read, embeddings, int(mask[0].nonzero().max()), tokenizer, target)
+            else:
+                function, name, unit = _class(read, embeddings, model, target)
             output, baseline = (float(function(each)) for each in (embeddings, torch.zeros_like(embeddings)))
         scores = attribute(function, embeddings, method, steps)
     finally:
         model.train(training)
     if not scores.isfinite().all():
         raise ValueError(
-            f"The gradients of this model in {str(model.dtype).removeprefix('torch.')} are no finite numbers; where "
-            "its weights are finite, model.float() helps."
+            f"The gradients contain NaN or infinity in {str(model.dtype).removeprefix('torch.')}; if the weights are "
+            "finite, use model.float()."
         )
-    scored = score_text(
+    scored = score_tokens(
         text, tokenizer, scores, METHODS[method], target=name, unit=unit, output=output, baseline=baseline
     )
     return scored.by_word() if by_word else scored
 
 
 def _sentences(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The sentences of a hierarchical model, which it cannot find without the ids."""
+    """Return the sentence ids of a hierarchical model, which it cannot derive from embeddings."""
     ends = getattr(model.config, "sentence_end_token_ids", None)
     if not ends or getattr(model.config, "pooling", None) != "hierarchical":
         return {}
@@ -208,35 +185,66 @@ def _sentences(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, torch.Ten
     return {"sentence_ids": starts.cumsum(-1)}
 
 
-def _class(model: PreTrainedModel, target: int | str | None, logits: torch.Tensor) -> int:
-    if target is None:
-        return int(logits.argmax())
+def _class(
+    read: Callable[..., torch.Tensor], embeddings: torch.Tensor, model: PreTrainedModel, target: int | str | None
+) -> tuple[Function, str, str]:
+    """Return F of a class, its name, and the unit of F."""
+    logits = read(embeddings)
+    if logits.ndim != 2:
+        raise UserError(
+            "The model gives an answer for each token, so there is no single answer to explain; load a text "
+            "classifier, a causal language model or an encoder-decoder."
+        )
     names = {str(name): number for number, name in model.config.id2label.items()}
-    number = names.get(target) if isinstance(target, str) else target
-    if number is None or not 0 <= number < len(logits):
-        raise ValueError(f"target is {target!r}, which is no class; write one of {', '.join(names)}, or its number.")
-    return number
+    number = int(logits[0].argmax()) if target is None else names.get(target) if isinstance(target, str) else target
+    if number is None or not 0 <= number < logits.shape[1]:
+        raise ValueError(f"target is {target!r}, which is not a class; write one of {', '.join(names)}, or its index.")
+    sigmoid = model.config.problem_type == "multi_label_classification"
+    single = sigmoid or logits.shape[1] == 1  # the logit is the log-odds already, or a regression
+
+    def function(rows: torch.Tensor) -> torch.Tensor:
+        return read(rows)[:, number] if single else log_odds(read(rows), number)
+
+    name = str(model.config.id2label.get(number, number))
+    return function, name, "" if single and not sigmoid else _UNIT
 
 
-def _token(tokenizer: PreTrainedTokenizerBase, target: int | str, size: int) -> int:
-    if isinstance(target, str):
+def _next_token(
+    read: Callable[..., torch.Tensor],
+    embeddings: torch.Tensor,
+    last: int,
+    tokenizer: PreTrainedTokenizerBase,
+    target: int | str | None,
+) -> tuple[Function, str]:
+    """Return F of the token after position ``last``, and its name."""
+    logits = read(embeddings)[0, last]
+    if target is None:
+        number = int(logits.argmax())
+    elif isinstance(target, str):
         ids = tokenizer(target, add_special_tokens=False).input_ids
         if len(ids) != 1:
-            raise ValueError(f"target is {target!r}, which is {len(ids)} tokens; write one token, or its number.")
-        return ids[0]
-    if not 0 <= target < size:
-        raise ValueError(f"target is {target}; the vocabulary has {size} tokens: write 0 to {size - 1}.")
-    return target
+            raise ValueError(f"target is {target!r}, which is {len(ids)} tokens; write one token, or its id.")
+        (number,) = ids
+    else:
+        number = target
+    if not 0 <= number < len(logits):
+        raise ValueError(f"target is {number}; the vocabulary has {len(logits)} tokens: write 0 to {len(logits) - 1}.")
+
+    def function(rows: torch.Tensor) -> torch.Tensor:
+        return log_odds(read(rows)[:, last], number)
+
+    (name,) = token_names([number], tokenizer)
+    return function, name
 
 
-def _translated(
+def _decoded(
     model: PreTrainedModel,
     ids: torch.Tensor,
     mask: torch.Tensor,
     tokenizer: PreTrainedTokenizerBase,
     translation: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the decoder reads, and what it writes for it, (1, T) each."""
+    """Return the inputs and the labels (1, T) of the decoder."""
     if translation is None:
         sequence = model.generate(input_ids=ids, attention_mask=mask)
         return sequence[:, :-1], sequence[:, 1:]
@@ -246,19 +254,19 @@ def _translated(
     return model.prepare_decoder_input_ids_from_labels(labels=labels), labels
 
 
-def _of_translation(
+def _translation(
     read: Callable[..., torch.Tensor],
     decoder_ids: torch.Tensor,
     labels: torch.Tensor,
     tokenizer: PreTrainedTokenizerBase,
     target: int | str | None,
 ) -> tuple[Function, str]:
-    """F of a translation, or of one of its tokens, and what that is called."""
+    """Return F of a translation, or of one of its tokens, and its name."""
     written: Sequence[int] = labels[0].tolist()
     names = token_names(written, tokenizer)
     if target is not None and (isinstance(target, str) or not 0 <= target < len(written)):
         raise ValueError(
-            f"target is {target!r}; write the place of a token in the translation, 0 to {len(written) - 1}: "
+            f"target is {target!r}; write the index of a token in the translation, 0 to {len(written) - 1}: "
             f"{' '.join(names)}"
         )
     places = range(len(written)) if target is None else [int(target)]

@@ -1,50 +1,52 @@
-"""A text with a number for each piece of it: attention, saliency or the activation of a unit, as a coloured text.
+"""A text with a score for each piece of it (attention, saliency, or the value of a unit), shown as a colored text.
 
-Shapes: T pieces of the text, S tokens that a tokenizer makes of it, special symbols included.
+Shapes: T pieces of the text, S tokens of the tokenizer, including special tokens.
 """
 
 import html
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..errors import UserError
 from ..models.alignment import AttentionRecord, token_names
-from ..plots import installed_fonts
 from .labels import label
+from .layout import MARGIN, Position, extent, frame, new_figure, sheet, text_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Blue for what counts for the target and vermilion for what counts against it (Okabe & Ito 2008), which are told apart
-# with any colour vision. They are laid over the page at most at this strength, so that text on them stays legible.
-_FOR, _AGAINST, _STRONGEST = (0, 114, 178), (213, 94, 0), 0.7
-_LINE_WIDTH, _MARGIN, _FONT_SIZE = 7.0, 0.15, 12  # inches, inches, points
-_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts that put no space between words
+# Blue for positive and vermilion for negative scores (Okabe & Ito 2008), distinguishable with any color vision. The
+# opacity stays low enough for the text to be legible.
+_POSITIVE, _NEGATIVE, _STRONGEST = (0, 114, 178), (213, 94, 0), 0.7
+_LINE_WIDTH, _LINE_HEIGHT, _SPACE = 7.0, 0.3, 0.05  # inches
+_FONT_SIZE = 12  # points
+_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts without spaces between words
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredText:
-    """A text in pieces, and a number for each.
+    """A text in pieces, with a score for each.
 
     Args:
-        tokens: the pieces, T of them. Joined they are the text, white space included; of a tokenizer that does not say
-            where its tokens stand in a text, they are its tokens.
+        tokens: the T pieces. Joined, they are the text, including white space; for a tokenizer without offsets, they
+            are its tokens.
         scores: (T,), on the CPU.
-        method: what the scores are, such as "attention" or "gradient × input".
-        target: what they count for, such as the name of a class; empty where nothing is meant.
-        unit: of the scores; empty where they have none.
-        rest: the sum of the scores of what is no piece of the text: the special symbols of the tokenizer.
-        output: of a saliency, the quantity F(x) that is explained, and ``baseline`` the one without the text, F(0); a
-            complete one has scores that, with ``rest``, add up to their difference.
+        method: what computed the scores, such as "attention" or "gradient × input".
+        target: the answer that the scores explain, such as the name of a class; empty if there is none.
+        unit: unit of the scores; empty if they have none.
+        rest: sum of the scores of the special tokens, which are not pieces of the text.
+        output: for a saliency, the explained quantity F(x).
+        baseline: for a saliency, F(0), without the text. The scores of a complete method, with ``rest``, add up to
+            ``output - baseline``.
 
     Raises:
-        ValueError: there is not one score for each token.
+        ValueError: if there is not one score for each token.
     """
 
     tokens: tuple[str, ...]
@@ -59,23 +61,21 @@ class ScoredText:
     def __post_init__(self) -> None:
         if tuple(self.scores.shape) != (len(self.tokens),):
             raise ValueError(
-                f"scores has the shape {tuple(self.scores.shape)}; {len(self.tokens)} tokens need "
-                f"({len(self.tokens)},)."
+                f"scores has shape {tuple(self.scores.shape)}; {len(self.tokens)} tokens need ({len(self.tokens)},)."
             )
 
     @property
     def gap(self) -> float | None:
-        """Σ scores + rest - (F(x) - F(0)): how far a saliency is from complete; None where there is nothing to add up
-        to."""
+        """Completeness error of a saliency, Σ scores + rest - (F(x) - F(0)); None if there is no ``baseline``."""
         if self.output is None or self.baseline is None:
             return None
         return float(self.scores.double().sum()) + self.rest - (self.output - self.baseline)
 
     def by_word(self) -> "ScoredText":
-        """The same by words, with the sum of the scores of the pieces of each.
+        """Return the text in words, each with the sum of the scores of its pieces.
 
-        A word ends at white space and at punctuation ("don't" is one); an ideograph or a kana is a word of its own. A
-        piece that holds several words stays whole.
+        Words end at white space and at punctuation ("don't" is one word); each ideograph and each kana is a word. A
+        piece that contains several words stays whole.
         """
         starts = word_starts("".join(self.tokens))
         pieces: list[str] = []
@@ -93,7 +93,7 @@ class ScoredText:
 
 
 def word_starts(text: str) -> set[int]:
-    """Places in a text at which a word, or a run of punctuation, begins."""
+    """Return the positions in a text at which a word, or a run of punctuation, begins."""
     starts = set()
     before = " "
     for place, character in enumerate(text):
@@ -114,7 +114,7 @@ def _kind(character: str) -> str:
     return "mark" if unicodedata.category(character)[0] in "PS" else "word"
 
 
-def score_text(
+def score_tokens(
     text: str,
     tokenizer: PreTrainedTokenizerBase,
     scores: torch.Tensor,
@@ -125,19 +125,22 @@ def score_text(
     output: float | None = None,
     baseline: float | None = None,
 ) -> ScoredText:
-    """Lay a score for each token over the text.
+    """Return a text scored by its tokens.
 
-    Tokens that share a character, as the bytes of one do, become one piece with the sum of their scores.
+    Tokens that share a character, such as the bytes of one, become one piece with the sum of their scores.
 
     Args:
-        text: what the tokenizer read.
-        tokenizer: which splits it as it did then.
-        scores: (S,), one for each token of ``tokenizer(text)``, special symbols included; those of padding that
-            follows are 0.
-        method, target, unit, output, baseline: as in ``ScoredText``.
+        text: the text that was scored.
+        tokenizer: the tokenizer that split it.
+        scores: (S,), one for each token of ``tokenizer(text)``, including special tokens.
+        method: as in ``ScoredText``.
+        target: as in ``ScoredText``.
+        unit: as in ``ScoredText``.
+        output: as in ``ScoredText``.
+        baseline: as in ``ScoredText``.
 
     Raises:
-        ValueError: there is not one score for each token.
+        ValueError: if there is not one score for each token.
     """
     scores = scores.detach().cpu()
     scores = scores if scores.dtype == torch.float64 else scores.float()
@@ -145,8 +148,8 @@ def score_text(
     special = encoded["special_tokens_mask"]
     if scores.ndim != 1 or len(scores) != len(special):
         raise ValueError(
-            f"scores has the shape {tuple(scores.shape)}; this tokenizer makes {len(special)} tokens of the text, so "
-            f"they need ({len(special)},)."
+            f"scores has shape {tuple(scores.shape)}; the tokenizer splits this text into {len(special)} tokens, which "
+            f"need ({len(special)},)."
         )
     real = [place for place, is_special in enumerate(special) if not is_special]
     if tokenizer.is_fast:
@@ -159,7 +162,7 @@ def score_text(
 
 
 def _pieces(text: str, offsets: list[tuple[int, int]]) -> tuple[list[str], list[int]]:
-    """The text cut where tokens begin, and the piece of each token."""
+    """Return the text cut where tokens begin, and the index of the piece of each token."""
     spans: list[tuple[int, int]] = []
     groups = []
     for start, end in offsets:
@@ -173,7 +176,7 @@ def _pieces(text: str, offsets: list[tuple[int, int]]) -> tuple[list[str], list[
 
 
 def _named(names: tuple[str, ...]) -> tuple[list[str], list[int]]:
-    """Tokens as the pieces themselves: with the spaces that SentencePiece writes as part of them, or with one each."""
+    """Return the tokens as pieces, with the spaces of SentencePiece or with one space each, and their indices."""
     spelled = any("▁" in name for name in names)
     return [name.replace("▁", " ") if spelled else f"{name} " for name in names], list(range(len(names)))
 
@@ -187,32 +190,34 @@ def score_attention(
     layer: int | None = None,
     head: int | None = None,
 ) -> ScoredText:
-    """The weights with which one token attends to the text, laid over it.
+    """Return a text scored by the weights with which a token attends to it.
 
     Args:
-        record: of a text that was not padded; what is attended to is ``tokenizer(text)``.
-        text, tokenizer: as for ``score_text``.
-        row: which of the tokens that attend; None is the mean over all of them.
-        layer, head: as in ``record.matrix``.
+        record: attention to ``tokenizer(text)``, without padding.
+        text: as in ``score_tokens``.
+        tokenizer: as in ``score_tokens``.
+        row: index of the token that attends; None takes the mean over all rows.
+        layer: as in ``record.matrix``.
+        head: as in ``record.matrix``.
 
     Raises:
-        ValueError: there is no such row, layer or head, or the record is of another text.
+        ValueError: if there is no such row, layer or head, or the record belongs to another text.
     """
     matrix = record.matrix(layer, head)
     if row is not None and not -len(matrix) <= row < len(matrix):
-        raise ValueError(f"row is {row}; the record has {len(matrix)}: write 0 to {len(matrix) - 1}, or None.")
+        raise ValueError(f"row is {row}; the record has {len(matrix)} rows: write 0 to {len(matrix) - 1}, or None.")
     weights, target = (matrix.mean(0), "") if row is None else (matrix[row], record.target_tokens[row])
-    return score_text(text, tokenizer, weights, "attention", target=target)
+    return score_tokens(text, tokenizer, weights, "attention", target=target)
 
 
 def _limit(scored: ScoredText, limit: float | None) -> float:
-    """The score that has the full colour."""
+    """Return the score with the full color."""
     if not scored.tokens:
-        raise ValueError("This text has no tokens, so there is nothing to show; choose a longer one.")
+        raise ValueError("The text has no tokens, so there is nothing to draw; use a longer text.")
     if not scored.scores.isfinite().all():
-        raise ValueError("These scores hold what is no finite number; look for its cause in the model.")
+        raise ValueError("The scores contain NaN or infinity; check the model that produced them.")
     if limit is not None and not limit > 0:
-        raise ValueError(f"limit is {limit}; write the score, above 0, that is to have the full colour.")
+        raise ValueError(f"limit is {limit}; write the score, above 0, that gets the full color.")
     return limit or float(scored.scores.abs().max()) or 1.0
 
 
@@ -221,11 +226,14 @@ def _heading(scored: ScoredText) -> str:
 
 
 def render_scores_text(scored: ScoredText, most: int = 12) -> str:
-    """The pieces with the largest scores, a line for each, for a terminal; and, of a saliency, what they add up to.
+    """Return lines for a terminal: the pieces with the largest scores and, for a saliency, the sum of all scores.
 
     Args:
-        scored: the text.
-        most: how many to name.
+        scored: at least one token.
+        most: number of pieces.
+
+    Raises:
+        ValueError: if there is no token, or a score is NaN or infinite.
     """
     order = scored.scores.abs().argsort(descending=True, stable=True)[:most].tolist()
     names = [label(scored.tokens[i].strip() or scored.tokens[i], 20) for i in order]
@@ -236,10 +244,10 @@ def render_scores_text(scored: ScoredText, most: int = 12) -> str:
         for name, score in zip(names, scored.scores[order].tolist(), strict=True)
     ]
     if scored.rest:
-        lines.append(f"special symbols {scored.rest:+.4f}")
+        lines.append(f"special tokens {scored.rest:+.4f}")
     if scored.output is not None and scored.baseline is not None:
         change = scored.output - scored.baseline
-        lines.append(f"sum {change + (scored.gap or 0):+.4f}; from the text's absence to the text {change:+.4f}")
+        lines.append(f"sum of all scores {change + (scored.gap or 0):+.4f}; change of the answer {change:+.4f}")
     return "\n".join(lines)
 
 
@@ -273,27 +281,27 @@ h1{{font-size:1.25rem}}
 """
 
 
-def _colour(score: float, limit: float) -> tuple[tuple[int, int, int], float]:
-    """Colour and opacity."""
-    return (_FOR if score >= 0 else _AGAINST), _STRONGEST * min(abs(score) / limit, 1.0)
+def _color(score: float, limit: float) -> tuple[tuple[int, int, int], float]:
+    """Return the color and the opacity of a score."""
+    return (_POSITIVE if score >= 0 else _NEGATIVE), _STRONGEST * min(abs(score) / limit, 1.0)
 
 
 def _css(score: float, limit: float) -> str:
-    (red, green, blue), alpha = _colour(score, limit)
+    (red, green, blue), alpha = _color(score, limit)
     return f"rgb({red} {green} {blue}/{alpha:.3f})"
 
 
 def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
-    """The text coloured piece by piece, with its scale, as an element for a page that exists, light or dark.
+    """Return an HTML element with the colored text and its scale, for light and dark pages.
 
-    Blue counts for the target, orange against it; the number of each piece is in its tooltip.
+    Blue pieces count for the target, orange ones against it; the tooltip of a piece is its score.
 
     Args:
         scored: at least one token.
-        limit: the score that has the full colour; default the largest.
+        limit: the score with the full color; default the largest absolute score.
 
     Raises:
-        ValueError: there is no token, or a score or the limit cannot be drawn.
+        ValueError: if there is no token, a score is NaN or infinite, or the limit is not above 0.
     """
     limit = _limit(scored, limit)
     spans = []
@@ -315,111 +323,115 @@ def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
 
 
 def render_scores_html(scored: ScoredText, title: str | None = None, limit: float | None = None) -> str:
-    """One self-contained page with the coloured text of ``scores_snippet``.
+    """Return a self-contained page with the colored text of ``scores_snippet``.
 
     Args:
+        scored: as in ``scores_snippet``.
         title: heading of the page; default the method and the target.
-        scored, limit: as for ``scores_snippet``, which see for what is raised.
+        limit: as in ``scores_snippet``.
+
+    Raises:
+        ValueError: as ``scores_snippet``.
     """
     heading = html.escape(_heading(scored) if title is None else title)
     return _PAGE.format(title=heading, snippet=scores_snippet(scored, limit))
 
 
 def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | None = None) -> "Figure":
-    """Draw the text, coloured piece by piece, in lines of seven inches; blue counts for the target, orange against it.
+    """Draw the colored text in lines of seven inches; blue counts for the target, orange against it.
 
     Args:
         scored: at least one token.
-        title: a line above; default the method and the target.
-        limit: the score that has the full colour; default the largest.
+        title: line above the text; default the method and the target.
+        limit: the score with the full color; default the largest absolute score.
 
     Returns:
-        A matplotlib figure, as ``plot_alignment`` returns it.
+        A matplotlib figure, as ``plot_alignment``.
 
     Raises:
-        ValueError: there is no token, or a score or the limit cannot be drawn.
-        UserError: matplotlib is not installed.
+        ValueError: as ``scores_snippet``.
+        UserError: if matplotlib is not installed.
     """
-    try:
-        from matplotlib.colors import LinearSegmentedColormap
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Rectangle
-    except ModuleNotFoundError as error:
-        message = "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'"
-        raise UserError(message) from error
-
     limit = _limit(scored, limit)
-    fonts = installed_fonts()
-    figure = Figure(figsize=(_LINE_WIDTH + 2 * _MARGIN, 1))
-    line = _FONT_SIZE / 72 * 1.8  # inches from line to line
-    space = _FONT_SIZE / 72 * 0.3
+    figure = new_figure()
+    from matplotlib.patches import Rectangle
 
-    def width_of(words: str, size: float = _FONT_SIZE) -> float:
-        written = figure.text(0, 0, words, fontfamily=fonts, fontsize=size, parse_math=False)
-        extent = written.get_window_extent().width / figure.dpi
-        written.remove()
-        return extent
-
+    style = text_style(_FONT_SIZE)
+    words = _lines(scored, lambda text: extent(figure, text, **style)[0])
+    widest = max(_LINE_WIDTH, *(word.left + word.width for word in words))
+    height = _LINE_HEIGHT * (words[-1].line + 1)
     heading = _heading(scored) if title is None else title
-    top = _MARGIN + (line + 0.1 if heading else 0)
-    placed: list[tuple[float, float, float, str, float]] = []  # left, line, width, words, score
-    x, y = 0.0, 0
+    top, place = frame(figure, heading or None, MARGIN, widest + 2 * MARGIN, height + 0.75)
+    axes = sheet(figure)
+    directions = map(unicodedata.bidirectional, "".join(scored.tokens))
+    leftward = next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
+    for word in words:
+        left = MARGIN + (widest - word.left - word.width if leftward else word.left)
+        middle = top + _LINE_HEIGHT * (word.line + 0.5)
+        color, alpha = _color(word.score, limit)
+        corner = (left, middle - 0.42 * _LINE_HEIGHT)
+        axes.add_patch(
+            Rectangle(corner, word.width, 0.84 * _LINE_HEIGHT, facecolor=_rgb(color), alpha=alpha, linewidth=0)
+        )
+        axes.text(left, middle, word.text, va="center_baseline", **style)
+    lowest = -limit if bool((scored.scores < 0).any()) else 0.0
+    _add_scale(figure, place(MARGIN + 0.15, top + height + 0.26, 2.2, 0.14), lowest, limit, scored.unit)
+    return figure
+
+
+class _Word(NamedTuple):
+    """A piece in its place: ``left`` and ``width`` in inches, ``line`` counted from 0."""
+
+    text: str
+    score: float
+    line: int
+    left: float
+    width: float
+
+
+def _lines(scored: ScoredText, width_of: Callable[[str], float]) -> list[_Word]:
+    """Break a text into lines of at most ``_LINE_WIDTH`` inches, and where it has line breaks."""
+    words = []
+    x, line = 0.0, 0
     for token, score in zip(scored.tokens, scored.scores.tolist(), strict=True):
         inner = token.strip()
-        words = inner or label(token)
-        width = width_of(words)
         before, after = token.partition(inner)[::2] if inner else ("", token if "\n" in token else "")
-        x += space * len(before.replace("\n", ""))
+        text = inner or label(token)
+        width = width_of(text)
+        x += _SPACE * len(before.replace("\n", ""))
         if "\n" in before or (x > 0 and x + width > _LINE_WIDTH):
-            x, y = 0.0, y + 1
-        placed.append((x, y, width, words, score))
-        x += width + space * len(after.replace("\n", ""))
+            x, line = 0.0, line + 1
+        words.append(_Word(text, score, line, x, width))
+        x += width + _SPACE * len(after.replace("\n", ""))
         if "\n" in after:
-            x, y = 0.0, y + 1
-    widest = max(left + width for left, _, width, _, _ in placed)
-    whole = (
-        max(_LINE_WIDTH, widest, width_of(heading) if heading else 0) + 2 * _MARGIN,
-        top + line * (placed[-1][1] + 1) + 0.75,
-    )
-    figure.set_size_inches(whole)
-    rightward = next((d for d in map(unicodedata.bidirectional, "".join(scored.tokens)) if d in ("L", "R", "AL")), "L")
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, whole[0]), ylim=(whole[1], 0))
-    axes.set_axis_off()
-    for left, number, width, words, score in placed:
-        left = _MARGIN + (left if rightward == "L" else _LINE_WIDTH - left - width)
-        base = top + line * (number + 0.5)
-        rgb, alpha = _colour(score, limit)
-        colour = tuple(channel / 255 for channel in rgb)
-        axes.add_patch(
-            Rectangle((left, base - 0.42 * line), width, 0.84 * line, facecolor=colour, alpha=alpha, linewidth=0)
-        )
-        axes.text(
-            left, base, words, va="center_baseline", fontfamily=fonts, fontsize=_FONT_SIZE, parse_math=False
-        )  # fmt: skip
-    if heading:
-        figure.text(
-            _MARGIN / whole[0], 1 - (_MARGIN + line / 2) / whole[1], heading, va="center", fontfamily=fonts,
-            fontsize=_FONT_SIZE, fontweight="bold", parse_math=False,
-        )  # fmt: skip
+            x, line = 0.0, line + 1
+    return words
 
-    lowest = -limit if bool((scored.scores < 0).any()) else 0.0
-    ends = [(*(channel / 255 for channel in rgb), _STRONGEST) for rgb in (_AGAINST, _FOR)]
-    white = (1.0, 1.0, 1.0, 0.0)
-    stops = [ends[0], white, ends[1]] if lowest < 0 else [white, ends[1]]
-    bar = figure.add_axes(((_MARGIN + 0.15) / whole[0], 0.35 / whole[1], 2.2 / whole[0], 0.14 / whole[1]))
-    colours = LinearSegmentedColormap.from_list("scores", stops)
-    bar.imshow([[i / 255 for i in range(256)]], cmap=colours, aspect="auto", extent=(lowest, limit, 0, 1))
+
+def _rgb(color: tuple[int, int, int]) -> tuple[float, float, float]:
+    red, green, blue = (channel / 255 for channel in color)
+    return red, green, blue
+
+
+def _add_scale(figure: "Figure", position: Position, lowest: float, limit: float, unit: str) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    negative, positive = ((*_rgb(color), _STRONGEST) for color in (_NEGATIVE, _POSITIVE))
+    stops = [(1.0, 1.0, 1.0, 0.0), positive]
+    ticks = [0.0, limit]
+    if lowest < 0:
+        stops.insert(0, negative)
+        ticks.insert(0, lowest)
+    colors = LinearSegmentedColormap.from_list("scores", stops)
+    bar = figure.add_axes(position)
+    bar.imshow([[i / 255 for i in range(256)]], cmap=colors, aspect="auto", extent=(lowest, limit, 0, 1))
     bar.set_yticks([])
-    bar.set_xticks([lowest, 0.0, limit] if lowest < 0 else [0.0, limit])
+    bar.set_xticks(ticks)
     bar.xaxis.set_major_formatter(lambda value, _: f"{value:+.3g}" if value else "0")
     bar.tick_params(labelsize=8, length=2)
     bar.spines[:].set_linewidth(0.5)
-    if scored.unit:
-        figure.text(
-            (_MARGIN + 2.75) / whole[0], 0.42 / whole[1], scored.unit, va="center", fontsize=8, parse_math=False
-        )  # fmt: skip
-    return figure
+    if unit:
+        bar.text(1.15, 0.5, unit, transform=bar.transAxes, va="center", fontsize=8, parse_math=False)
 
 
 __all__ = [
@@ -428,6 +440,6 @@ __all__ = [
     "render_scores_html",
     "render_scores_text",
     "score_attention",
-    "score_text",
+    "score_tokens",
     "scores_snippet",
 ]

@@ -1,4 +1,4 @@
-"""What the hidden units of a recurrent language model do over a text (Karpathy et al. 2016; Radford et al. 2017).
+"""The hidden units of a recurrent language model over a text (Karpathy et al. 2016; Radford et al. 2017).
 
 Shapes: B batch, T characters, U units.
 """
@@ -18,8 +18,8 @@ class HiddenUnits:
     """The state of each unit after each token of a text.
 
     Args:
-        tokens: T of them.
-        values: (T, U), within -1 and 1; the layers' units one beside the other, U = layers * hidden size.
+        tokens: the T tokens.
+        values: (T, U), between -1 and 1; the units of all layers side by side, U = layers * hidden size.
     """
 
     tokens: tuple[str, ...]
@@ -27,10 +27,9 @@ class HiddenUnits:
 
 
 def unit_states(cache: RecurrentCache) -> np.ndarray:
-    """The units (B, U) of a state, in float32.
+    """Return the units (B, U) of a state, in float32, between -1 and 1.
 
-    Of an LSTM it is tanh(c), which is within -1 and 1 (Radford et al. 2017, section 3.2); of a GRU and an Elman network
-    h, which is so already.
+    For an LSTM, they are tanh(c) (Radford et al. 2017, section 3.2); for a GRU and an Elman network, h.
     """
     states = [layer.state for layer in cache.layers]
     units = [state[1].tanh() if len(state) == 2 else state[0] for state in states]
@@ -39,7 +38,7 @@ def unit_states(cache: RecurrentCache) -> np.ndarray:
 
 @torch.inference_mode()
 def hidden_units(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> HiddenUnits:
-    """Read a text token by token and note all units after each.
+    """Return the hidden units after each token of a text.
 
     Args:
         model: a char_rnn, in evaluation mode.
@@ -47,10 +46,12 @@ def hidden_units(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tex
         text: at least one token that the tokenizer knows.
 
     Raises:
-        ValueError: the model is none whose state is that of recurrent layers, or the text has no token.
+        ValueError: if the model is not a char_rnn, or the text has no token.
     """
     if model.config.model_type != "char_rnn":
-        raise ValueError(f"A {model.config.model_type} has no hidden units that it carries from token to token.")
+        raise ValueError(
+            f"A {model.config.model_type} has no hidden units that it carries from token to token; use a char_rnn."
+        )
     ids = tokenizer(text, return_tensors="pt")["input_ids"].to(model.device)  # (1, T)
     if ids.shape[1] == 0:
         raise ValueError("The text is empty; give at least one character.")
@@ -62,20 +63,22 @@ def hidden_units(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tex
 
 
 def strongest_unit(units: HiddenUnits) -> int:
-    """The unit whose value varies most along the text, which need not mean anything; ``hfattn.probe`` finds one that
-    does."""
+    """Return the unit whose value varies most along the text.
+
+    It need not have a meaning; ``hfattn.probe`` finds the unit that best separates two classes of texts.
+    """
     return int(units.values.var(axis=0).argmax())
 
 
 def score_unit(units: HiddenUnits, unit: int) -> ScoredText:
-    """The text with the values of one unit, as Radford et al. 2017 colour it (figure 5).
+    """Return the text scored by the values of one unit (Radford et al. 2017, figure 5).
 
     Args:
-        units: of a text.
-        unit: its number among the units of all layers, as ``hfattn.probe`` counts them.
+        units: the states of all units over a text.
+        unit: index among the units of all layers, as in ``hfattn.probe``.
 
     Raises:
-        ValueError: there is no such unit.
+        ValueError: if there is no such unit.
     """
     number = units.values.shape[1]
     if not 0 <= unit < number:
