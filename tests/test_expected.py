@@ -202,7 +202,7 @@ BAD_RUNS: list[tuple[str, Callable[[Path], Any], str]] = [
     ("another's", lambda run: (run / "results.json").write_text("[]"), "has no 'recipe', so no recipe wrote it"),
     ("no metrics", without("metrics"), "has no 'metrics', so no recipe wrote it"),
     ("command", lambda run: write_run(run, command="python -m this"), "has the command 'python -m this', which is"),
-    ("unknown", lambda run: write_run(run, config="no_such"), "by the names in "),
+    ("unknown", lambda run: write_run(run, config="no_such"), "no_such.expected.json, which "),
     (
         "no score",
         lambda run: write_run(run, metrics={"test": {"exact_match": 1.0, "kinds": {"a": 0.5, "b.c": 1}, "runtime": 2}}),
@@ -276,7 +276,7 @@ def test_a_file_without_a_tiny_variant_has_no_tiny_run(tmp_path: Path) -> None:
 
 def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Path) -> None:
     path, gpu = recipes / "translation" / "pairs.expected.json", {"gpu": "A GPU", "threads": 8, "processes": 2}
-    pairs = yaml.safe_load((recipes / "translation" / "pairs.yaml").read_text())["data"]["pairs"]
+    pairs = yaml.safe_load((recipes / "translation" / "pairs.yaml").read_text())["data"]["examples"]
     runs = [
         # What the YAML file says already, and the seed, make it no other run.
         write_run(tmp_path / "a", "--data.examples", str(pairs), "--training.seed", "1"),
@@ -401,7 +401,7 @@ def test_bad_input_to_compare(tmp_path: Path) -> None:
         ([run, fewer], "pairs and fewer were measured on different pairs"),
         ([run, none], "has no BLEU by source length for 'test'; compare runs of the recipe translation"),
         ([run, "--part", "training"], "for 'training'; it has that for test"),
-        ([run, "--output", tmp_path / "chart.html"], "end its name with .png, .svg or .pdf"),
+        ([run, "--output", tmp_path / "chart.html"], "end the name with .png, .svg or .pdf"),
         ([run, "--output", tmp_path / "no" / "chart.png"], "There is no folder"),
         ([tmp_path / "nothing"], "nothing was not found"),
     ):

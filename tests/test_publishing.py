@@ -549,8 +549,8 @@ def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "translation/nothing"], "There is no configuration translation/nothing; hfattn recipes list"),
-        (["train", "--accelerate", "no.yaml", "translation/dates"], "There is no file no.yaml"),
+        (["train", "translation/nothing"], "The configuration translation/nothing was not found; hfattn recipes list"),
+        (["train", "--accelerate", "no.yaml", "translation/dates"], "The file no.yaml was not found"),
         (["verify", "nowhere"], "There is no folder nowhere"),
         (["push", "nowhere", "user/name"], "There is no folder nowhere"),
         (["card", "nowhere"], "nowhere has no results.json"),

@@ -480,7 +480,7 @@ def test_recipes_list_and_copy(tmp_path: Path) -> None:
     again = hfattn("recipes", "copy", "char_lm", target)
     assert (again.exit_code, "exists already" in again.stderr) == (2, True)
     unknown = hfattn("recipes", "copy", "char_ml", tmp_path / "other")
-    assert (unknown.exit_code, "There is no recipe 'char_ml'" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "The recipe 'char_ml' was not found" in unknown.stderr) == (2, True)
     assert not (tmp_path / "other").exists()
     lonely = tmp_path / "lonely.yaml"
     lonely.write_text(yaml.safe_dump(TINY))

@@ -1,4 +1,4 @@
-"""The commands of recipes and their runs: ``train``, ``recipes``, ``soup``."""
+"""The commands ``train``, ``recipes`` and ``soup``."""
 
 import os
 import shlex
@@ -21,18 +21,18 @@ recipes_app = typer.Typer(help="List and copy the training recipes, check and re
 
 def train(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="A recipe's YAML file, or its name as listed: translation/dates.")
+        str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to change, --output_dir, --resume, --push_to."),
+        typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to override, --output_dir, --resume, --push_to."),
     ] = None,
     accelerate: Annotated[
-        Path | None, typer.Option(help="A configuration of accelerate launch; default: one process.")
+        Path | None, typer.Option(help="Configuration file for accelerate launch; default: one process.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")] = False,
 ) -> None:
-    """Print the command that trains a recipe, and run it. Options of this command come before CONFIG.
+    """Print the command that trains a recipe, and run it. Options of this command must precede CONFIG.
 
     Example: hfattn train --dry-run translation/dates --training.max_steps 100
     """
@@ -40,14 +40,14 @@ def train(
         require("accelerate", "datasets", "evaluate", "matplotlib")
         path = Path(config) if Path(config).suffix == ".yaml" else resource("recipes") / f"{config}.yaml"
         if not path.is_file():
-            raise UserError(f"There is no configuration {config}; hfattn recipes list shows those that exist.")
+            raise UserError(f"The configuration {config} was not found; hfattn recipes list shows those that exist.")
         script = path.parent / "train.py"
         if not script.is_file():
-            raise UserError(f"There is no {script}, which would read {path.name}; keep a configuration beside it.")
+            raise UserError(f"{script} was not found; keep {path.name} in the folder of a recipe, beside its train.py.")
         if accelerate is not None and not accelerate.is_file():
-            raise UserError(f"There is no file {accelerate}; recipes/accelerate/ holds some to begin from.")
+            raise UserError(f"The file {accelerate} was not found; recipes/accelerate/ has examples.")
         launch = ONE_PROCESS if accelerate is None else ["--config_file", str(accelerate)]
-        # Beside this interpreter there is its own accelerate, whatever the PATH says.
+        # Run the accelerate of this interpreter, not the one on the PATH.
         words = [*launch, _from_here(script), "--config", _from_here(path), *(overrides or [])]
         print(shlex.join(["accelerate", "launch", *words]), flush=True)
     if not dry_run:
@@ -74,16 +74,16 @@ def list_recipes() -> None:
 @recipes_app.command("copy")
 def copy_recipe(
     recipe: Annotated[str, typer.Argument(help="Name of the recipe, as listed.")],
-    target: Annotated[Path, typer.Argument(help="Folder to make.")],
+    target: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> None:
-    """Copy a recipe into a new folder, to own it and to change it.
+    """Copy a recipe into a new folder, for changes of your own.
 
     Example: hfattn recipes copy translation mine
     """
     with one_sentence():
         source = next((folder for folder in recipe_folders() if folder.name == recipe), None)
         if source is None:
-            raise UserError(f"There is no recipe {recipe!r}; hfattn recipes list shows those that exist.")
+            raise UserError(f"The recipe {recipe!r} was not found; hfattn recipes list shows those that exist.")
         if os.path.lexists(target):
             raise UserError(f"{target} exists already; choose a new folder.")
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
@@ -92,7 +92,7 @@ def copy_recipe(
 
 @recipes_app.command("validate", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def validate_recipe(
-    context: typer.Context, config: Annotated[Path, typer.Argument(help="A recipe's YAML file; overrides may follow.")]
+    context: typer.Context, config: Annotated[Path, typer.Argument(help="YAML file of a recipe; overrides may follow.")]
 ) -> None:
     """Check a configuration without training.
 
@@ -103,7 +103,9 @@ def validate_recipe(
         from ..training import load_config
 
         if not config.is_file():
-            raise UserError(f"There is no configuration file {config}; hfattn recipes list shows those that exist.")
+            raise UserError(
+                f"The configuration file {config} was not found; hfattn recipes list shows those that exist."
+            )
         recipe = load_recipe(config.parent / "train.py")
         recipe.validate(load_config(recipe.Config, config, context.args))
         print(f"{config} is valid.")
@@ -113,13 +115,17 @@ def validate_recipe(
 def check_run(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     tiny: Annotated[
-        bool | None, typer.Option("--tiny/--full", help="By which band; default: what the run's command says.")
+        bool | None,
+        typer.Option("--tiny/--full", help="Which band to use; default: decided by the command of the run."),
     ] = None,
     expected: Annotated[
-        Path | None, typer.Option(help="The CONFIG.expected.json; default: the recipe's own, by the run's names.")
+        Path | None,
+        typer.Option(
+            help="The CONFIG.expected.json; default: the file of the recipe and configuration that the run names."
+        ),
     ] = None,
 ) -> None:
-    """Say whether a run scored what its configuration is expected to; exit code 1 if it did not.
+    """Check whether the score of a run is in its expected band; exit code 1 if it is not.
 
     Example: hfattn recipes check runs/dates --tiny
     """
@@ -140,10 +146,11 @@ def record_runs(
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of finished full runs.")
     ] = None,
     expected: Annotated[
-        Path | None, typer.Option(help="One of your own, of them all, which no page is written from.")
+        Path | None,
+        typer.Option(help="An expected.json of your own for all these runs; RESULTS.md is not written then."),
     ] = None,
 ) -> None:
-    """Copy what runs measured into the expected.json beside their YAML; write recipes/RESULTS.md from all of these.
+    """Record runs in the expected.json of their configurations, and write recipes/RESULTS.md from all of these.
 
     Example: hfattn recipes record
     """
@@ -152,7 +159,7 @@ def record_runs(
         from ..files import write_at_once
         from ..training import expected as expectations
 
-        changed: dict[Path, expectations.Expected] = {}  # written when all runs are found good
+        changed: dict[Path, expectations.Expected] = {}  # written after all runs have been checked
         for run in runs or []:
             finished = expectations.read_run(run)
             path = expected or _expected_file(finished)
@@ -167,18 +174,19 @@ def record_runs(
         if expected is None:
             page = resource("recipes") / expectations.PAGE
             write_at_once(page, expectations.results_page(page.parent))
-            print(f"Written from all of them: {page}")
+            print(f"Written: {page}")
 
 
 @recipes_app.command("compare")
 def compare_runs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished translation runs.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Chart (.png, .svg, .pdf); default: the table alone.")
+        Path | None,
+        typer.Option("--output", "-o", help="Chart to draw (.png, .svg, .pdf); default: print the table only."),
     ] = None,
     part: Annotated[str, typer.Option(help="Part of the data: test, or test.beam for its beam search.")] = "test",
 ) -> None:
-    """Show BLEU by the length of the source, several runs side by side.
+    """Compare BLEU by source length between runs.
 
     Example: hfattn recipes compare runs/dates runs/vaswani
     """
@@ -199,16 +207,20 @@ def compare_runs(
 
 def soup(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of fine-tuned runs of one recipe.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take only runs that make the validation score no worse, the best first.")
+        bool,
+        typer.Option(
+            "--greedy",
+            help="Add runs from the best down, and keep each only if the validation score does not get worse.",
+        ),
     ] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Of the runs' configuration, such as data.dataset=my.jsonl."),
     ] = None,
 ) -> None:
-    """Average the weights of fine-tuned runs, and measure the result beside them.
+    """Average the weights of fine-tuned runs, and evaluate the result.
 
     Example: hfattn soup runs/one runs/two --output runs/soup
     """
@@ -222,8 +234,10 @@ def soup(
 
 
 def _expected_file(run: Any) -> Path:
-    """Where the recipes keep what a run's configuration is expected to score."""
+    """Return the expected.json of the configuration that a run names."""
     path = resource("recipes") / f"{run.name}.expected.json"
     if not path.is_file():
-        raise UserError(f"There is no {path}, by the names in {run.folder / 'results.json'}; give one with --expected.")
+        raise UserError(
+            f"{path}, which {run.folder / 'results.json'} names, was not found; give a file with --expected."
+        )
     return path
