@@ -7,7 +7,7 @@ DEMOS  := .venv-spaces
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test variants oldest spaces docs check format clean
+.PHONY: help install quickstart test variants oldest spaces extras docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,8 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 	grep -v '^\(huggingface_hub\|transformers\)==' constraints.txt > $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt \
 	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[recipes,hub]' \
-	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized peft pytest pytest-xdist
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[recipes]' \
+	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized pytest pytest-xdist
 	@touch $@
 
 oldest: $(OLDEST)/.installed  ## Test models, recipes and the Hub with the oldest transformers that is supported
@@ -66,6 +66,21 @@ $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
 
 spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start them with their requirements alone, drive them in a browser
 	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
+
+# Each extra of the built wheel in an environment of its own, which is removed afterwards.
+extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that it is for
+	rm -rf build/extras && mkdir -p build/extras
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extras/wheel .
+	set -e; for extra in base recipes baselines trackio explain spaces export; do \
+	  echo "== $$extra"; mkdir build/extras/runs; $(PYTHON) -m venv build/extras/environment; \
+	  build/extras/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	    "torch==$$(sed -n 's/^torch==//p' constraints.txt)"; \
+	  wheel=$$(echo build/extras/wheel/*.whl); \
+	  build/extras/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	    "$$wheel$$(test $$extra = base || echo "[$$extra]")"; \
+	  PYTHONPATH=tests build/extras/environment/bin/python tests/extra_commands.py $$extra build/extras/runs; \
+	  rm -rf build/extras/environment build/extras/runs; \
+	done
 
 docs: $(INSTALLED)  ## Build the documentation into build/site/
 	$(BIN)/mkdocs build --strict --quiet

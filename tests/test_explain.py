@@ -652,4 +652,4 @@ except ValueError as error:
 """
     done = run_anew([sys.executable, "-c", code], cwd=ROOT.parent)  # one that has not imported matplotlib yet
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'\n"
+    assert done.stdout == "This needs matplotlib, which is not installed; run: pip install 'hfattn[explain]'\n"

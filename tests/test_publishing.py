@@ -201,6 +201,16 @@ def test_pickles_are_found_by_name_and_content(run: Path, name: str, content: by
         check_no_pickles(run)
 
 
+def test_a_safetensors_file_whose_header_has_640_bytes_is_no_pickle(tmp_path: Path) -> None:
+    """Its first bytes, 0x80 0x02, are those of a pickle of protocol 2."""
+    start = (640).to_bytes(8, "little")
+    (tmp_path / "model.safetensors").write_bytes(start + b"{}".ljust(640))
+    check_no_pickles(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(AssertionError, match=r"model\.safetensors is a pickle"):
+        check_no_pickles(tmp_path)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -189,7 +189,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "tracker",
         lambda f: ["--training.report_to", "[wandb]"],
-        "which is not installed; get it with: pip install wandb",
+        "which is not installed; run: pip install wandb",
     ),
     ("patience", lambda f: ["--early_stopping_patience", "2", "--training.load_best_model_at_end", "false"], "or null"),
     ("temperature", lambda f: ["--sample.temperatures", "[1e-50]"], "write numbers from 0.01 to 100"),
@@ -502,12 +502,12 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
     """Seen through the metadata of an installation that needs more than there is."""
     metadata = tmp_path / "hfattn-9.9.dist-info" / "METADATA"
     metadata.parent.mkdir()
-    needs = ["torch>=2.11", "transformers>=99", "no-such-package>=2; extra == 'hub'", "no-such-tool; extra == 'dev'"]
+    needs = ["torch>=2.11", "transformers>=99", "no-such-package>=2; extra == 'export'", "no-such-tool; extra == 'dev'"]
     metadata.write_text("Name: hfattn\nVersion: 9.9\n" + "".join(f"Requires-Dist: {need}\n" for need in needs))
     done = run([*HFATTN, "doctor"], PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^no-such-package +missing +hfattn\[hub\]$", done.stdout, re.MULTILINE)
+    assert re.search(r"^no-such-package +missing +hfattn\[export\]$", done.stdout, re.MULTILINE)
     assert "To get transformers>=99: pip install --upgrade 'hfattn'" in done.stdout
-    assert "To get no-such-package>=2: pip install --upgrade 'hfattn[hub]'" in done.stdout
+    assert "To get no-such-package>=2: pip install --upgrade 'hfattn[export]'" in done.stdout
     assert "no-such-tool" not in done.stdout
     assert "Nothing is missing" not in done.stdout

@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ..errors import UserError
+from ..extras import optional
 from ..models.strict_config import unknown_message
 from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
-from .optional import optional
 from .vectors import TextVectors, VectorsConfig
 
 KINDS = ("naive_bayes", "svm", "logistic")
@@ -109,14 +109,20 @@ class BaselineClassifier:
     def _linear(self, inputs: Any, right: np.ndarray, fewest: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
         kind, c = self.classifier.kind, self.classifier.c
         if kind == "naive_bayes":
-            bayes = optional("sklearn.naive_bayes").MultinomialNB(alpha=self.classifier.alpha).fit(inputs, right)
+            bayes = (
+                optional("baselines", "sklearn.naive_bayes")
+                .MultinomialNB(alpha=self.classifier.alpha)
+                .fit(inputs, right)
+            )
             return bayes.feature_log_prob_, bayes.class_log_prior_, 1
         if kind == "logistic":
-            model = optional("sklearn.linear_model").LogisticRegression(C=c, max_iter=1000).fit(inputs, right)
+            model = (
+                optional("baselines", "sklearn.linear_model").LogisticRegression(C=c, max_iter=1000).fit(inputs, right)
+            )
             scale = 0.5 if len(self.labels) == 2 else 1.0
         else:
-            svm = optional("sklearn.svm").LinearSVC(C=c, random_state=seed)
-            calibrated = optional("sklearn.calibration").CalibratedClassifierCV(
+            svm = optional("baselines", "sklearn.svm").LinearSVC(C=c, random_state=seed)
+            calibrated = optional("baselines", "sklearn.calibration").CalibratedClassifierCV(
                 svm, method="temperature", cv=min(FOLDS, fewest), ensemble=False
             )
             (fitted,) = calibrated.fit(inputs, right).calibrated_classifiers_
@@ -138,7 +144,7 @@ class BaselineClassifier:
 
     def predict(self, texts: Sequence[str]) -> np.ndarray:
         """Probabilities (n, C) of the classes."""
-        return optional("scipy.special").softmax(self.logits(texts), axis=1)
+        return optional("baselines", "scipy.special").softmax(self.logits(texts), axis=1)
 
     @property
     def parameters(self) -> int:

@@ -10,8 +10,8 @@ import regex
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
+from ..extras import optional
 from ..models.strict_config import unknown_message
-from .optional import optional
 
 STOP_WORDS = ("none", "sklearn", "stop-words")
 WORD_FORMS = ("written", "stem", "lemma")
@@ -156,8 +156,8 @@ def _stop_words(config: CleaningConfig) -> list[str]:
     if config.stop_words == "none":
         return []
     if config.stop_words == "sklearn":
-        return sorted(optional("sklearn.feature_extraction.text").ENGLISH_STOP_WORDS)
-    package = optional("stop_words")
+        return sorted(optional("baselines", "sklearn.feature_extraction.text").ENGLISH_STOP_WORDS)
+    package = optional("baselines", "stop_words")
     known = package.LANGUAGE_MAPPING
     if config.language not in known:
         raise _no_language(config.language, known, "stop words")
@@ -168,9 +168,9 @@ def _word_form(config: CleaningConfig) -> Callable[[str], str]:
     if config.word_form == "stem":
         if config.language not in _STEMMERS:
             raise _no_language(config.language, _STEMMERS, "stems")
-        return optional("snowballstemmer").stemmer(_STEMMERS[config.language]).stemWord
+        return optional("baselines", "snowballstemmer").stemmer(_STEMMERS[config.language]).stemWord
     if config.word_form == "lemma":
-        lemmatize = optional("simplemma").lemmatize
+        lemmatize = optional("baselines", "simplemma").lemmatize
         try:
             lemmatize("a", lang=config.language)
         except ValueError:

@@ -8,8 +8,8 @@ import numpy as np
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
+from ..extras import optional
 from ..models.strict_config import unknown_message
-from .optional import optional
 
 KINDS = ("one_hot", "bag_of_words", "tfidf_textbook", "tfidf_sklearn", "vectors")
 
@@ -93,7 +93,7 @@ class Counts:
         if self.config.kind == "tfidf_textbook":
             self.idf = np.log(len(texts) / texts_with)
         elif self.config.kind == "tfidf_sklearn":
-            self.idf = optional("sklearn.feature_extraction.text").TfidfTransformer().fit(counts).idf_
+            self.idf = optional("baselines", "sklearn.feature_extraction.text").TfidfTransformer().fit(counts).idf_
         else:
             self.idf = np.ones(len(self.names))
         return self._weighted(counts)
@@ -104,7 +104,7 @@ class Counts:
 
     def _vectorizer(self, **options: Any) -> Any:
         # The texts are words already.
-        return optional("sklearn.feature_extraction.text").CountVectorizer(
+        return optional("baselines", "sklearn.feature_extraction.text").CountVectorizer(
             preprocessor=_same,
             tokenizer=_same,
             token_pattern=None,
@@ -117,7 +117,7 @@ class Counts:
     def _weighted(self, counts: Any) -> Any:
         weighted = counts.multiply(self.idf).tocsr()
         if self.config.kind == "tfidf_sklearn":
-            return optional("sklearn.preprocessing").normalize(weighted, copy=False)
+            return optional("baselines", "sklearn.preprocessing").normalize(weighted, copy=False)
         return weighted
 
 

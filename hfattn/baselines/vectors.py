@@ -12,8 +12,8 @@ import numpy as np
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
+from ..extras import optional
 from ..models.strict_config import unknown_message
-from .optional import optional
 
 ALGORITHMS = {
     "word2vec": ("cbow", "skip_gram"),
@@ -103,7 +103,7 @@ class TextVectors:
         Raises:
             UserError: no word occurs ``min_count`` times.
         """
-        models, config = optional("gensim.models"), self.config
+        models, config = optional("baselines", "gensim.models"), self.config
         if max(Counter(chain(*texts)).values(), default=0) < config.min_count:
             raise UserError(f"No word occurs {config.min_count} times in the training texts; lower vectors.min_count.")
         options: dict[str, Any] = {"alpha": config.learning_rate, "min_count": config.min_count}
@@ -143,7 +143,7 @@ class TextVectors:
         }
 
     def _doc2vec(self, seed: int, **options: Any) -> Any:
-        return optional("gensim.models").Doc2Vec(
+        return optional("baselines", "gensim.models").Doc2Vec(
             **self._options(seed),
             **options,
             dm=int(self.config.algorithm == "pv_dm"),
@@ -166,7 +166,7 @@ class TextVectors:
         config, model, words = self.config, self._model, self._known(words)
         if not words:
             return np.zeros(config.size, np.float32)
-        doc2vec = optional("gensim.models.doc2vec")
+        doc2vec = optional("baselines", "gensim.models.doc2vec")
         model.random = np.random.RandomState(self._seed)
         vector = ((model.random.rand(1, config.size) - 0.5) / config.size).astype(np.float32)
         fixed: dict[str, Any] = {"learn_words": False, "learn_hidden": False}
@@ -198,7 +198,7 @@ class TextVectors:
     @classmethod
     def load(cls, config: VectorsConfig, folder: Path, tensors: dict[str, np.ndarray]) -> "TextVectors":
         """Read what ``save`` wrote."""
-        made, keyed = cls(config), optional("gensim.models.keyedvectors")
+        made, keyed = cls(config), optional("baselines", "gensim.models.keyedvectors")
         vectors = np.load(folder / VECTORS, allow_pickle=False)
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]
         if config.method == "doc2vec":
@@ -209,7 +209,7 @@ class TextVectors:
             made._vectors = made._model.wv
             made._vectors.vectors[:], made._model.syn1neg[:] = vectors, tensors["context"]
         elif config.method == "fasttext":
-            fasttext = optional("gensim.models.fasttext")
+            fasttext = optional("baselines", "gensim.models.fasttext")
             example = fasttext.FastText(vector_size=1, bucket=1)  # for the lengths of its n-grams
             made._vectors = fasttext.FastTextKeyedVectors(
                 config.size, example.wv.min_n, example.wv.max_n, config.buckets

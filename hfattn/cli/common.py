@@ -1,27 +1,16 @@
 """Arguments that the commands share, and checks before any work."""
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import UserError
+from ..extras import require
 
 Model = Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")]
 NumBeams = Annotated[int | None, typer.Option(min=1, help="Number of beams; default: the model's.")]
 MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Longest translation, in tokens; default: the model's.")]
-
-
-def require(*modules: str, extra: str = "recipes") -> None:
-    """Check that modules of an extra are installed.
-
-    Raises:
-        UserError: if one is missing; the message names it and the extra that installs it.
-    """
-    for name in modules:
-        if importlib.util.find_spec(name) is None:
-            raise UserError(f"This command needs {name}, which is not installed; run: pip install 'hfattn[{extra}]'")
 
 
 def require_text(*texts: str) -> None:
@@ -51,7 +40,7 @@ def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", 
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
     if path.suffix.lower() != ".html":
-        require("matplotlib")
+        require("explain", "matplotlib")
 
 
 def translations(

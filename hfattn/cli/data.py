@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, one_sentence
-from .common import require
+from ..extras import require
 
 data_app = typer.Typer(help="Make the generated data sets, and publish them.", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ def make(
     Example: hfattn data make dates --output dates --rows 100
     """
     with one_sentence():
-        require("datasets", "jinja2", "yaml")
+        require("recipes")
         from ..hub.data_sets import make_data_set
 
         make_data_set(name, output, rows, evaluation_rows, seed)
@@ -48,7 +48,6 @@ def push_data(
     Example: hfattn data push dates user/dates
     """
     with one_sentence():
-        require("jinja2", "yaml", extra="hub")
         from ..hub.push import push
 
         if not (folder / "README.md").is_file():

@@ -21,7 +21,7 @@ def doctor() -> None:
         requirement = Requirement(line)
         extra = re.search(r"extra == ['\"](\w+)", line)
         package = f"hfattn[{extra[1]}]" if extra else "hfattn"
-        if package == "hfattn[dev]":
+        if package == "hfattn[dev]" or requirement.name == "hfattn":  # an extra that includes another one
             continue
         try:
             found = version(requirement.name)

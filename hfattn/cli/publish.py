@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ..errors import one_sentence
-from .common import require
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
@@ -19,7 +18,6 @@ def card(folder: Folder) -> None:
     Example: hfattn card runs/dates
     """
     with one_sentence():
-        require("jinja2", "yaml", extra="hub")
         from ..hub import write_again
 
         write_again(folder)
@@ -36,7 +34,6 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     Example: hfattn verify runs/dates
     """
     with one_sentence():
-        require("jinja2", "yaml", extra="hub")
         from ..hub import verify as verify_folder
 
         report = verify_folder(folder)
@@ -63,7 +60,6 @@ def push(
     Example: hfattn push runs/dates user/dates
     """
     with one_sentence():
-        require("jinja2", "yaml", extra="hub")
         from ..hub import push as push_folder
 
         print(push_folder(folder, repo_id, private=private, branch=branch, pr=pr, over=over, execute=execute))

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UserError, one_sentence
+from ..extras import require
 from ..resources import load_recipe, recipe_folders, resource
-from .common import check_output, require
+from .common import check_output
 
 ONE_PROCESS = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 
@@ -37,7 +38,7 @@ def train(
     Example: hfattn train --dry-run translation/dates --training.max_steps 100
     """
     with one_sentence():
-        require("accelerate", "datasets", "evaluate", "matplotlib")
+        require("recipes")
         path = Path(config) if Path(config).suffix == ".yaml" else resource("recipes") / f"{config}.yaml"
         if not path.is_file():
             raise UserError(f"The configuration {config} was not found; hfattn recipes list shows those that exist.")
@@ -99,7 +100,7 @@ def validate_recipe(
     Example: hfattn recipes validate recipes/translation/dates.yaml
     """
     with one_sentence():
-        require("accelerate", "datasets", "evaluate", "matplotlib")
+        require("recipes")
         from ..training import load_config
 
         if not config.is_file():
@@ -130,7 +131,7 @@ def check_run(
     Example: hfattn recipes check runs/dates --tiny
     """
     with one_sentence():
-        require("accelerate", "datasets", "evaluate")
+        require("recipes")
         from ..training.expected import judge, read_expected, read_run
 
         finished = read_run(run)
@@ -155,7 +156,7 @@ def record_runs(
     Example: hfattn recipes record
     """
     with one_sentence():
-        require("accelerate", "datasets", "evaluate", "matplotlib")
+        require("recipes")
         from ..files import write_at_once
         from ..training import expected as expectations
 
@@ -191,7 +192,7 @@ def compare_runs(
     Example: hfattn recipes compare runs/dates runs/vaswani
     """
     with one_sentence():
-        require("accelerate", "datasets", "evaluate")
+        require("recipes")
         if output is not None:
             check_output(output, (".png", ".svg", ".pdf"))
         from ..training.expected import by_length, length_table, read_run
@@ -225,7 +226,7 @@ def soup(
     Example: hfattn soup runs/one runs/two --output runs/soup
     """
     with one_sentence():
-        require("accelerate", "datasets", "evaluate")
+        require("recipes")
         from ..soup import cook
 
         if os.path.lexists(output):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, one_sentence
-from .common import require
+from ..extras import require
 
 space_app = typer.Typer(help="Build, serve and push the Gradio demos.", no_args_is_help=True)
 
@@ -28,7 +28,6 @@ def list_spaces() -> None:
     Example: hfattn space list
     """
     with one_sentence():
-        require("yaml", extra="spaces")
         from ..resources import resource
         from ..spaces.building import space_names
         from ..spaces.settings import read_space
@@ -69,7 +68,7 @@ def run(
     Example: hfattn space run attention_lab
     """
     with one_sentence():
-        require("gradio", extra="spaces")
+        require("spaces")
         from ..spaces.serving import serve
         from ..spaces.settings import SETTINGS
 
@@ -102,14 +101,13 @@ def push(
     Example: hfattn space push runs/spaces/attention_lab user/attention-lab
     """
     with one_sentence():
-        require("gradio", "yaml", extra="spaces")
+        require("spaces")
         from ..spaces.serving import push_space
 
         print(push_space(folder, repo_id, private=private, branch=branch, pr=pr, over=over, execute=execute))
 
 
 def _built(name: str, output: Path | None, model: list[str] | None, settings: list[str] | None) -> Path:
-    require("yaml", extra="spaces")
     from ..spaces.building import build_space
 
     if output is None:

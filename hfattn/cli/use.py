@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, one_sentence
-from .common import MaxNewTokens, Model, NumBeams, require, require_text, require_vocabulary, translations
+from ..extras import require
+from .common import MaxNewTokens, Model, NumBeams, require_text, require_vocabulary, translations
 
 
 def generate(
@@ -81,7 +82,7 @@ def score(
     Example: hfattn score runs/text my.txt
     """
     with one_sentence():
-        require("datasets", "evaluate")
+        require("recipes")
         from ..data import open_text
         from ..evaluation import score_opened
         from ..loading import load_language_model
@@ -112,7 +113,7 @@ def evaluate(
     Example: hfattn evaluate runs/dates pairs.tsv
     """
     with one_sentence():
-        require("datasets", "evaluate", "sacrebleu", "sklearn")
+        require("recipes")
         from ..evaluation import evaluate_folder, report_lines
 
         names = None if columns is None else columns.split(",")

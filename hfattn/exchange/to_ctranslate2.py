@@ -10,10 +10,10 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..extras import require
 from ..models.configuration_vaswani import STANDARD_ATTENTION
 from ..models.modeling_vaswani import sinusoidal_positions
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
-from .optional import require
 
 QUANTIZATIONS = ("float32", "int8")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
@@ -41,7 +41,7 @@ def export_ctranslate2(
     Raises:
         UserError: the package is missing, the engine has no such model, or it does not compute what the model computes.
     """
-    require("ctranslate2")
+    require("export")
     if quantization not in QUANTIZATIONS:
         raise UserError(f"{quantization!r} is no quantization; write {' or '.join(QUANTIZATIONS)}.")
     _check_model(model)

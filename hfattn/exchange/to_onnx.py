@@ -13,11 +13,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..errors import UserError
+from ..extras import require
 from ..loading import max_positions
 from ..models.cache_recurrent import RecurrentCache
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, RecurrentLayer, where_moved
-from .optional import require
 
 FILE = "model.onnx"
 # Sizes on which the graph is compared with the model: batch and length.
@@ -146,7 +146,7 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
         UserError: a package is missing, the model is of another kind or cannot be exported, or the graph computes
             something else.
     """
-    require("onnx", "onnxscript", "onnxruntime")
+    require("export")
     model = model.float().eval()
     model.set_attn_implementation("eager")
     runner = _runner(model, tokenizer)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
+from ..extras import require
 from ..plots import installed_fonts
 
 if TYPE_CHECKING:
@@ -20,11 +20,9 @@ def new_figure() -> "Figure":
     Raises:
         UserError: if matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        message = "Pictures need matplotlib, which is not installed; run: pip install 'hfattn[recipes]'"
-        raise UserError(message) from error
+    require("explain", "matplotlib")
+    from matplotlib.figure import Figure
+
     return Figure()
 
 

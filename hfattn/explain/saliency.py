@@ -23,6 +23,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..extras import require
 from ..loading import max_positions
 from ..models.alignment import token_names
 from .scored import ScoredText, score_tokens
@@ -64,11 +65,9 @@ def attribute(
             inputs.requires_grad_()
             (gradient,) = torch.autograd.grad(function(inputs).sum(), inputs)
             return (inputs.detach() * gradient).sum(-1)[0]
-        try:
-            from captum.attr import IntegratedGradients
-        except ModuleNotFoundError as error:
-            message = "Integrated gradients need captum, which is not installed; run: pip install 'hfattn[explain]'"
-            raise UserError(message) from error
+        require("explain", "captum")
+        from captum.attr import IntegratedGradients
+
         scores = IntegratedGradients(function).attribute(
             inputs, torch.zeros_like(inputs), n_steps=steps, internal_batch_size=_ROWS
         )

@@ -108,9 +108,8 @@ def training_arguments(
     arguments = checked(arguments_class, {**defaults, **fields, **decided}, prefix="training.")
     for tracker in arguments.report_to:
         if tracker not in get_available_reporting_integrations():
-            raise UserError(
-                f"training.report_to names {tracker}, which is not installed; get it with: pip install {tracker}."
-            )
+            package = {"tensorboard": "'hfattn[recipes]'", "trackio": "'hfattn[trackio]'"}.get(tracker, tracker)
+            raise UserError(f"training.report_to names {tracker}, which is not installed; run: pip install {package}")
     return arguments
 
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from ..errors import UserError
+from ..extras import require
 from ..fields import at_least, number, one_of
 from ..loading import Loaded, ModelLocation, base_model_name
 from .averaging import AveragingConfig
@@ -101,6 +102,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
             )
     if not targets:
         raise UserError("tuning.method lora updates linear layers, and the body of this model has none; write full.")
+    require("recipes", "peft")
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(

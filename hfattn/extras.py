@@ -1,0 +1,47 @@
+"""Optional dependencies: which modules each extra installs, and one sentence where one is missing."""
+
+import importlib
+import importlib.util
+from typing import Any
+
+from .errors import UserError
+
+# As in pyproject.toml, by the names that are imported; an extra also has the modules of the extras that it includes.
+_RECIPES = ("accelerate", "datasets", "evaluate", "matplotlib", "peft", "sacrebleu", "sklearn", "tensorboard")
+_EXPLAIN = ("captum", "matplotlib")
+EXTRAS = {
+    "recipes": _RECIPES,
+    "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
+    "trackio": (*_RECIPES, "trackio"),
+    "explain": _EXPLAIN,
+    "spaces": (*_RECIPES, *_EXPLAIN, "gradio"),
+    "export": ("ctranslate2", "onnx", "onnxruntime", "onnxscript"),
+}
+
+
+def require(extra: str, *modules: str) -> None:
+    """Check that an extra is installed.
+
+    Args:
+        extra: a name in ``EXTRAS``.
+        modules: those that are needed; default: all that the extra installs.
+
+    Raises:
+        UserError: a module is missing; the message names it, and the command that installs the extra.
+    """
+    for name in modules or EXTRAS[extra]:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"This needs {name}, which is not installed; run: pip install 'hfattn[{extra}]'")
+
+
+def optional(extra: str, module: str) -> Any:
+    """Import a module that an extra installs.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    require(extra, module.partition(".")[0])
+    return importlib.import_module(module)
+
+
+__all__ = ["EXTRAS", "optional", "require"]

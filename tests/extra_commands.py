@@ -1,0 +1,162 @@
+"""Run the commands that an extra of pyproject.toml is for: python tests/extra_commands.py EXTRA FOLDER
+
+`make test` runs this file where only the modules of one extra can be imported, `make extras` in an environment that has
+only the extra installed. It imports what hfattn itself needs, and nothing of the development tools.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+os.environ.update(HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", TRACKIO_DIR="trackio")
+
+import torch
+from tiny_models import tiny_model
+from transformers import DistilBertForSequenceClassification
+from typer.testing import CliRunner
+
+from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
+    CharRNNConfig,
+    CharRNNForCausalLM,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+)
+from hfattn.cli import app
+from hfattn.loading import save_translator
+from hfattn.resources import load_recipe, resource
+from hfattn.tokenizers import build_character_tokenizer
+
+SHORT = ["--training.max_steps", "2", "--training.eval_steps", "2", "--training.save_steps", "2"]
+CHAR_LM = ["char_lm", "quickstart", "--model.hidden_size", "8", "--sample.max_new_tokens", "4", *SHORT]
+NAMES = ["token_classification", "names_distilbert", "--model.name", "bert", "--data.max_length", "64", *SHORT]
+NAMES += ["--data.examples", "40", "--data.evaluation_examples", "8"]
+
+# What the commands say where an extra is missing.
+MISSING = {
+    "recipes": [
+        "score writer my.txt",
+        "evaluate translator pairs.tsv",
+        "recipes validate my.yaml",
+        "data make dates -o d",
+    ],
+    "explain": ["attend translator abc --output map.png", "show integrated-gradients classifier abc"],
+    "spaces": ["space run char_writer"],
+    "export": ["export onnx classifier --output o", "export ctranslate2 transformer --output o"],
+}
+
+
+def make_models() -> None:
+    """Make small random models of each kind in this folder, and data for them."""
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["abcdefgh "], ends=True)
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    size = {"vocab_size": len(tokenizer), "embedding_size": 8, "hidden_size": 8}
+    translator = BahdanauForConditionalGeneration(BahdanauConfig(**size, **ids, encoder_hidden_size=4))
+    save_translator("translator", translator, tokenizer)
+    layers = {"intermediate_size": 8, "num_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 8, **layers}
+    save_translator("transformer", VaswaniForConditionalGeneration(VaswaniConfig(**sizes, **ids)), tokenizer)
+    CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer))).save_pretrained("writer")
+    tokenizer.save_pretrained("writer")
+    tiny_model(Path("bert"))
+    tiny_model(Path("classifier"))
+    DistilBertForSequenceClassification.from_pretrained("bert").save_pretrained("classifier")
+    Path("my.txt").write_text("abc fed hag " * 100)
+    Path("pairs.tsv").write_text("abc\tcba\nfed\tdef\n")
+
+
+def command(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == code, (words, done.output, done.exception)
+    print("passed: hfattn", *words)
+    return done.stderr
+
+
+def recipe(name: str, config: str, *words: str) -> None:
+    """Run a recipe in this process: ``hfattn train`` starts another, which has to import everything again."""
+    folder = resource("recipes", name)
+    sys.argv = ["train.py", "--config", str(folder / f"{config}.yaml"), *words]
+    load_recipe(folder / "train.py").main()
+    print("passed: recipe", name, *words)
+
+
+def base() -> None:
+    command("doctor")
+    command("recipes", "list")
+    command("space", "list")
+    command("translate", "translator", "abc")
+    command("attend", "translator", "abc", "--output", "map.html")
+    command("generate", "writer", "--prompt", "a", "--max-new-tokens", "3")
+    command("inspect", "translator")
+    command("export", "torch", "writer", "--output", "torch")
+
+
+def recipes() -> None:
+    command("train", "--dry-run", "char_lm/quickstart")
+    recipe(*CHAR_LM, "--output_dir", "text")
+    recipe(*NAMES, "--output_dir", "lora", "--tuning.method", "lora")
+    command("recipes", "validate", str(resource("recipes", "translation", "dates.yaml")))
+    command("score", "text", "my.txt")
+    command("evaluate", "translator", "pairs.tsv")
+    command("data", "make", "dates", "--output", "dates", "--rows", "9", "--evaluation-rows", "3")
+    command("card", "text")
+    command("verify", "text")
+    command("attend", "translator", "abc", "--output", "map.png")
+
+
+def baselines() -> None:
+    recipe("baselines", "reviews_es", "--output_dir", "counts")
+    vectors = [
+        "--classifier.kind",
+        "logistic",
+        "--features.kind",
+        "vectors",
+        "--vectors.method",
+        "word2vec",
+        "--vectors.min_count",
+        "1",
+    ]
+    recipe("baselines", "reviews_es", "--output_dir", "vectors", "--cleaning.word_form", "lemma", *vectors)
+
+
+def trackio() -> None:
+    recipe(*CHAR_LM, "--output_dir", "tracked", "--training.report_to", "trackio")
+
+
+def explain() -> None:
+    command("attend", "translator", "abc", "--output", "map.png")
+    command("show", "integrated-gradients", "classifier", "A good film.", "--output", "gradients.png")
+
+
+def spaces() -> None:
+    command("space", "build", "char_writer", "--output", "space", "--model", "writer=writer")
+    from hfattn.spaces.serving import check_space
+
+    check_space(Path("space"))
+
+
+def export() -> None:
+    command("export", "onnx", "classifier", "--output", "onnx")
+    command("export", "ctranslate2", "transformer", "--output", "ctranslate2")
+
+
+COMMANDS = {f.__name__: f for f in (base, recipes, baselines, trackio, explain, spaces, export)}
+
+
+def main(extra: str, folder: str, missing: Sequence[str]) -> None:
+    os.chdir(folder)
+    make_models()
+    COMMANDS[extra]()
+    for other in missing:
+        for line in MISSING[other]:
+            said = command(*line.split(), code=2)
+            said = said.splitlines(keepends=True)[-1]  # after the bars of loading
+            assert said.startswith("error: This needs "), said
+            assert said.endswith(f", which is not installed; run: pip install 'hfattn[{other}]'\n"), said
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
