@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -25,7 +24,6 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
 )
-from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.cli import app
 from hfattn.loading import save_translator
 from hfattn.spaces import interface
@@ -84,7 +82,8 @@ def prepare_explaining(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepare_extending(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of models that stands in for the package's own, which the page adds files to."""
+    """The folder of the page, where a script and its modules are, and in it one that stands in for hfattn/models."""
+    monkeypatch.syspath_prepend(str(Path.cwd()))
     folder = Path("hfattn/models")
     folder.mkdir(parents=True)
     for module in Path(hfattn.models.__file__).parent.glob("*.py"):
@@ -107,8 +106,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     Path("recipes").symlink_to(ROOT / "recipes")
     PREPARE.get(page.name, lambda monkeypatch: None)(monkeypatch)
     names: dict[str, Any] = {"__name__": "page"}
-    # What a page adds to the registries is not there for other tests.
-    with patch.dict(SCORES), patch.dict(DISTRIBUTIONS), contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened:
         hub: Hub | None = None
         for language, file, block in BLOCK.findall(page.read_text()):
             if file:
