@@ -346,27 +346,29 @@ def test_embeddings_in_the_place_of_ids(variant: str) -> None:
         torch.testing.assert_close(got.logits, expected)
 
 
-def test_wrong_inputs_are_refused_in_words() -> None:
+def test_wrong_inputs_are_refused_in_one_sentence() -> None:
     model, source, target = make(), texts([5, 3]), targets(2)
-    with pytest.raises(ValueError, match="Pass input_ids or inputs_embeds, one of them"):
+    with pytest.raises(ValueError, match="Pass input_ids or inputs_embeds"):
         model(decoder_input_ids=target)
-    with pytest.raises(ValueError, match="Pass labels, decoder_input_ids or decoder_inputs_embeds, one of them"):
+    with pytest.raises(ValueError, match="Pass only one of decoder_input_ids and decoder_inputs_embeds"):
+        model(**source, decoder_input_ids=target, decoder_inputs_embeds=torch.zeros(2, 6, 4).double())
+    with pytest.raises(ValueError, match="Pass labels, decoder_input_ids or decoder_inputs_embeds"):
         model(**source)
     with pytest.raises(ValueError, match=r"attention_mask has the shape \(2, 3\); pass .* \(2, 5\)"):
         model(source["input_ids"], attention_mask=torch.ones(2, 3), decoder_input_ids=target)
     with pytest.raises(ValueError, match="lacks final_state"):
         model(encoder_outputs=(torch.zeros(2, 5, 2 * H).double(),), decoder_input_ids=target)
-    with pytest.raises(ValueError, match="pass encoder_outputs"):
+    with pytest.raises(ValueError, match="encoder_outputs is missing"):
         model.model.decoder(target)
-    with pytest.raises(ValueError, match="input_ids holds no symbol; pass at least one"):
+    with pytest.raises(ValueError, match="input_ids is empty; pass at least one"):
         model(source["input_ids"][:, :0], decoder_input_ids=target)
-    with pytest.raises(ValueError, match="decoder_input_ids holds no symbol; pass at least one"):
+    with pytest.raises(ValueError, match="decoder_input_ids is empty; pass at least one"):
         model(**source, decoder_input_ids=target[:, :0])
-    with pytest.raises(ValueError, match=r"past_key_values is a DynamicCache; .* continues from the RecurrentCache"):
+    with pytest.raises(ValueError, match="past_key_values is a DynamicCache; pass the RecurrentCache"):
         model(**source, decoder_input_ids=target, past_key_values=DynamicCache())
     cache = model(**texts([4, 3]), decoder_input_ids=target, use_cache=True).past_key_values
     with pytest.raises(
-        ValueError, match=r"holds the keys of \(2, 4\) source symbols, .* of \(2, 5\); pass both of one"
+        ValueError, match=r"source of shape \(2, 4\), and .* of shape \(2, 5\); pass both for the same source"
     ):
         model(**source, decoder_input_ids=target, past_key_values=cache)
 
@@ -422,7 +424,7 @@ def check_attention(model: Any) -> None:
 # Configuration
 
 
-def test_presets_are_the_papers() -> None:
+def test_presets_have_the_sizes_of_the_papers() -> None:
     bahdanau = BahdanauConfig.preset("bahdanau2015")
     assert (bahdanau.hidden_size, bahdanau.embedding_size, bahdanau.output_size) == (1000, 620, 500)
     assert bahdanau.annotation_size == 2000
@@ -487,7 +489,7 @@ ALONE = {"attention_score": None, "encoder_direction": "forward"}
             "pad_token_id is 10; write an id from 0 to 4, or null",
         ),
         ({"input_feeding": True}, "write attention_position: after and output_layer: attentional"),
-        ({"output_layer": "state", "output_size": 7}, "leave output_size out"),
+        ({"output_layer": "state", "output_size": 7}, "remove output_size"),
         ({"sampled_softmax": 60}, "write training.sampled_softmax in the recipe"),
         ({"scheduled_sampling": 0.5}, "write training.scheduled_sampling in the recipe"),
         ({"dropout": 0.1}, "or use embedding_dropout or output_dropout"),
@@ -508,7 +510,9 @@ def test_a_configuration_saved_with_settings_of_the_training(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps(saved | {"scheduled_sampling": 0.0, "sampled_softmax": None}))
     assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == build().config.to_diff_dict()
     (tmp_path / "config.json").write_text(json.dumps(saved | {"scheduled_sampling": 0.0, "sampled_softmax": 500}))
-    with pytest.raises((ValueError, StrictDataclassError), match=r"leave it out .* write training.sampled_softmax in"):
+    with pytest.raises(
+        (ValueError, StrictDataclassError), match=r"remove it from .* write training.sampled_softmax in"
+    ):
         AutoConfig.from_pretrained(tmp_path)
 
 
@@ -540,7 +544,7 @@ def test_save_and_load_with_ties(tmp_path: Path, share: bool, tie: bool) -> None
 
 
 @pytest.mark.parametrize(("share", "tie"), TIES)
-def test_resizing_the_vocabulary_keeps_what_was_learned(share: bool, tie: bool) -> None:
+def test_resizing_the_vocabulary_keeps_the_weights(share: bool, tie: bool) -> None:
     model = make("luong", share_embeddings=share, tie_word_embeddings=tie, output_size=4)
     source, target = texts([5, 3]), targets(2)
     expected = model(**source, decoder_input_ids=target).logits
@@ -553,7 +557,7 @@ def test_resizing_the_vocabulary_keeps_what_was_learned(share: bool, tie: bool) 
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_parameter_that_the_checkpoint_lacks_is_initialised(tmp_path: Path, variant: str) -> None:
+def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path, variant: str) -> None:
     """As it is without a checkpoint, whatever the memory held before."""
     build(variant).model.encoder.save_pretrained(tmp_path)
     set_seed(0)
@@ -640,7 +644,7 @@ def test_lora(tmp_path: Path, variant: str, recurrent: bool) -> None:
     torch.testing.assert_close(merged(**source, labels=labels).logits, after.logits, rtol=1e-4, atol=1e-5)
 
 
-def test_an_adapter_that_an_unrolled_cell_would_pass_by_is_refused() -> None:
+def test_an_adapter_that_the_decoder_would_bypass_is_refused() -> None:
     model, source = build("bahdanau"), texts([5])
     config = LoraConfig(r=2, target_modules=[], target_parameters=["decoder.layers.0.rnn.weight_hh_l0"])
     adapted = get_peft_model(model, config)

@@ -168,7 +168,7 @@ def test_inputs_embeds_and_hidden_states() -> None:
     assert torch.equal(outputs.hidden_states[0], embeds)
     assert torch.equal(outputs.hidden_states[1], model.model.layers[0](embeds)[0])
     assert torch.equal(model.lm_head(outputs.hidden_states[2]), outputs.logits)
-    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
         model(text, inputs_embeds=embeds)
 
 
@@ -294,8 +294,8 @@ def test_save_and_load(tmp_path: Path, tied: bool) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_parameter_that_the_checkpoint_lacks_is_initialised(tmp_path: Path, cell: str) -> None:
-    """from_pretrained builds on the meta device: a recurrent weight nobody fills would be uninitialised memory."""
+def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path, cell: str) -> None:
+    """from_pretrained builds on the meta device: a recurrent weight that nothing fills is uninitialized memory."""
     small = make(cell, num_hidden_layers=1)
     small.save_pretrained(tmp_path)
     model = CharRNNForCausalLM.from_pretrained(tmp_path, num_hidden_layers=2, dtype=torch.float64)

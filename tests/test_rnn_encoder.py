@@ -109,8 +109,8 @@ def test_preset_yang2016() -> None:
         ({"dropout": 0.1}, "write num_hidden_layers: 2 or more, or use embedding_dropout or classifier_dropout"),
         ({"initializer_range": float("nan")}, "write a number above 0"),
         ({"pad_token_id": 1000}, "write an id from 0 to 999, or null"),
-        ({"sentence_end_token_ids": [4]}, "write pooling: hierarchical, or leave sentence_end_token_ids out"),
-        ({"pooling": "hierarchical", "sentence_end_token_ids": [4, 1000]}, "holds 1000; write ids from 0 to 999"),
+        ({"sentence_end_token_ids": [4]}, "write pooling: hierarchical, or remove sentence_end_token_ids"),
+        ({"pooling": "hierarchical", "sentence_end_token_ids": [4, 1000]}, "contains 1000; write ids from 0 to 999"),
     ],
 )
 def test_a_wrong_field_is_refused_with_what_to_write_instead(fields: dict[str, object], message: str) -> None:
@@ -358,19 +358,21 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
     model, tree = make(), make("hierarchical")
     text = ids(2, 5)
     embeds = model.get_input_embeddings()(text)
-    with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+    with pytest.raises(ValueError, match="exactly one of input_ids and inputs_embeds"):
         model(text, inputs_embeds=embeds)
     with pytest.raises(ValueError, match="attention_mask has the shape \\(2, 4\\); pass one of shape"):
         model(text, attention_mask=torch.ones(2, 4))
     with pytest.raises(ValueError, match="sentence_ids has the shape \\(2, 1\\)"):
         tree(text, sentence_ids=text[:, :1])
-    with pytest.raises(ValueError, match="sentence_ids are for hierarchical pooling, and this model's is 'last'"):
+    with pytest.raises(
+        ValueError, match="sentence_ids is for hierarchical pooling, but this model's pooling is 'last'"
+    ):
         model(text, sentence_ids=text)
-    with pytest.raises(ValueError, match="cannot know where sentences end; pass sentence_ids"):
+    with pytest.raises(ValueError, match="cannot find the sentences; pass sentence_ids"):
         tree(inputs_embeds=embeds)
     with pytest.raises(ValueError, match="sentence_end_token_ids in its configuration"):
         make("hierarchical", sentence_end_token_ids=[])(text)
-    with pytest.raises(ValueError, match="labels have the shape \\(2,\\); pass a 0 or 1 for each label"):
+    with pytest.raises(ValueError, match="labels has the shape \\(2,\\); pass zeros and ones of shape"):
         make(num_labels=3, problem_type="multi_label_classification")(text, labels=torch.tensor([0, 1]))
 
 
@@ -570,7 +572,7 @@ def test_save_and_load_with_auto_classes(tmp_path: Path, pooling: str) -> None:
     assert isinstance(AutoModelForSequenceClassification.from_config(RNNEncoderConfig()).model, RNNEncoderModel)
 
 
-def test_a_parameter_that_the_checkpoint_lacks_is_initialised(tmp_path: Path) -> None:
+def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path) -> None:
     """A pretrained encoder with a new pooling and a new head, built on the meta device."""
     make("last").save_pretrained(tmp_path)
     model = RNNEncoderForSequenceClassification.from_pretrained(

@@ -101,16 +101,16 @@ def test_sampled_softmax(tmp_path: Path, name: str) -> None:
     noise = torch.rand(V)
     wanted = labels[labels != -100].unique().tolist()
     others = [i for i in noise.argsort(descending=True).tolist() if i not in wanted]
-    symbols = wanted + others[: number - len(wanted)]
+    tokens = wanted + others[: number - len(wanted)]
     terms = [
-        -expected.logits[b, t, symbols].log_softmax(-1)[symbols.index(y)]
+        -expected.logits[b, t, tokens].log_softmax(-1)[tokens.index(y)]
         for b, row in enumerate(labels.tolist())
         for t, y in enumerate(row)
         if y != -100
     ]
     torch.testing.assert_close(loss, sum(terms) / len(terms), check_dtype=False, rtol=1e-6, atol=0)
     loss.backward()
-    assert model.lm_head.weight.grad.any(1).nonzero().flatten().tolist() == sorted(symbols)
+    assert model.lm_head.weight.grad.any(1).nonzero().flatten().tolist() == sorted(tokens)
     set_seed(3)
     summed = trainer.compute_loss(model, dict(inputs), num_items_in_batch=torch.tensor(10))
     torch.testing.assert_close(summed, loss * len(terms) / 10)
@@ -119,7 +119,7 @@ def test_sampled_softmax(tmp_path: Path, name: str) -> None:
     assert torch.equal(model(**inputs).logits, expected.logits)
 
 
-def test_sampled_softmax_has_as_many_symbols_as_targets_at_least(tmp_path: Path) -> None:
+def test_sampled_softmax_has_at_least_as_many_tokens_as_targets(tmp_path: Path) -> None:
     model = make().train()
     labels = torch.arange(3, 9)[None]
     trainer = trainer_of(model, tmp_path, sampled_softmax=2)
@@ -148,8 +148,8 @@ def test_a_run_with_both_trains_and_evaluates(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"scheduled_sampling": 1.5}, "scheduled_sampling is 1.5; write a probability from 0 to 1."),
-        ({"sampled_softmax": 1}, "sampled_softmax is 1; write a number of symbols of at least 2, or null."),
-        ({"sampled_softmax": 99}, f"sampled_softmax is 99, and the vocabulary has {V} symbols; write fewer, or null."),
+        ({"sampled_softmax": 1}, "sampled_softmax is 1; write a number of tokens of at least 2, or null."),
+        ({"sampled_softmax": 99}, f"sampled_softmax is 99, and the vocabulary has {V} tokens; write fewer, or null."),
     ],
 )
 def test_a_wrong_setting_is_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

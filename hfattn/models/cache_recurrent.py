@@ -1,7 +1,7 @@
-"""The cache that every recurrent model of the package returns as ``past_key_values``.
+"""Cache of the recurrent models, returned as ``past_key_values``.
 
-An attention cache grows with the text; a recurrent one does not: it holds, for each layer, the last state of the cell.
-One more step therefore costs the same after ten characters and after ten million.
+Unlike an attention cache, a recurrent cache does not grow with the text: it stores the last state of each layer, so a
+step takes the same time and memory at any position.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,7 @@ from .recurrent_cells import State
 class RecurrentCacheLayer(CacheLayerMixin):
     """State of one recurrent layer: a tuple of tensors (B, H), ``(h,)`` for Elman and GRU, ``(h, c)`` for LSTM.
 
-    The batch is on dimension 0, so that beam search, ``num_return_sequences`` and batch selection index it as they
-    index any other cache.
+    The batch is dimension 0, as beam search and ``num_return_sequences`` expect.
     """
 
     def __init__(self) -> None:
@@ -27,10 +26,10 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.seq_length = 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to allocate before the first step: an absent state is the zero state."""
+        """Do nothing: before the first step there is no state to allocate."""
 
     def update(self, state: State, num_steps: int) -> State:
-        """Replace the state by the one reached after ``num_steps`` more steps."""
+        """Replace the state by the state after ``num_steps`` more steps."""
         self.state = state
         self.seq_length += num_steps
         self.is_initialized = True
@@ -66,15 +65,14 @@ class RecurrentCacheLayer(CacheLayerMixin):
 
 
 class RecurrentCache(Cache):
-    """The states of all the layers of a recurrent model and, for a decoder, what it reads of the source at every step.
+    """The states of all layers of a recurrent model and, for a decoder, the prepared keys of its attention.
 
     Args:
         num_hidden_layers: number of recurrent layers.
 
     Attributes:
-        source: tensors with the batch on dimension 0, computed once per source (the projected keys of an attention);
-            empty before the first step, and in a model without a source. The hypotheses of a beam read one source, so
-            reordering them leaves it where it is.
+        source: tensors (B, ...) computed once per source, the prepared keys of an attention; empty before the first
+            step and without attention. All hypotheses of a beam have the same source, so reordering does not change it.
     """
 
     def __init__(self, num_hidden_layers: int) -> None:
@@ -82,11 +80,11 @@ class RecurrentCache(Cache):
         self.source: tuple[torch.Tensor, ...] = ()
 
     def get_state(self, layer_idx: int) -> State | None:
-        """State of layer ``layer_idx``, or None before the first step."""
+        """Return the state of layer ``layer_idx``, or None before the first step."""
         return self.layers[layer_idx].state
 
     def update_state(self, state: State, layer_idx: int, num_steps: int) -> None:
-        """Store the state that layer ``layer_idx`` reached after ``num_steps`` more steps."""
+        """Store the state of layer ``layer_idx`` after ``num_steps`` more steps."""
         self.layers[layer_idx].update(state, num_steps)
 
     def reset(self) -> None:
@@ -102,21 +100,26 @@ class RecurrentCache(Cache):
         self.source = tuple(tensor[indices] for tensor in self.source)
 
     def detach(self) -> "RecurrentCache":
-        """Cut the graph behind the states (truncated backpropagation through time); returns the cache itself."""
+        """Detach the states from the graph (truncated backpropagation through time), and return the cache."""
         for layer in self.layers:
             layer.detach()
         self.source = tuple(tensor.detach() for tensor in self.source)
         return self
 
     def crop(self, max_length: int) -> None:
-        """A recurrent state holds no history, so it cannot be shortened."""
+        """Raise an error: a recurrent state has no history to shorten."""
         raise ValueError(
-            "A recurrent cache cannot be cropped: it keeps the last state only; run the shorter text from its start."
+            "A recurrent cache cannot be cropped because it stores the last state only; run the model on the shorter "
+            "text."
         )
 
 
 class RecurrentGenerationMixin(GenerationMixin):
-    """``generate()`` with a recurrent cache. A class that inherits it says how many layers its cache has."""
+    """``generate()`` with a recurrent cache.
+
+    Attributes:
+        num_cache_layers: number of layers of the cache, set by the model.
+    """
 
     num_cache_layers: int
 
@@ -130,8 +133,8 @@ class RecurrentGenerationMixin(GenerationMixin):
     ) -> None:
         if generation_config.cache_implementation is not None:
             raise ValueError(
-                f"cache_implementation={generation_config.cache_implementation!r} is for attention; a recurrent model "
-                "has one cache, its state: leave cache_implementation out."
+                f"cache_implementation={generation_config.cache_implementation!r} is for models with self-attention; "
+                "remove it for a recurrent model."
             )
         cache = model_kwargs.get("past_key_values")
         if cache is None:
@@ -141,7 +144,7 @@ class RecurrentGenerationMixin(GenerationMixin):
         state = cache.get_state(0)
         rows = max(generation_config.num_beams, generation_config.num_return_sequences)
         if rows > 1 and state is not None and state[0].shape[0] == batch_size:
-            cache.batch_repeat_interleave(rows)  # generate() repeats the texts; each needs the state it comes from
+            cache.batch_repeat_interleave(rows)  # as generate() repeats the texts
 
 
 __all__ = ["RecurrentCache", "RecurrentCacheLayer", "RecurrentGenerationMixin"]

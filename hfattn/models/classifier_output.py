@@ -1,4 +1,4 @@
-"""What a classifier of texts returns."""
+"""Output of the text classifiers."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 @dataclass
 class PooledClassifierOutput(SequenceClassifierOutput):
-    """A ``SequenceClassifierOutput`` with, where it was asked for, the vector of each text that the classifier reads.
+    """A ``SequenceClassifierOutput`` with the vector of each text.
 
     Attributes:
-        pooler_output: (B, W), before dropout.
+        pooler_output: the classifier's input (B, W) before dropout, if requested.
     """
 
     pooler_output: torch.Tensor | None = None

@@ -1,4 +1,4 @@
-"""Configuration of the recurrent encoder-decoders: Sutskever 2014, Bahdanau 2015, Luong 2015, and what lies between."""
+"""Configuration of the recurrent encoder-decoders (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
 from dataclasses import field
 from typing import Any, ClassVar
@@ -39,54 +39,55 @@ _LUONG_2015 = {
 
 @strict
 class BahdanauConfig(StrictConfig):
-    """A recurrent encoder, a recurrent decoder, and attention between them or none.
+    """Configuration of a recurrent encoder-decoder, with or without attention.
 
-    Three papers, and what lies between them, are settings of one architecture: **Sutskever et al. 2014**, where the
-    last state of the encoder is all that the decoder sees (``attention_score=None``); **Bahdanau et al. 2015**, where
-    the decoder looks at the source before each step, with its previous state as the query
-    (``attention_position="before"``); **Luong et al. 2015**, where it looks after the step, with the new state
-    (``attention_position="after"``). ``BahdanauConfig.preset(name)`` has the settings of the papers:
+    Three papers are settings of one architecture. In **Sutskever et al. 2014**, the decoder reads only the encoder's
+    last state (``attention_score=None``). In **Bahdanau et al. 2015**, it attends before each step, with its previous
+    state as the query (``attention_position="before"``). In **Luong et al. 2015**, it attends after the step, with the
+    new state (``attention_position="after"``). ``BahdanauConfig.preset(name)`` returns the settings of the papers:
     ``bahdanau2015``, ``luong2015_dot``, ``luong2015_general``, ``luong2015_concat``, ``luong2015_local_p``,
-    ``sutskever2014``, and ``luong_small`` (a bidirectional LSTM with Luong's attention at a size for a laptop).
+    ``sutskever2014``, and ``luong_small`` (a bidirectional LSTM with Luong's attention that trains on a laptop).
 
     Args:
-        vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
-        source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
-        target_tokenizer: sub-folder of a saved model with the tokenizer of the target, where that has one of its own
-            (``hfattn.generation.save_translator`` writes both); None is one tokenizer for both sides.
-        share_embeddings: one embedding matrix for source and target; needs one vocabulary.
+        vocab_size: number of tokens in the vocabulary of the target (V), and of the source unless
+            ``source_vocab_size`` is given.
+        source_vocab_size: number of tokens in the vocabulary of the source, if it has its own.
+        target_tokenizer: sub-folder of a saved model with the tokenizer of the target, if it has its own
+            (``save_translator`` writes both); None is one tokenizer for both sides.
+        share_embeddings: use one embedding matrix for source and target; needs one vocabulary.
         tie_word_embeddings: share the target's embedding with the output layer (Press & Wolf 2017); needs
             ``output_size == embedding_size``.
         embedding_size: width of the embeddings (D).
-        encoder_hidden_size: width of one direction of an encoder layer; the annotations h_j are as wide, or twice as
-            wide where the encoder reads both ways.
+        encoder_hidden_size: width of one direction of an encoder layer. The annotations h_j have this width, or twice
+            this width if the encoder is bidirectional.
         hidden_size: width of the decoder's state (H).
-        encoder_layers, decoder_layers: number of recurrent layers, one above the other.
+        encoder_layers, decoder_layers: number of stacked recurrent layers.
         cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (the GRU of Bahdanau 2015).
         encoder_direction: "forward", "backward" (the reversed source of Sutskever 2014) or "bidirectional".
-        initial_state: "projection" for s_0 = tanh(W_s h←_1) (Bahdanau 2015, A.2.2), of the last layer's backward
-            state or of its only one; "final" for the states in which the encoder's layers ended, both directions
-            concatenated, as the states from which the decoder's start.
-        attention_score: a name of ``hfattn.attention.SCORES``, or None for no attention.
-        attention_score_options: options of that score, such as ``{"hidden_size": 500}`` for "additive".
-        attention_distribution: a name of ``hfattn.attention.DISTRIBUTIONS``.
-        attention_distribution_options: options of that distribution, such as ``{"alpha": 1.3}`` for "entmax".
+        initial_state: "projection" for s_0 = tanh(W_s h←_1) (Bahdanau 2015, A.2.2), from the last layer's backward
+            state, or its only one; "final" to start each decoder layer from the last state of the encoder layer, with
+            both directions concatenated.
+        attention_score: a name in ``hfattn.attention.SCORES``, or None for no attention.
+        attention_score_options: options of the score, such as ``{"hidden_size": 500}`` for "additive".
+        attention_distribution: a name in ``hfattn.attention.DISTRIBUTIONS``.
+        attention_distribution_options: options of the distribution, such as ``{"alpha": 1.3}`` for "entmax".
         attention_position: "before" the cell, with the query s_{i-1}, or "after" it, with s_i.
         attention_window: "global", "local_m" or "local_p" (Luong 2015, section 3.2).
         attention_window_size: half-width D of a local window, in source positions.
-        input_feeding: the decoder reads its last attentional vector beside the embedding (Luong 2015, section 3.3).
-        output_layer: what the output layer reads: "maxout" of s_i, the embedding of y_{i-1} and c_i, two pieces
+        input_feeding: concatenate the previous attentional vector to the decoder's input (Luong 2015, section 3.3).
+        output_layer: input of the output layer: "maxout" of s_i, the embedding of y_{i-1} and c_i, in two pieces
             (Bahdanau 2015, A.2.2, with s_i where it prints s_{i-1}); "attentional" for tanh(W_c [c_i; s_i]) (Luong
-            2015, eq. 5); "state" for s_i itself.
-        output_size: width of that vector; None is ``hidden_size``.
-        dropout: probability of dropping an activation between two layers, never in time (Zaremba et al. 2014).
-        embedding_dropout: the same on the embeddings.
-        output_dropout: the same on the vector that the output layer reads.
-        initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
+            2015, eq. 5); "state" for s_i.
+        output_size: width of the output layer's input; None is ``hidden_size``.
+        dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
+        embedding_dropout: dropout probability on the embeddings.
+        output_dropout: dropout probability on the output layer's input.
+        initializer_range: standard deviation of the embeddings at initialization; the other weights are initialized
+            by Glorot & Bengio (2010).
         use_cache: return the decoder's state as ``past_key_values``.
 
     Raises:
-        ValueError: a field that does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message says what to write.
     """
 
     model_type = "bahdanau"
@@ -190,8 +191,8 @@ class BahdanauConfig(StrictConfig):
         for name, default in (("scheduled_sampling", 0.0), ("sampled_softmax", None)):
             if kwargs.pop(name, default) != default:  # older models were saved with the defaults
                 raise ValueError(
-                    f"{name} is a setting of the training and no longer of the model; leave it out of the model's "
-                    f"configuration, and write training.{name} in the recipe."
+                    f"{name} is now a setting of the training; remove it from the model's configuration and write "
+                    f"training.{name} in the recipe."
                 )
         super().__post_init__(**kwargs)
 
@@ -202,7 +203,7 @@ class BahdanauConfig(StrictConfig):
 
     @property
     def output_width(self) -> int:
-        """Width of the vector that the output layer reads."""
+        """Width of the output layer's input."""
         return self.hidden_size if self.output_size is None else self.output_size
 
     def validate_fields(self) -> None:
@@ -227,37 +228,38 @@ class BahdanauConfig(StrictConfig):
     def _check_vocabulary(self) -> None:
         self._check_source_vocabulary()
         self._check_target_tokenizer()
-        smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # padding stands on both sides
+        smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # both sides have padding
         self._check_token_ids("pad_token_id", vocab_size=smaller)
         self._check_token_ids("bos_token_id", "eos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
         if self.tie_word_embeddings and self.embedding_size != self.output_width:
             raise ValueError(
                 f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} "
-                f"and the output layer reads {self.output_width}; write output_size: {self.embedding_size} "
-                '(hidden_size where output_layer is "state") or tie_word_embeddings: false.'
+                f"and the output layer's input is {self.output_width} wide; write output_size: {self.embedding_size} "
+                '(hidden_size if output_layer is "state") or tie_word_embeddings: false.'
             )
 
     def _check_states(self) -> None:
         if self.dropout > 0 and self.encoder_layers == 1 and self.decoder_layers == 1:
             raise ValueError(
-                "dropout acts between recurrent layers and there is one on each side; write encoder_layers or "
+                "dropout is applied between recurrent layers, and each side has only one; write encoder_layers or "
                 "decoder_layers: 2 or more, or use embedding_dropout or output_dropout."
             )
         if self.initial_state != "final":
             if self.attention_score is None and self.encoder_direction == "bidirectional":
                 raise ValueError(
-                    "Without attention, initial_state 'projection' reads the backward direction alone, and the forward "
-                    "one would be for nothing; write initial_state: final, or encoder_direction: backward."
+                    "Without attention, initial_state 'projection' reads only the backward direction, so the forward "
+                    "one has no effect; write initial_state: final, or encoder_direction: backward."
                 )
             return
         if self.encoder_layers != self.decoder_layers:
             raise ValueError(
-                f"initial_state 'final' hands each layer's state over, but encoder_layers is {self.encoder_layers} and "
-                f"decoder_layers is {self.decoder_layers}; make them equal, or write initial_state: projection."
+                "initial_state 'final' starts each decoder layer from an encoder layer, but encoder_layers is "
+                f"{self.encoder_layers} and decoder_layers is {self.decoder_layers}; make them equal, or write "
+                "initial_state: projection."
             )
         if self.annotation_size != self.hidden_size:
             raise ValueError(
-                f"initial_state 'final' hands states of width {self.annotation_size} to a decoder of hidden_size "
+                f"initial_state 'final' passes states of width {self.annotation_size} to a decoder of hidden_size "
                 f"{self.hidden_size}; write hidden_size: {self.annotation_size}, or initial_state: projection."
             )
 
@@ -278,8 +280,7 @@ class BahdanauConfig(StrictConfig):
                         f"such as 'additive', or change {name}."
                     )
         else:
-            # Making the attention, without memory for it, checks names, options and widths; its module is imported
-            # here because a configuration that is only registered has no use for it.
+            # Building the attention on the meta device checks names, options and widths.
             from .attention import Attention
 
             with torch.device("meta"):
@@ -293,17 +294,17 @@ class BahdanauConfig(StrictConfig):
                 )
         if self.attention_distribution_options.get("estimator") == "score_function":
             raise ValueError(
-                "The estimator 'score_function' needs a term in the loss that this model has not; write "
+                "The estimator 'score_function' needs a term in the loss that this model does not have; write "
                 "attention_distribution_options: {estimator: straight_through}."
             )
         if self.input_feeding and (self.attention_position, self.output_layer) != ("after", "attentional"):
             raise ValueError(
-                "input_feeding feeds the attentional vector of the step before; write attention_position: after and "
+                "input_feeding feeds the attentional vector of the previous step; write attention_position: after and "
                 "output_layer: attentional."
             )
         if self.output_layer == "state" and self.output_width != self.hidden_size:
             raise ValueError(
-                f"output_layer 'state' reads the state, which is {self.hidden_size} wide; leave output_size out."
+                f"output_layer 'state' reads the state, which is {self.hidden_size} wide; remove output_size."
             )
 
 

@@ -17,26 +17,27 @@ def _auto_map() -> dict[str, str]:
 
 @strict
 class CharRNNConfig(StrictConfig):
-    """Characters -> embedding -> recurrent layers -> linear layer over the next character.
+    """Configuration of a char-RNN: embedding, recurrent layers, and a linear layer that predicts the next character.
 
-    After Mikolov et al. 2010 and Karpathy 2015. The defaults are one GRU layer of 128 units over embeddings of 16.
+    After Mikolov et al. (2010) and Karpathy (2015). The defaults are one GRU layer of 128 units over embeddings of 16.
 
     Args:
-        vocab_size: number of symbols, special ones included (V).
-        embedding_size: width of a character's embedding (D).
-        hidden_size: width of a recurrent layer (H).
-        num_hidden_layers: number of recurrent layers, one above the other.
+        vocab_size: number of characters and special tokens in the vocabulary (V).
+        embedding_size: width of the embeddings (D).
+        hidden_size: width of the recurrent layers (H).
+        num_hidden_layers: number of stacked recurrent layers.
         cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
-        dropout: probability of dropping an activation between two layers, never in time (Zaremba et al. 2014).
-        embedding_dropout: the same on the embeddings.
-        output_dropout: the same on the last layer's output.
+        dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
+        embedding_dropout: dropout probability on the embeddings.
+        output_dropout: dropout probability on the last layer's output.
         tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); needs
             ``embedding_size == hidden_size``.
-        initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
+        initializer_range: standard deviation of the embeddings at initialization; the other weights are initialized
+            by Glorot & Bengio (2010).
         use_cache: return the recurrent state as ``past_key_values``.
 
     Raises:
-        ValueError: a field that does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message says what to write.
     """
 
     model_type = "char_rnn"
@@ -71,8 +72,8 @@ class CharRNNConfig(StrictConfig):
         self._check_token_ids("pad_token_id", vocab_size=self.vocab_size)
         if self.dropout > 0 and self.num_hidden_layers == 1:
             raise ValueError(
-                "dropout acts between recurrent layers and there is one; write num_hidden_layers: 2 or more, or use "
-                "embedding_dropout or output_dropout."
+                "dropout is applied between recurrent layers, and there is only one; write num_hidden_layers: 2 or "
+                "more, or use embedding_dropout or output_dropout."
             )
         if self.tie_word_embeddings and self.embedding_size != self.hidden_size:
             raise ValueError(

@@ -18,48 +18,49 @@ def _auto_map() -> dict[str, str]:
     }
 
 
-# One output with a sigmoid and binary cross-entropy: to transformers, a multi-label problem with one label.
+# One output with a sigmoid and binary cross-entropy, which transformers treats as a multi-label problem.
 _ONE_SIGMOID = {"num_labels": 1, "problem_type": "multi_label_classification"}
 
 
 @strict
 class RNNEncoderConfig(StrictConfig):
-    """Words -> embedding -> recurrent layers -> one vector per text, and a linear classifier over it.
+    """Configuration of a recurrent text encoder: embedding, recurrent layers, pooling, and a linear classifier.
 
-    ``RNNEncoderConfig.preset(name)`` has settings by name: ``gru128`` (1,000 words, embeddings of 128 trained
-    with a GRU of 128 units), ``bilstm32_glove`` (20,000 words, frozen embeddings of 100 from a vector file, a
-    bidirectional LSTM of 32 units) and ``yang2016`` (hierarchical attention, Yang et al. 2016, section 3.3).
+    ``RNNEncoderConfig.preset(name)`` returns named settings: ``gru128`` (1,000 words, embeddings of 128, a GRU of 128
+    units), ``bilstm32_glove`` (20,000 words, frozen pretrained embeddings of 100, a bidirectional LSTM of 32 units) and
+    ``yang2016`` (hierarchical attention, Yang et al. 2016, section 3.3).
 
     Args:
-        vocab_size: number of symbols, special ones included (V).
-        embedding_size: width of a word's embedding (D).
-        hidden_size: width of one direction of a recurrent layer (H); the annotations h_t are as wide, or twice as wide
-            where the layers read both ways.
-        num_hidden_layers: number of recurrent layers over the words, one above the other.
+        vocab_size: number of tokens in the vocabulary, special ones included (V).
+        embedding_size: width of the embeddings (D).
+        hidden_size: width of one direction of a recurrent layer (H). The annotations h_t have this width, or twice this
+            width if the layers are bidirectional.
+        num_hidden_layers: number of stacked recurrent layers over the words.
         cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
         direction: "forward", "backward" or "bidirectional".
-        pooling: how a text becomes one vector. "last" is the state in which each direction ended; "mean" and "max" are
-            taken over the words; "attention" is the mean weighted by a score of each word; "hierarchical" pools the
-            words of each sentence by attention, reads the sentences with one more recurrent layer, and pools those by
-            attention (Yang et al. 2016).
-        attention_hidden_size: where pooling attends, width of the learned query u and of the keys tanh(W h_t + b);
+        pooling: how the annotations of a text become one vector. "last" is the last state of each direction; "mean" and
+            "max" are over the words; "attention" is the mean weighted by attention; "hierarchical" pools the words of
+            each sentence by attention, runs one more recurrent layer over the sentences, and pools these by attention
+            (Yang et al. 2016).
+        attention_hidden_size: for pooling with attention, width of the learned query u and of the keys tanh(W h_t + b);
             None is the width of the annotations.
-        attention_score: score of u and a key, a name of ``hfattn.attention.SCORES``; "dot" in Yang et al. 2016.
-        attention_score_options: options of that score, such as ``{"hidden_size": 100}`` for "additive".
-        attention_distribution: a name of ``hfattn.attention.DISTRIBUTIONS``.
-        attention_distribution_options: options of that distribution, such as ``{"alpha": 1.3}`` for "entmax".
-        sentence_end_token_ids: for hierarchical pooling, the ids with which a sentence ends, such as those of ".", "!"
-            and "?". Ids of this kind in a row end one sentence together.
-        embedding_dropout: probability of dropping an activation of the embeddings.
-        dropout: the same between two recurrent layers, never in time (Zaremba et al. 2014).
-        classifier_dropout: the same on the vector that the classifier reads.
+        attention_score: score of u and a key, a name in ``hfattn.attention.SCORES``; "dot" in Yang et al. 2016.
+        attention_score_options: options of the score, such as ``{"hidden_size": 100}`` for "additive".
+        attention_distribution: a name in ``hfattn.attention.DISTRIBUTIONS``.
+        attention_distribution_options: options of the distribution, such as ``{"alpha": 1.3}`` for "entmax".
+        sentence_end_token_ids: for hierarchical pooling, the ids that end a sentence, such as those of ".", "!" and
+            "?". Several of them in a row end one sentence.
+        embedding_dropout: dropout probability on the embeddings.
+        dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
+        classifier_dropout: dropout probability on the classifier's input.
         freeze_embeddings: do not train the embeddings.
-        mask_padding: make padding invisible to the layers and to the pooling. False reads it as a word like any other,
-            with an embedding that is trained, as a model does that was never told where the padding is.
-        initializer_range: standard deviation of the embeddings at initialisation; the other weights have Glorot's.
+        mask_padding: skip padding in the layers and in the pooling. False reads padding as a word with a trained
+            embedding, as a model without an attention mask does.
+        initializer_range: standard deviation of the embeddings at initialization; the other weights are initialized
+            by Glorot & Bengio (2010).
 
     Raises:
-        ValueError: a field that does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message says what to write.
     """
 
     model_type = "rnn_encoder"
@@ -118,7 +119,7 @@ class RNNEncoderConfig(StrictConfig):
 
     @property
     def annotation_size(self) -> int:
-        """Width of an annotation h_t, and of the vector of a text."""
+        """Width of an annotation h_t and of a text's vector."""
         return self.hidden_size * (2 if self.direction == "bidirectional" else 1)
 
     def validate_fields(self) -> None:
@@ -135,8 +136,8 @@ class RNNEncoderConfig(StrictConfig):
         self._check_token_ids("pad_token_id", vocab_size=self.vocab_size)
         if self.dropout > 0 and self.num_hidden_layers == 1:
             raise ValueError(
-                "dropout acts between recurrent layers and there is one; write num_hidden_layers: 2 or more, or use "
-                "embedding_dropout or classifier_dropout."
+                "dropout is applied between recurrent layers, and there is only one; write num_hidden_layers: 2 or "
+                "more, or use embedding_dropout or classifier_dropout."
             )
         if self.attention_hidden_size is not None:
             self._check_positive("attention_hidden_size")
@@ -146,11 +147,13 @@ class RNNEncoderConfig(StrictConfig):
         if self.sentence_end_token_ids and self.pooling != "hierarchical":
             raise ValueError(
                 f"sentence_end_token_ids is for hierarchical pooling, but pooling is {self.pooling!r}; write pooling: "
-                "hierarchical, or leave sentence_end_token_ids out."
+                "hierarchical, or remove sentence_end_token_ids."
             )
         outside = [token for token in self.sentence_end_token_ids if not 0 <= token < self.vocab_size]
         if outside:
-            raise ValueError(f"sentence_end_token_ids holds {outside[0]}; write ids from 0 to {self.vocab_size - 1}.")
+            raise ValueError(
+                f"sentence_end_token_ids contains {outside[0]}; write ids from 0 to {self.vocab_size - 1}."
+            )
 
 
 RNNEncoderConfig.register_for_auto_class()

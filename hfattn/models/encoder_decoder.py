@@ -1,4 +1,4 @@
-"""What the encoder-decoders share: one vocabulary or two, and targets that the decoder reads shifted by one."""
+"""Shared parts of the encoder-decoders: embeddings for one or two vocabularies, and shifted targets."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 
 class SourceAndTargetEmbeddings:
-    """Embeddings of a source and a target, tied or not, with vocabularies of one size or of two.
+    """Mixin that ties and resizes the embeddings of source and target.
 
     For a ``PreTrainedModel`` whose configuration has ``share_embeddings`` and ``source_vocab_size``.
     """
@@ -17,7 +17,7 @@ class SourceAndTargetEmbeddings:
     _tied_weights_keys: dict[str, str] | None
 
     def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
-        """The ties of source and target, and of target and output, are two choices; transformers knows one."""
+        """Return the ties of source and target and of target and output layer, which are chosen independently."""
         if all_submodels:
             return PreTrainedModel.get_expanded_tied_weights_keys(self, all_submodels=True)
         return dict(self._tied_weights_keys or {})
@@ -25,7 +25,7 @@ class SourceAndTargetEmbeddings:
     def _resize_token_embeddings(
         self: Any, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """Resize the target's embedding and the output layer, and the source's embedding where it has the same size."""
+        """Resize the target's embedding, the output layer, and the source's embedding unless it has its own size."""
         if not self.config.is_encoder_decoder or self.config.share_embeddings:
             return PreTrainedModel._resize_token_embeddings(self, new_num_tokens, pad_to_multiple_of, mean_resizing)
         encoder, decoder = self.get_encoder(), self.get_decoder()
@@ -40,10 +40,10 @@ class SourceAndTargetEmbeddings:
         return decoder.embed_tokens
 
     def resize_source_token_embeddings(self: Any, new_num_tokens: int) -> nn.Embedding:
-        """Resize the embedding of a source that has a vocabulary of its own.
+        """Resize the embedding of a source with its own vocabulary.
 
         Raises:
-            ValueError: source and target share theirs.
+            ValueError: source and target share one embedding.
         """
         if not self.config.is_encoder_decoder or self.config.share_embeddings:
             raise ValueError("Source and target share one embedding; call resize_token_embeddings.")
@@ -54,11 +54,14 @@ class SourceAndTargetEmbeddings:
 
 
 def shift_right(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
-    """The target as the decoder reads it: the start symbol, then all but the last of ``labels`` (B, T), with padding
-    where they are -100.
+    """Return the decoder's inputs (B, T): the start token, then the labels without the last.
+
+    Args:
+        labels: (B, T) ids; -100 becomes the padding id.
+        config: configuration with ``decoder_start_token_id`` and ``pad_token_id``.
 
     Raises:
-        ValueError: the configuration lacks an id that this takes.
+        ValueError: one of these ids is null.
     """
     start, padding = config.decoder_start_token_id, config.pad_token_id
     if start is None or padding is None:

@@ -1,7 +1,7 @@
-"""Recurrent encoder-decoders, with attention or without (Sutskever 2014, Bahdanau 2015, Luong 2015).
+"""Recurrent encoder-decoders with or without attention (Sutskever 2014, Bahdanau 2015, Luong 2015).
 
-Shapes: B batch, S source steps, T target steps, D embedding width, H width of the decoder's state, C width of an
-annotation, O width of the vector that the output layer reads, V vocabulary.
+Shapes: B batch, S source length, T target length, D embedding width, H width of the decoder's state, C width of an
+annotation, O width of the output layer's input, V vocabulary size.
 """
 
 import math
@@ -34,13 +34,13 @@ from .recurrent_cells import DirectedLayer, RecurrentCell, RecurrentLayer, State
 
 @dataclass
 class BahdanauEncoderOutput(ModelOutput):
-    """What the encoder knows of a source.
+    """Output of the encoder.
 
     Args:
         last_hidden_state: the annotations h_j, (B, S, C).
-        final_state: the states in which the layers ended, (B, layers, 1 or 2, C): h, and c in an LSTM; the forward
-            direction's after the last step beside the backward direction's after the first.
-        hidden_states: the embeddings (B, S, D) and the output of each layer (B, S, C), if asked for.
+        final_state: the last states of the layers, (B, layers, 1 or 2, C): h, and c for an LSTM. The forward
+            direction's state after the last step is concatenated with the backward direction's after the first.
+        hidden_states: the embeddings (B, S, D) and the output of each layer (B, S, C), if requested.
     """
 
     last_hidden_state: torch.Tensor
@@ -49,17 +49,18 @@ class BahdanauEncoderOutput(ModelOutput):
 
 
 def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tensor | None, prefix: str) -> torch.Tensor:
-    if (ids is None) == (embeds is None):
-        other = "labels, " if prefix and ids is None else ""
-        raise ValueError(f"Pass {other}{prefix}input_ids or {prefix}inputs_embeds, one of them.")
+    if ids is not None and embeds is not None:
+        raise ValueError(f"Pass only one of {prefix}input_ids and {prefix}inputs_embeds.")
+    if ids is None and embeds is None:
+        raise ValueError(f"Pass {'labels, ' if prefix else ''}{prefix}input_ids or {prefix}inputs_embeds.")
     embeds = embedding(ids) if embeds is None else embeds
     if embeds.shape[1] == 0:
-        raise ValueError(f"{prefix}input_ids holds no symbol; pass at least one, such as the end symbol.")
+        raise ValueError(f"{prefix}input_ids is empty; pass at least one token, such as the end token.")
     return embeds
 
 
 def _as_encoder_output(outputs: Any) -> BahdanauEncoderOutput:
-    """What ``encoder_outputs`` may be: the encoder's own output, its tuple, or a mapping of the same names."""
+    """Convert ``encoder_outputs``, which may be the encoder's output, its tuple, or a mapping with its names."""
     if isinstance(outputs, BahdanauEncoderOutput):
         return outputs
     if isinstance(outputs, Mapping):
@@ -68,7 +69,7 @@ def _as_encoder_output(outputs: Any) -> BahdanauEncoderOutput:
 
 
 def _later(start: int | torch.Tensor, t: int) -> int | torch.Tensor:
-    """The position of step t, from that of step 0, or those from step t on, from all of them (B, T)."""
+    """Shift positions by t steps: an integer is increased, positions (B, T) are cut."""
     return start[:, t:] if isinstance(start, torch.Tensor) else start + t
 
 
@@ -77,8 +78,7 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["DirectedLayer", "BahdanauDecoder"]
-    # A state cannot be taken back to an earlier position, which assisted decoding would have to do: with this flag
-    # generate() refuses it.
+    # A recurrent state cannot be rewound, as assisted decoding requires; generate() refuses it for stateful models.
     _is_stateful = True
 
     @torch.no_grad()
@@ -91,7 +91,7 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
 
 
 class BahdanauEncoder(BahdanauPreTrainedModel):
-    """Embeddings and recurrent layers: source words to annotations h_j = [h→_j; h←_j] (Bahdanau 2015, section 3.2)."""
+    """Embeddings and recurrent layers, which return the annotations h_j = [h→_j; h←_j] (Bahdanau 2015, section 3.2)."""
 
     _can_record_outputs = {"hidden_states": DirectedLayer}
 
@@ -117,15 +117,16 @@ class BahdanauEncoder(BahdanauPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> BahdanauEncoderOutput:
-        """Read a batch of sources.
+        """Encode a batch of sources.
 
         Args:
             input_ids: (B, S).
-            attention_mask: (B, S), 0 at padding, which is invisible wherever it stands.
+            attention_mask: (B, S), 0 at padding, which is skipped wherever it is.
             inputs_embeds: (B, S, D), instead of ``input_ids``.
 
         Raises:
-            ValueError: both or neither of ``input_ids`` and ``inputs_embeds``, or a mask of another shape.
+            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing, or the mask has another
+                shape.
         """
         hidden_states = _embed(self.embed_tokens, input_ids, inputs_embeds, "")
         mask = real_steps(attention_mask, hidden_states, "attention_mask")
@@ -140,12 +141,12 @@ class BahdanauEncoder(BahdanauPreTrainedModel):
 
 
 class Source(NamedTuple):
-    """What the decoder reads of a source.
+    """The source as the decoder attends to it.
 
     Attributes:
-        values: (B, S, ...), what an attention sums over: the annotations h_j, or W h_j.
-        keys: what the score prepared from the annotations.
-        mask: boolean (B, S), True at the source's symbols, or None.
+        values: (B, S, ...), the vectors that attention sums: the annotations h_j, or W h_j.
+        keys: the annotations as the score prepared them.
+        mask: boolean (B, S), False at padding, or None.
     """
 
     values: torch.Tensor
@@ -154,12 +155,12 @@ class Source(NamedTuple):
 
 
 class BahdanauDecoder(BahdanauPreTrainedModel):
-    """The decoder, from target words to the vectors that the output layer reads.
+    """The decoder, from target tokens to the vectors that the output layer reads.
 
-    What does not depend on the previous step is outside the loop over time: the embeddings' share of the gates, the
-    projected keys, the output layer. A decoder that attends after its cells and is not fed its own output (Luong 2015
-    without input feeding, Sutskever 2014) has no loop at all: its layers run fused over the whole target, and all its
-    queries attend at once.
+    Its recurrence is in ``step``. Over several steps, everything that does not depend on the previous step is computed
+    outside the loop: the embeddings' share of the gates, the projected keys, the output layer. A decoder that attends
+    after its cells and has no input feeding (Luong 2015, Sutskever 2014) needs no loop: its layers run fused over the
+    whole target, and all queries attend at once.
     """
 
     def __init__(self, config: BahdanauConfig) -> None:
@@ -168,7 +169,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         self.attends_before = self.attends and config.attention_position == "before"
         self.input_feeding = config.input_feeding
         context_size = config.annotation_size if self.attends else 0
-        # What the first layer reads beside the embedding: c_i, or the attentional vector of the step before.
+        # The first layer reads the embedding and c_i, or the attentional vector of the previous step.
         read_size = context_size if self.attends_before else config.output_width if config.input_feeding else 0
         self.num_cache_layers = config.decoder_layers + (1 if config.input_feeding else 0)
 
@@ -223,15 +224,19 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
 
         Args:
             input_ids: (B, T), the target shifted by one: y_0, ..., y_{T-1}.
-            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which leaves the state as it is.
-            encoder_outputs: what the encoder returned.
+            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is skipped.
+            encoder_outputs: output of the encoder.
             encoder_attention_mask: (B, S), 0 at the source's padding.
-            past_key_values: the state to start from, updated in place; None starts from the encoder's.
+            past_key_values: the state to start from, updated in place; None starts from the encoder's state.
             inputs_embeds: (B, T, D), instead of ``input_ids``.
 
         Returns:
-            ``last_hidden_state`` (B, T, O), ``past_key_values``, ``hidden_states`` (the embeddings (B, T, D) and the
-            output of each layer (B, T, H)) and ``cross_attentions`` (one (B, 1, T, S)) if asked for.
+            ``last_hidden_state`` (B, T, O), ``past_key_values``, and if requested ``hidden_states`` (the embeddings
+            (B, T, D) and the output of each layer (B, T, H)) and ``cross_attentions`` (one tensor (B, 1, T, S)).
+
+        Raises:
+            ValueError: the inputs are missing or given twice, ``encoder_outputs`` is missing or incomplete, or
+                ``past_key_values`` is not a cache of this source.
         """
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if output_attentions is None:
@@ -239,14 +244,14 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if encoder_outputs is None:
-            raise ValueError("The decoder reads a source: pass encoder_outputs, as the encoder returns them.")
+            raise ValueError("encoder_outputs is missing; pass the output of the encoder.")
         embedded = self.embedding_dropout(_embed(self.embed_tokens, input_ids, inputs_embeds, "decoder_"))  # (B, T, D)
         mask = real_steps(attention_mask, embedded, "decoder_attention_mask")
         cache = RecurrentCache(self.num_cache_layers) if past_key_values is None else past_key_values
         if not isinstance(cache, RecurrentCache):
             raise ValueError(
-                f"past_key_values is a {type(cache).__name__}; a recurrent decoder continues from the RecurrentCache "
-                "that it returned."
+                f"past_key_values is a {type(cache).__name__}; pass the RecurrentCache that a recurrent decoder "
+                "returned."
             )
         start = self._target_positions(attention_mask, embedded.shape[1], cache)
         if cache.get_state(0) is None:
@@ -254,11 +259,11 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         annotations = encoder_outputs.last_hidden_state
         if cache.source and cache.source[0].shape[:2] != annotations.shape[:2]:
             raise ValueError(
-                f"past_key_values holds the keys of {tuple(cache.source[0].shape[:2])} source symbols, and "
-                f"encoder_outputs of {tuple(annotations.shape[:2])}; pass both of one source."
+                f"past_key_values was computed from a source of shape {tuple(cache.source[0].shape[:2])}, and "
+                f"encoder_outputs from one of shape {tuple(annotations.shape[:2])}; pass both for the same source."
             )
-        one_of_many = cache.get_seq_length() > 0  # the question whether a mask hides anything waits for the device
-        source_mask = real_steps(encoder_attention_mask, annotations, "attention_mask", simplify=not one_of_many)
+        first = cache.get_seq_length() == 0  # checking whether a mask hides anything waits for the device
+        source_mask = real_steps(encoder_attention_mask, annotations, "attention_mask", simplify=first)
         if source_mask is None and self.window is not None:
             source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
         source = Source(annotations, cache.source, source_mask)
@@ -277,7 +282,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         )
 
     def _target_positions(self, mask: torch.Tensor | None, num_steps: int, cache: RecurrentCache) -> int | torch.Tensor:
-        """Position of the first step, or of each of them (B, T), among the target's real ones."""
+        """Return the position of the first step or, if padding moves them, of each step (B, T)."""
         past = cache.get_seq_length()
         if mask is None or not isinstance(self.window, LocalMonotonic):
             return past
@@ -287,14 +292,14 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         return past + real[:, -num_steps:].cumsum(1) - 1
 
     def _start(self, cache: RecurrentCache, encoder_outputs: BahdanauEncoderOutput) -> None:
-        """s_0 from the encoder's last states, and the keys' projection, once per source."""
+        """Write s_0, from the encoder's last states, and the prepared keys into the cache, once per source."""
         states = encoder_outputs.final_state  # (B, encoder layers, parts, C)
         if states is None:
             raise ValueError(
-                "encoder_outputs lacks final_state, the encoder's last states; pass what it returned whole."
+                "encoder_outputs lacks final_state, the encoder's last states; pass the encoder's complete output."
             )
         if self.initial_state is not None:
-            last = states[:, -1, 0, -self.initial_state.in_features :]  # h←_1 where the encoder reads both ways
+            last = states[:, -1, 0, -self.initial_state.in_features :]  # h←_1 if the encoder is bidirectional
             states = torch.tanh(self.initial_state(last)).unflatten(-1, self.state_shape)
         for layer_idx in range(len(self.layers)):
             cache.update_state(states[:, layer_idx].unbind(dim=1), layer_idx, num_steps=0)
@@ -307,16 +312,22 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         cells = [layer.rnn for layer in self.layers]
         if not all(isinstance(cell, RecurrentCell) for cell in cells):
             raise TypeError(
-                "The cells of this decoder run step by step from their weights, past whatever wraps them; to adapt the "
-                "model, target the linear layers or the encoder's recurrent weights."
+                "This decoder runs its cells step by step, which bypasses an adapter around them; to adapt the model, "
+                "target the linear layers or the encoder's recurrent weights."
             )
         return cells
 
     def _attend(
         self, query: torch.Tensor, source: Source, start: int | torch.Tensor, need_weights: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Weighted sums of the values (B, T, ...) and weights (B, T, S) of queries (B, T, H), the first of which stands
-        at target position ``start``, or at the first of the positions (B, T) that it holds."""
+        """Attend with queries (B, T, H).
+
+        Args:
+            start: position of the first query in the target, or positions (B, T) of the queries and those after them.
+
+        Returns:
+            Weighted sums of the values (B, T, ...), and the weights (B, T, S) or None.
+        """
         mask, multiplier = (None if source.mask is None else source.mask[:, None]), None
         if self.window is not None:
             positions = start[:, : query.shape[1]] if isinstance(start, torch.Tensor) else start
@@ -325,9 +336,9 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         return self.attention(query, source.keys, source.values, mask, need_weights, multiplier)
 
     def _output(self, state: torch.Tensor, embedded: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
-        """The vector (..., O) that the output layer reads, from s_i, the embedding of y_{i-1}, and c_i.
+        """Return the output layer's input (..., O), from s_i, the embedding of y_{i-1}, and c_i.
 
-        The maxout is that of Bahdanau 2015, A.2.2, on the new state s_i where the appendix prints s_{i-1}.
+        The maxout is that of Bahdanau 2015, A.2.2, with the new state s_i where the appendix prints s_{i-1}.
         """
         contexts = [] if context is None else [context]
         if self.config.output_layer == "maxout":
@@ -340,7 +351,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
     def step(
         self, embedded: torch.Tensor, states: list[State], source: Source, position: int | torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[State]]:
-        """Take one step of the recurrence, as the papers write it.
+        """Take one step of the recurrence as the papers define it.
 
         Bahdanau 2015, A.2.2: c_i = Σ_j α_ij h_j for the query s_{i-1}; s_i = f(s_{i-1}, [y_{i-1}; c_i]).
         Luong 2015, section 3: s_t = f(s_{t-1}, [y_{t-1}; s~_{t-1}]), where s~_{t-1} is read with input feeding only;
@@ -353,7 +364,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
             position: position of the step in the target.
 
         Returns:
-            What the output layer reads, (B, O); the weights (B, 1, S) or None; and the new states.
+            The output layer's input (B, O); the weights (B, 1, S) or None; and the new states.
         """
         read, context, weights = embedded, None, None
         if self.attends_before:
@@ -399,7 +410,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         start: int | torch.Tensor,
         need_weights: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
-        """All the steps at once: nothing that a step reads depends on an attention before it."""
+        """Run all steps at once: no step reads the attention of an earlier step."""
         hidden_states, layer_outputs = embedded, []
         for layer_idx, layer in enumerate(self.layers):
             if layer_idx > 0:
@@ -421,18 +432,18 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         start: int | torch.Tensor,
         need_weights: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None, list[torch.Tensor]]:
-        """Step by step, because a step reads an attention that depends on the step before."""
+        """Run step by step: each step reads an attention that depends on the previous step."""
         num_steps, embedding_size = embedded.shape[1:]
         first = self._cells()[0]
-        # The first cell's gates are sums over the embedding and over what it reads beside it; only the second waits.
+        # The first cell's gates are a sum over the embedding, computed here, and over c_i or the attentional vector.
         projected = nn.functional.linear(embedded, first.weight_ih_l0[:, :embedding_size], first.bias_ih_l0)
         need_weights = need_weights or self.attends_before
         annotations = values = source.values
         if self.attends_before:
-            # W c_i = Σ α_ij W h_j: with W h_j computed once, no product with W is left inside the loop.
+            # W c_i = Σ_j α_ij W h_j: with W h_j computed once, the loop contains no product with W.
             values = nn.functional.linear(annotations, first.weight_ih_l0[:, embedding_size:])
         state = [tensor for layer in cache.layers for tensor in layer.state]
-        # Checkpointed in blocks of √T steps, the backward pass holds √T states and the inside of one block.
+        # With checkpointed blocks of √T steps, the backward pass stores √T states and the activations of one block.
         replayed = self.gradient_checkpointing and self.training
         block = math.ceil(math.sqrt(num_steps)) if replayed else num_steps
         blocks = []
@@ -480,18 +491,18 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         values: torch.Tensor,
         *keys_and_state: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Some steps, as a function of tensors alone, so that gradient checkpointing can replay it.
+        """Run a block of steps, as a function of tensors only, so that gradient checkpointing can run it again.
 
         Returns:
-            Weights (B, t, S) or None; the output layer's input (B, t, O) where each step needs that of the step before,
-            else None; the output of each layer (B, t, H); and the tensors of the state.
+            Weights (B, t, S) or None; the output layer's input (B, t, O) with input feeding, else None; the output of
+            each layer (B, t, H); and the tensors of the state.
         """
         cells, num_parts = self._cells(), self.state_shape[1]
         num_states = len(cells) * num_parts + self.input_feeding
         keys, flat = keys_and_state[:-num_states], keys_and_state[-num_states:]
         source = Source(values, keys, source_mask)
         states = [flat[i * num_parts : (i + 1) * num_parts] for i in range(len(cells))]
-        fed = flat[-1]  # (B, O), where there is input feeding
+        fed = flat[-1]  # (B, O), with input feeding
         fed_weight = cells[0].weight_ih_l0[:, embedded.shape[-1] :]
 
         all_weights: list[Any] = []
@@ -563,7 +574,7 @@ class BahdanauModel(BahdanauPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
-        """Read the sources, unless ``encoder_outputs`` has them read, and run the decoder over the targets.
+        """Encode the sources, unless ``encoder_outputs`` is given, and run the decoder over the targets.
 
         Args:
             input_ids, attention_mask, inputs_embeds: as in ``BahdanauEncoder``.
@@ -571,8 +582,8 @@ class BahdanauModel(BahdanauPreTrainedModel):
                 ``BahdanauDecoder``.
 
         Returns:
-            ``last_hidden_state`` (B, T, O), ``cross_attentions`` (one (B, 1, T, S), if asked for and if the model
-            attends), hidden states of both sides, ``past_key_values``.
+            ``last_hidden_state`` (B, T, O), ``past_key_values``, and if requested ``cross_attentions`` (one tensor
+            (B, 1, T, S), if the model has attention) and the hidden states of encoder and decoder.
         """
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
@@ -608,7 +619,7 @@ class BahdanauModel(BahdanauPreTrainedModel):
 
 
 class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel, RecurrentGenerationMixin):
-    """Translation: p(y_i | y_1, ..., y_{i-1}, x) from the decoder's output, through one linear layer and a softmax."""
+    """Translation model: p(y_i | y_1, ..., y_{i-1}, x) by a linear layer and a softmax over the decoder's output."""
 
     def __init__(self, config: BahdanauConfig) -> None:
         super().__init__(config)
@@ -625,7 +636,7 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The target (B, T) as the decoder reads it; see ``shift_right``."""
+        """Shift the labels (B, T) to make the decoder's inputs; see ``shift_right``."""
         return shift_right(labels, self.config)
 
     @can_return_tuple
@@ -645,15 +656,15 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Predict each symbol of the target from the source and the symbols before it.
+        """Predict each token of the target from the source and the tokens before it.
 
         Args:
-            labels: (B, T) ids of the target, the end symbol included, -100 where no loss is wanted; without decoder
-                inputs, they are shifted to make them.
+            labels: (B, T) ids of the target with its end token, -100 at positions without a loss. Without decoder
+                inputs, the decoder reads the labels shifted by one.
             other arguments: as in ``BahdanauModel``.
 
         Returns:
-            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``BahdanauModel`` returns.
+            ``loss`` in nats per token, ``logits`` (B, T, V), and the outputs of ``BahdanauModel``.
         """
         if labels is not None:
             if use_cache is None and past_key_values is None:

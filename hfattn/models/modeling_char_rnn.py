@@ -1,6 +1,6 @@
-"""The char-RNN language model (Mikolov et al. 2010; Karpathy 2015), as a citizen of transformers.
+"""The char-RNN language model (Mikolov et al. 2010; Karpathy 2015).
 
-Shapes: B batch, T time steps, D embedding width, H hidden width, V vocabulary.
+Shapes: B batch, T time steps, D embedding width, H hidden width, V vocabulary size.
 """
 
 from typing import Any
@@ -24,8 +24,7 @@ class CharRNNPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["RecurrentLayer"]
     _can_record_outputs = {"hidden_states": RecurrentLayer}
-    # A state cannot be taken back to an earlier position, which assisted decoding would have to do: with this flag
-    # generate() refuses it.
+    # A recurrent state cannot be rewound, as assisted decoding requires; generate() refuses it for stateful models.
     _is_stateful = True
 
     @torch.no_grad()
@@ -66,20 +65,20 @@ class CharRNNModel(CharRNNPreTrainedModel):
 
         Args:
             input_ids: (B, T).
-            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is invisible to the state.
+            attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is skipped.
             past_key_values: the state to start from, updated in place; None starts from zeros.
             inputs_embeds: (B, T, D), instead of ``input_ids``.
             use_cache: return the state after the last step; default ``config.use_cache``.
 
         Returns:
-            ``last_hidden_state`` (B, T, H), ``past_key_values``, and ``hidden_states`` if asked for: the embeddings and
+            ``last_hidden_state`` (B, T, H), ``past_key_values``, and ``hidden_states`` if requested: the embeddings and
             the output of each layer.
 
         Raises:
-            ValueError: both or neither of ``input_ids`` and ``inputs_embeds`` are given.
+            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass either input_ids or inputs_embeds, and not both.")
+            raise ValueError("Pass exactly one of input_ids and inputs_embeds.")
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and past_key_values is None:
             past_key_values = RecurrentCache(self.config.num_hidden_layers)
@@ -102,7 +101,7 @@ class CharRNNModel(CharRNNPreTrainedModel):
 
 
 class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
-    """Language model: logits of the next character from h_t, through one linear layer (o_t = h_t W_o + b_o)."""
+    """Language model: logits of the next character by a linear layer over h_t (o_t = h_t W_o + b_o)."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
 
@@ -129,14 +128,14 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
         """Predict the next character at every step.
 
         Args:
-            labels: (B, T) ids, equal to ``input_ids`` as everywhere in transformers (the loss shifts them by one), -100
-                where no loss is wanted. Pass ``shift_labels`` (B, T) beside it when the target of the last step is
-                known too, as it is when a window is cut from a longer text: it is used unshifted.
-            logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all.
+            labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one), -100 at positions without a loss.
+                If the target of the last step is known, as in a window of a longer text, also pass ``shift_labels``
+                (B, T), which are not shifted.
+            logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all steps.
             input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: as in ``CharRNNModel``.
 
         Returns:
-            ``loss`` in nats per character, ``logits`` (B, T, V), ``past_key_values``, ``hidden_states`` if asked for.
+            ``loss`` in nats per character, ``logits`` (B, T, V), ``past_key_values``, ``hidden_states`` if requested.
         """
         outputs = self.model(
             input_ids,

@@ -1,8 +1,8 @@
-"""A recurrent encoder of texts, and a classifier on it, with hierarchical attention (Yang et al. 2016) as an option.
+"""A recurrent text encoder and classifier, with optional hierarchical attention (Yang et al. 2016).
 
-Shapes: B batch, S steps of a text, D embedding width, H hidden width, W annotation width (H, or 2 H where the layers
-read both ways), V vocabulary; for hierarchical pooling K sentences in the batch, L words in a sentence, N sentences in
-a text.
+Shapes: B batch, S length of a text, D embedding width, H hidden width, W annotation width (H, or 2 H if the layers are
+bidirectional), V vocabulary size; for hierarchical pooling K sentences in the batch, L words in a sentence, N sentences
+in a text.
 """
 
 from typing import Any, NamedTuple
@@ -23,14 +23,14 @@ from .recurrent_cells import DirectedLayer, RecurrentCell, State, real_steps
 
 
 class Sentences(NamedTuple):
-    """Where the words of a batch of texts stand when each sentence is a row of its own, and the sentences in the texts.
+    """Indices that split a batch of texts into one row per sentence, and join the sentences of each text.
 
     Attributes:
-        rows, steps: (n,) the place of each real word in (B, S).
-        sentence, position: (n,) its place in (K, L).
-        word_mask: boolean (K, L).
-        text, order: (K,) the place of each sentence in (B, N).
-        sentence_mask: boolean (B, N).
+        rows, steps: (n,) indices in (B, S) of the n words that are not padding.
+        sentence, position: (n,) indices of the same words in (K, L).
+        word_mask: boolean (K, L), False at padding.
+        text, order: (K,) indices of the sentences in (B, N).
+        sentence_mask: boolean (B, N), False at padding.
     """
 
     rows: torch.Tensor
@@ -43,19 +43,19 @@ class Sentences(NamedTuple):
     sentence_mask: torch.Tensor
 
     def split(self, texts: torch.Tensor) -> torch.Tensor:
-        """(B, S, …) -> (K, L, …), zeros where a sentence has no more words."""
+        """Rearrange texts (B, S, …) into sentences (K, L, …), padded with zeros."""
         words = texts.new_zeros(*self.word_mask.shape, *texts.shape[2:])
         words[self.sentence, self.position] = texts[self.rows, self.steps]
         return words
 
     def join(self, words: torch.Tensor, num_steps: int) -> torch.Tensor:
-        """(K, L, …) -> (B, S, …), zeros at padding."""
+        """Rearrange sentences (K, L, …) into texts (B, S, …), with zeros at padding."""
         texts = words.new_zeros(len(self.sentence_mask), num_steps, *words.shape[2:])
         texts[self.rows, self.steps] = words[self.sentence, self.position]
         return texts
 
     def stack(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Vectors of the sentences (K, W) -> (B, N, W), zeros where a text has no more sentences."""
+        """Rearrange the vectors of the sentences (K, W) by text, (B, N, W), padded with zeros."""
         stacked = vectors.new_zeros(*self.sentence_mask.shape, vectors.shape[-1])
         stacked[self.text, self.order] = vectors[: len(self.text)]
         return stacked
@@ -64,15 +64,15 @@ class Sentences(NamedTuple):
 def find_sentences(
     mask: torch.Tensor, end: torch.Tensor | None = None, sentence_ids: torch.Tensor | None = None
 ) -> Sentences:
-    """The sentences of a batch of texts.
+    """Find the sentences of a batch of texts.
 
     Args:
-        mask: boolean (B, S), True at the real words; the others belong to no sentence, wherever they stand.
-        end: boolean (B, S), True at the words that end a sentence. Several in a row end it together.
-        sentence_ids: (B, S), instead of ``end``: a sentence is a run of words with the same number.
+        mask: boolean (B, S), False at padding, which belongs to no sentence.
+        end: boolean (B, S), True at the words that end a sentence. Several in a row end one sentence.
+        sentence_ids: (B, S), instead of ``end``: consecutive words with the same number form a sentence.
     """
     rows, steps = mask.nonzero(as_tuple=True)
-    first = rows.diff(prepend=rows.new_full((1,), -1)) != 0  # the first real word of a text
+    first = rows.diff(prepend=rows.new_full((1,), -1)) != 0  # the first word of each text
     if sentence_ids is not None:
         starts = first.clone()
         starts[1:] |= sentence_ids[rows, steps].diff() != 0
@@ -84,7 +84,7 @@ def find_sentences(
     sentence = starts.cumsum(0) - 1
     (start,) = starts.nonzero(as_tuple=True)  # (K,)
     position = torch.arange(len(rows), device=rows.device) - start[sentence]
-    lengths = sentence.bincount(minlength=1)  # one empty sentence stands for a batch of empty texts
+    lengths = sentence.bincount(minlength=1)  # a batch of empty texts has one empty sentence
     text = rows[start]
     counts = text.bincount(minlength=len(mask))
     order = torch.arange(len(text), device=rows.device) - (counts.cumsum(0) - counts)[text]
@@ -92,7 +92,7 @@ def find_sentences(
 
 
 def _steps_below(lengths: torch.Tensor) -> torch.Tensor:
-    """Boolean (rows, longest), True in the first ``lengths`` places of each row; there is at least one place."""
+    """Return a boolean mask (rows, max(lengths, 1)), True at the first ``lengths`` columns of each row."""
     longest = max(int(lengths.max()), 1)
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
@@ -100,8 +100,8 @@ def _steps_below(lengths: torch.Tensor) -> torch.Tensor:
 class FrozenEmbedding(nn.Embedding):
     """An embedding that is not trained.
 
-    ``from_pretrained`` puts new parameters in the place of those that a model was built with, and every one of them
-    would be trained: here each is frozen as it is put.
+    ``from_pretrained`` replaces the parameters of a model by new ones that require a gradient, so each parameter is
+    frozen when it is registered.
     """
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
@@ -111,7 +111,7 @@ class FrozenEmbedding(nn.Embedding):
 
 
 class RNNEncoderLayer(nn.Module):
-    """One recurrent layer over the words, of whole texts or of each sentence by itself."""
+    """One recurrent layer over the words of whole texts, or of each sentence separately."""
 
     def __init__(self, cell: str, input_size: int, hidden_size: int, direction: str) -> None:
         super().__init__()
@@ -120,8 +120,11 @@ class RNNEncoderLayer(nn.Module):
     def forward(
         self, inputs: torch.Tensor, mask: torch.Tensor | None, sentences: Sentences | None
     ) -> tuple[torch.Tensor, State]:
-        """Read inputs (B, S, D); returns outputs (B, S, W) and the states in which each row ended, of texts (B, W) or,
-        if ``sentences`` are given, of sentences (K, W)."""
+        """Run over inputs (B, S, D).
+
+        Returns:
+            Outputs (B, S, W), and the last states of the texts (B, W) or, with ``sentences``, of the sentences (K, W).
+        """
         if sentences is None:
             return self.recurrent(inputs, mask)
         outputs, state = self.recurrent(sentences.split(inputs), sentences.word_mask)
@@ -145,11 +148,11 @@ class RNNEncoderPreTrainedModel(PreTrainedModel):
 
 
 class RNNEncoderModel(RNNEncoderPreTrainedModel):
-    """Embedding, recurrent layers and pooling: from a text to its annotations and to one vector."""
+    """Embedding, recurrent layers and pooling, which return the annotations of a text and one vector."""
 
     def __init__(self, config: RNNEncoderConfig) -> None:
         super().__init__(config)
-        # Padding that is read like a word has an embedding like a word: it is neither zero nor held there.
+        # If padding is read as a word, its embedding is trained; with a padding_idx it would stay zero.
         padding_idx = config.pad_token_id if config.mask_padding else None
         embedding = FrozenEmbedding if config.freeze_embeddings else nn.Embedding
         self.embed_tokens = embedding(config.vocab_size, config.embedding_size, padding_idx)
@@ -193,25 +196,24 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
 
         Args:
             input_ids: (B, S).
-            attention_mask: (B, S), 0 at padding, which may stand anywhere; None if every step is a word.
+            attention_mask: (B, S), 0 at padding, which may be anywhere; None if there is no padding.
             inputs_embeds: (B, S, D), instead of ``input_ids``.
-            sentence_ids: (B, S), for hierarchical pooling: a sentence is a run of words with the same number. Without
-                them the sentences are found by ``config.sentence_end_token_ids``.
+            sentence_ids: (B, S), for hierarchical pooling: consecutive words with the same number form a sentence.
+                Without it, sentences end at ``config.sentence_end_token_ids``.
             output_attentions: return the weights of attention pooling; default ``config.output_attentions``.
 
         Returns:
-            ``last_hidden_state`` (B, S, W), ``pooler_output`` (B, W), ``hidden_states`` if asked for: the embeddings
-            and the output of each layer over the words; ``attentions`` if asked for. Those of attention pooling are one
-            tensor (B, 1, 1, S). Those of hierarchical pooling are two: the weight of each word in its sentence
-            (B, 1, 1, S), and the weight of each sentence in its text (B, 1, 1, N), in the order of the sentences. The
-            vector of a text without any word comes from zeros alone.
+            ``last_hidden_state`` (B, S, W), ``pooler_output`` (B, W; zeros are pooled if a text has no words), and if
+            requested ``hidden_states``, the embeddings and the output of each layer over the words, and ``attentions``:
+            one tensor (B, 1, 1, S) for attention pooling; for hierarchical pooling two, the weight of each word in its
+            sentence (B, 1, 1, S) and the weight of each sentence in its text (B, 1, 1, N).
 
         Raises:
-            ValueError: both or neither of ``input_ids`` and ``inputs_embeds`` are given, a mask or sentence ids are of
-                another shape, or hierarchical pooling cannot know where sentences end.
+            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing, a mask or sentence ids have
+                another shape, or hierarchical pooling cannot find the sentences.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass either input_ids or inputs_embeds, and not both.")
+            raise ValueError("Pass exactly one of input_ids and inputs_embeds.")
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, S, D)
         mask = real_steps(attention_mask, embeddings, "attention_mask")
         if not self.config.mask_padding:
@@ -244,8 +246,8 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if self.config.pooling != "hierarchical":
             if sentence_ids is not None:
                 raise ValueError(
-                    f"sentence_ids are for hierarchical pooling, and this model's is {self.config.pooling!r}; leave "
-                    "them out."
+                    f"sentence_ids is for hierarchical pooling, but this model's pooling is {self.config.pooling!r}; "
+                    "remove sentence_ids."
                 )
             return None
         if mask is None:
@@ -253,13 +255,12 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if sentence_ids is not None:
             if sentence_ids.shape != mask.shape:
                 raise ValueError(
-                    f"sentence_ids has the shape {tuple(sentence_ids.shape)}; "
-                    f"pass a number for each step of each text, {tuple(mask.shape)}."
+                    f"sentence_ids has the shape {tuple(sentence_ids.shape)}; pass one of shape {tuple(mask.shape)}."
                 )
             return find_sentences(mask, sentence_ids=sentence_ids)
         if input_ids is None or not self.config.sentence_end_token_ids:
             raise ValueError(
-                "Hierarchical pooling cannot know where sentences end; pass sentence_ids, or input_ids to a model with "
+                "Hierarchical pooling cannot find the sentences; pass sentence_ids, or input_ids to a model with "
                 "sentence_end_token_ids in its configuration."
             )
         ends = torch.tensor(self.config.sentence_end_token_ids, device=input_ids.device)
@@ -268,7 +269,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
     def _pool(
         self, hidden_states: torch.Tensor, state: State, mask: torch.Tensor | None, sentences: Sentences | None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None]:
-        """The vector of each text (B, W), and the weights of attention."""
+        """Return the vector of each text (B, W), and the attention weights or None."""
         if sentences is not None:
             return self._pool_sentences(hidden_states, sentences)
         if self.word_attention is not None:
@@ -287,7 +288,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
     def _pool_sentences(
         self, hidden_states: torch.Tensor, sentences: Sentences
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Words -> sentences -> text (Yang et al. 2016, eq. 5-10), from the outputs (B, S, W) of the layers."""
+        """Pool the outputs of the layers (B, S, W) by sentence, then by text (Yang et al. 2016, eq. 5-10)."""
         assert self.word_attention is not None
         assert self.sentence_layer is not None
         assert self.sentence_attention is not None
@@ -299,8 +300,10 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
 
 
 class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
-    """Classifier of texts: one linear layer over the pooled vector. One number per text is a regression, or, with
-    ``problem_type="multi_label_classification"``, one sigmoid."""
+    """Text classifier: one linear layer over the pooled vector.
+
+    With ``num_labels=1`` it is a regression or, with ``problem_type="multi_label_classification"``, one sigmoid.
+    """
 
     def __init__(self, config: RNNEncoderConfig) -> None:
         super().__init__(config)
@@ -325,19 +328,19 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         """Classify a batch of texts.
 
         Args:
-            labels: (B,) numbers of classes; (B, num_labels) zeros and ones for several labels, (B,) too where there is
-                one; (B,) or (B, num_labels) numbers for a regression.
-            num_items_in_batch: labels in all the batches of a training step; ``loss`` is then this batch's share of the
-                step's mean, not its own mean.
-            output_pooled: return the vectors that the classifier reads.
+            labels: (B,) class ids; for multi-label classification (B, num_labels) zeros and ones, or (B,) if there is
+                one label; for a regression (B,) or (B, num_labels) numbers.
+            num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then this batch's share
+                of the step's mean instead of the batch's mean.
+            output_pooled: return the classifier's inputs.
             input_ids, attention_mask, inputs_embeds, sentence_ids: as in ``RNNEncoderModel``.
 
         Returns:
-            ``loss``, ``logits`` (B, num_labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, W) if
-            asked for.
+            ``loss``, ``logits`` (B, num_labels), and if requested ``hidden_states``, ``attentions`` and
+            ``pooler_output`` (B, W).
 
         Raises:
-            ValueError: several labels are wanted, and the labels' shape is another.
+            ValueError: the labels of a multi-label classification have another shape.
         """
         outputs = self.model(
             input_ids,
@@ -353,7 +356,7 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
                 labels = _as_targets(labels, logits)
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
             if num_items_in_batch is not None:
-                # Trainer adds up the losses of a step's batches; this is the number of labels in all of them.
+                # Trainer adds up the losses of the batches of a step.
                 loss = loss * labels.ne(-100).sum() / num_items_in_batch
         return PooledClassifierOutput(
             loss=loss,
@@ -365,11 +368,10 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
 
 
 def _as_targets(labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Labels of a multi-label problem as the binary cross-entropy wants them: of the logits' shape and type."""
+    """Convert the labels of a multi-label problem to the shape and type of the logits."""
     if labels.shape not in (logits.shape, logits.squeeze(-1).shape):
         raise ValueError(
-            f"labels have the shape {tuple(labels.shape)}; pass a 0 or 1 for each label of each text, "
-            f"{tuple(logits.shape)}."
+            f"labels has the shape {tuple(labels.shape)}; pass zeros and ones of shape {tuple(logits.shape)}."
         )
     return labels.to(logits.dtype).view_as(logits)
 

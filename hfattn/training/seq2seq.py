@@ -23,7 +23,7 @@ class Seq2SeqArguments(Seq2SeqTrainingArguments):
     Args:
         scheduled_sampling: probability of replacing an input of the decoder by a prediction of the model, drawn from
             its distribution (Bengio et al. 2015, section 2.4, with a constant probability).
-        sampled_softmax: number of symbols in the softmax of the training loss: the targets of the batch, and others
+        sampled_softmax: number of tokens in the softmax of the training loss: the targets of the batch, and others
             drawn at random (Jean et al. 2015, section 3.2); None is the whole vocabulary.
 
     Raises:
@@ -39,7 +39,7 @@ class Seq2SeqArguments(Seq2SeqTrainingArguments):
             raise ValueError(f"scheduled_sampling is {self.scheduled_sampling}; write a probability from 0 to 1.")
         if self.sampled_softmax is not None and (type(self.sampled_softmax) is not int or self.sampled_softmax < 2):
             raise ValueError(
-                f"sampled_softmax is {self.sampled_softmax}; write a number of symbols of at least 2, or null."
+                f"sampled_softmax is {self.sampled_softmax}; write a number of tokens of at least 2, or null."
             )
 
 
@@ -69,7 +69,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         if number is not None:
             if number > vocab_size:
                 raise UserError(
-                    f"training.sampled_softmax is {number}, and the vocabulary has {vocab_size} symbols; write fewer, "
+                    f"training.sampled_softmax is {number}, and the vocabulary has {vocab_size} tokens; write fewer, "
                     "or null."
                 )
             # The model's own loss is over its whole vocabulary.
@@ -85,16 +85,16 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         if self.args.sampled_softmax is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         whole: Any = self.accelerator.unwrap_model(model)
-        symbols, labels = sample_symbols(inputs["labels"], whole.config.vocab_size, self.args.sampled_softmax)
-        with logits_of(symbols, whole.get_output_embeddings()):
+        tokens, labels = sample_tokens(inputs["labels"], whole.config.vocab_size, self.args.sampled_softmax)
+        with logits_of(tokens, whole.get_output_embeddings()):
             return super().compute_loss(model, {**inputs, "labels": labels}, return_outputs, num_items_in_batch)
 
     def _mix_predictions(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Return decoder inputs (B, T), each of which is replaced, with the probability ``scheduled_sampling``, by a
-        symbol drawn from the model's prediction after those before it.
+        token drawn from the model's prediction after those before it.
 
-        No gradient passes through a drawn symbol. So the steps that draw need no graph, and the model is then trained
-        on the drawn inputs in the usual way.
+        No gradient passes through a drawn token, so the steps that draw need no graph; the model is then trained on the
+        mixed inputs as usual.
         """
         model: Any = self.accelerator.unwrap_model(self.model)
         ids, mask = inputs["decoder_input_ids"], inputs.get("decoder_attention_mask")
@@ -142,38 +142,38 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         return loss, predictions, labels
 
 
-def sample_symbols(labels: torch.Tensor, vocab_size: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw the symbols of a sampled softmax.
+def sample_tokens(labels: torch.Tensor, vocab_size: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw the tokens of a sampled softmax.
 
-    The symbols beside the targets are drawn uniformly, so the proposal's correction cancels (Jean et al. 2015, section
+    The tokens beside the targets are drawn uniformly, so the proposal's correction cancels (Jean et al. 2015, section
     3.2).
 
     Args:
         labels: (B, T) ids of the targets, -100 where no loss is wanted.
         vocab_size: size of the vocabulary.
-        number: number of symbols, or the number of distinct targets if that is larger.
+        number: number of tokens, or the number of distinct targets if that is larger.
 
     Returns:
-        The ids of the symbols, and the labels (B, T) as positions among them.
+        The ids of the tokens, and the labels (B, T) as positions among them.
     """
     priority = torch.rand(vocab_size, device=labels.device)
     targets = labels[labels != -100].unique()
-    priority[targets] = 2  # higher than any other, so that all targets are among the symbols
-    symbols = priority.topk(max(number, len(targets))).indices
+    priority[targets] = 2  # higher than any other, so that all targets are among the tokens
+    tokens = priority.topk(max(number, len(targets))).indices
     position = torch.empty(vocab_size, dtype=torch.long, device=labels.device)
-    position[symbols] = torch.arange(len(symbols), device=labels.device)
-    return symbols, torch.where(labels == -100, labels, position[labels.clamp(min=0)])
+    position[tokens] = torch.arange(len(tokens), device=labels.device)
+    return tokens, torch.where(labels == -100, labels, position[labels.clamp(min=0)])
 
 
 @contextmanager
-def logits_of(symbols: torch.Tensor, head: nn.Module) -> Iterator[None]:
-    """Let an output layer compute the logits of some symbols only."""
+def logits_of(tokens: torch.Tensor, head: nn.Module) -> Iterator[None]:
+    """Let an output layer compute the logits of some tokens only."""
     whole = head.forward
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
         if type(head) is not nn.Linear:  # an adapter takes part in every logit
-            return whole(hidden)[..., symbols]
-        return linear(hidden, head.weight[symbols], None if head.bias is None else head.bias[symbols])
+            return whole(hidden)[..., tokens]
+        return linear(hidden, head.weight[tokens], None if head.bias is None else head.bias[tokens])
 
     head.forward = forward
     try:
