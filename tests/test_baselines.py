@@ -123,9 +123,9 @@ def test_stop_words_and_word_forms() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"language": "xx", "stop_words": "stop-words"}, "There are no stop words of the language 'xx'; .* en, es"),
-        ({"language": "ja", "word_form": "stem"}, "There are no stems of the language 'ja'"),
-        ({"language": "xx", "word_form": "lemma"}, "There are no lemmas of the language 'xx'"),
+        ({"language": "xx", "stop_words": "stop-words"}, "There are no stop words for the language 'xx'; .* en, es"),
+        ({"language": "ja", "word_form": "stem"}, "There are no stems for the language 'ja'"),
+        ({"language": "xx", "word_form": "lemma"}, "There are no lemmas for the language 'xx'"),
     ],
 )
 def test_languages_that_are_not_there(fields: dict[str, Any], message: str) -> None:
@@ -186,9 +186,9 @@ def test_rare_n_grams_are_left_out() -> None:
     frequent = Counts(FeaturesConfig(kind="bag_of_words", max_features=1))
     frequent.fit_transform([["a", "b"], ["b"]])
     assert frequent.names == ["b"]
-    with pytest.raises(UserError, match=r"is in 3 training texts; lower features.min_texts"):
+    with pytest.raises(UserError, match=r"occurs in 3 training texts; lower features.min_texts"):
         Counts(FeaturesConfig(min_texts=3)).fit_transform([["a"], ["b"], ["c"]])
-    with pytest.raises(UserError, match=r"leave fewer stop words out"):
+    with pytest.raises(UserError, match=r"remove fewer stop words"):
         Counts(FeaturesConfig()).fit_transform([[], []])
 
 
@@ -308,7 +308,7 @@ def test_nothing_is_pickled(saved: tuple[Path, list[str], list[np.ndarray]]) -> 
 
 
 def test_a_broken_folder_is_refused(saved: tuple[Path, list[str], list[np.ndarray]], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no baseline \(baseline.json\)"):
+    with pytest.raises(UserError, match=r"has no baseline \(baseline.json\)"):
         BaselineClassifier.from_pretrained(tmp_path)
     source = saved[0] / "1"
 
@@ -321,7 +321,7 @@ def test_a_broken_folder_is_refused(saved: tuple[Path, list[str], list[np.ndarra
 
     shorter = json.dumps(json.loads((source / "vocabulary.json").read_text())[:-1]).encode()
     for files in ({"model": b"half"}, {"vocabulary": shorter}, {"vocabulary": b"["}, {"baseline": b"{}"}):
-        with pytest.raises(UserError, match=r"is no whole baseline \("):
+        with pytest.raises(UserError, match=r"The baseline in .* is damaged \("):
             BaselineClassifier.from_pretrained(copy(**files))
     assert BaselineClassifier.from_pretrained(copy()).labels == ["bad", "good"]
 
@@ -607,26 +607,26 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("n-grams", lambda f: ["--features.ngrams", "[2, 1]"], r"ngrams is \[2, 1\]; write the shortest and the longest"),
     ("counts", lambda f: ["--features.min_texts", "0"], "min_texts is 0; write a whole number of at least 1"),
     ("n-grams of vectors", lambda f: ["--features.kind", "vectors", "--features.ngrams", "[1, 2]"],
-     "are of counts; leave them out of kind vectors"),
+     "do not apply to kind vectors; remove them"),
     ("naive Bayes of vectors", lambda f: ["--features.kind", "vectors", "--classifier.kind", "naive_bayes"],
-     "naive Bayes counts, and vectors have negative numbers; write classifier.kind: logistic"),
+     "Naive Bayes needs counts, and vectors have negative components; write classifier.kind: logistic"),
     ("method", lambda f: ["--vectors.method", "glove"], "'glove' is not a method; did you mean 'doc2vec'"),
     ("algorithm", lambda f: ["--vectors.algorithm", "pv_dm"], "algorithm is 'pv_dm'; write cbow or skip_gram for word"),
     ("rate", lambda f: ["--vectors.learning_rate", "0.0"], "learning_rate is 0.0; write a number above 0"),
     ("size", lambda f: ["--vectors.size", "0"], "size is 0; write a whole number of at least 1"),
     ("classifier", lambda f: ["--classifier.kind", "bayes"], "'bayes' is not a kind of classifier; did you mean"),
     ("cost", lambda f: ["--classifier.c", "0"], "c is 0; write a number above 0"),
-    ("stop words", lambda f: ["--cleaning.stop_words", "nltk"], "stop_words: 'nltk' is not one that there is; write"),
-    ("kept words", lambda f: ["--cleaning.kept_words", "[no]"], "and there are none; leave kept_words out"),
+    ("stop words", lambda f: ["--cleaning.stop_words", "nltk"], "stop_words: 'nltk' is not one of the choices; write"),
+    ("kept words", lambda f: ["--cleaning.kept_words", "[no]"], "and stop_words is none; remove kept_words"),
     ("English", lambda f: ["--cleaning.stop_words", "sklearn", "--cleaning.language", "es"],
-     "stop_words sklearn are English, and language is es; write stop-words"),
-    ("language", lambda f: ["--cleaning.language", "ja", "--cleaning.word_form", "stem"], "no stems of the language"),
+     "stop_words sklearn is English, and language is es; write stop-words"),
+    ("language", lambda f: ["--cleaning.language", "ja", "--cleaning.word_form", "stem"], "no stems for the language"),
     ("column", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of reviews_es"),
     ("swaps", lambda f: ["--evaluation.swaps", f / "no.yaml"], "There is no file .* of words to swap"),
     ("seed", lambda f: ["--training.seed", "-1"], r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
     ("empty class", lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, down, flat]"],
-     "The class flat has 0 training texts, and svm needs 2; give it more, or leave it out of data.labels"),
-    ("no words", lambda f: ["--features.min_texts", "11"], "is in 11 training texts; lower features.min_texts"),
+     "The class flat has 0 training texts, and svm needs 2; add texts, or remove the class from data.labels"),
+    ("no words", lambda f: ["--features.min_texts", "11"], "occurs in 11 training texts; lower features.min_texts"),
     ("sample", lambda f: ["--sample.features", "0"], "features is 0; write a whole number of at least 1"),
 ]  # fmt: skip
 

@@ -56,7 +56,7 @@ def test_scores_counted_by_hand() -> None:
     assert (by_type["LOC"]["f1"], by_type["LOC"]["entities"], by_type["LOC"]["predicted_entities"]) == (0, 1, 2)
     nothing = EntityMetric().compute(predictions=[["O"]], references=[["O"]])
     assert (nothing["f1"], nothing["accuracy"], nothing["entities"]) == (0, 1, 0)
-    with pytest.raises(UserError, match="Sentence 2 has 1 predicted tags and 2 right ones; give one of each"):
+    with pytest.raises(UserError, match="Sentence 2 has 1 predicted tags and 2 correct ones; give one of each"):
         EntityMetric().compute(predictions=[["O"], ["O"]], references=[["O"], ["O", "O"]])
     with pytest.raises(UserError, match="There is nothing to score"):
         EntityMetric().compute(predictions=[], references=[])

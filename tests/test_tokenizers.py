@@ -160,11 +160,11 @@ def test_the_same_texts_in_any_order_give_the_same_tokenizer(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
 def test_the_smallest_vocabulary_is_named(kind: str) -> None:
-    with pytest.raises(UserError, match=r"vocab_size 7 has no room .*; write at least \d+\.") as caught:
+    with pytest.raises(UserError, match=r"vocab_size 7 is too small .*; write at least \d+\.") as caught:
         build(kind, vocab_size=7)
     least = int(str(caught.value).split()[-1].rstrip("."))
     assert len(build(kind, vocab_size=least)) == least
-    with pytest.raises(UserError, match="no room"):
+    with pytest.raises(UserError, match="is too small"):
         build(kind, vocab_size=least - 1)
     # No more than the texts have: [PAD], [UNK], the space, two letters and what they make.
     assert len(build_tokenizer(TokenizerConfig(kind=kind, vocab_size=999), ["ab ab ab"], ends=False)) < 12
@@ -200,7 +200,7 @@ def test_words() -> None:
     assert frequent.get_vocab() == {"[PAD]": 0, "[UNK]": 1, "a": 2}
     with pytest.raises(UserError, match="No word occurs 9 times"):
         build_tokenizer(TokenizerConfig(kind="word", min_count=9), texts, ends=False)
-    with pytest.raises(UserError, match="no room for the special symbols and a word; write at least 5"):
+    with pytest.raises(UserError, match="too small for the special tokens and a word; write at least 5"):
         build_tokenizer(TokenizerConfig(kind="word", vocab_size=4), texts, ends=True)
 
 
@@ -351,18 +351,21 @@ def test_samples(tmp_path: Path, kind: str, own: float, usual: float) -> None:
     [
         ({"kind": "bpee"}, "'bpee' is not a kind of tokenizer; did you mean 'bpe'?"),
         ({"kind": "bpe"}, "kind bpe needs a vocab_size; write how many"),
-        ({"kind": "char", "vocab_size": 50}, "vocab_size is not for kind char; leave it out"),
+        ({"kind": "char", "vocab_size": 50}, "vocab_size does not apply to kind char; remove it"),
         ({"kind": "word", "vocab_size": 0}, "vocab_size is 0; write a whole number"),
-        ({"kind": "bpe", "vocab_size": 50, "unknown": True}, "unknown is for kind char; leave it out"),
-        ({"kind": "bpe", "vocab_size": 50, "min_count": 2}, "min_count is for kinds char and word; leave it out"),
+        ({"kind": "bpe", "vocab_size": 50, "unknown": True}, "unknown applies to kind char; remove it"),
+        ({"kind": "bpe", "vocab_size": 50, "min_count": 2}, "min_count applies to kinds char and word; remove it"),
         ({"kind": "word", "min_count": 0}, "min_count is 0; write a whole number"),
         ({"kind": "char", "min_count": 2}, "add unknown: true"),
-        ({"kind": "char", "strip_punctuation": True}, "strip_punctuation is for kind word; leave it out"),
+        ({"kind": "char", "strip_punctuation": True}, "strip_punctuation applies to kind word; remove it"),
         ({"kind": "word", "sampling": 0.1}, "sampling is for kinds bpe and unigram; leave it out of kind word"),
         ({"kind": "wordpiece", "vocab_size": 50, "sampling": 0.1}, "leave it out of kind wordpiece"),
-        ({"kind": "bpe", "vocab_size": 50, "sampling": 1}, "no probability of dropping a merge; write 0.1"),
-        ({"kind": "unigram", "vocab_size": 50, "sampling": -0.1}, "no alpha; write a positive number"),
-        ({"kind": "unigram", "vocab_size": 50, "sampling": math.nan}, "no alpha; write a positive number"),
+        (
+            {"kind": "bpe", "vocab_size": 50, "sampling": 1},
+            "sampling is 1; write the probability of dropping a merge, such as 0.1",
+        ),
+        ({"kind": "unigram", "vocab_size": 50, "sampling": -0.1}, "write a positive alpha such as 0.2"),
+        ({"kind": "unigram", "vocab_size": 50, "sampling": math.nan}, "write a positive alpha such as 0.2"),
         ({"kind": "bpe", "vocab_size": "many"}, "vocab_size.*write a value of that type"),
     ],
 )
@@ -382,5 +385,5 @@ def test_bad_texts_and_samplers() -> None:
         build_tokenizer(config, "abc", ends=True)
     with pytest.raises(UserError, match="sampling is for kinds bpe and unigram; leave it out of kind wordlevel"):
         SubwordSampler(build("word"), 0.1)
-    with pytest.raises(UserError, match="no alpha"):
+    with pytest.raises(UserError, match="write a positive alpha"):
         SubwordSampler(build("unigram", vocab_size=150), 0)

@@ -1,7 +1,7 @@
-"""Classical text classification beside the neural models: words, counted or as vectors, and a linear classifier.
+"""Classical text classification as a baseline: counts or vectors of words, and a linear classifier.
 
-scikit-learn, gensim, snowballstemmer, simplemma and stop-words do the work (``pip install 'hfattn[baselines]'``), each
-imported where it is needed.
+Built on scikit-learn, gensim, snowballstemmer, simplemma and stop-words (``pip install 'hfattn[baselines]'``), which
+are imported only where they are needed.
 """
 
 from .classifier import BaselineClassifier, ClassifierConfig

@@ -1,4 +1,4 @@
-"""Linear classifiers over the features of texts."""
+"""Linear classifiers on features of texts."""
 
 import dataclasses
 import json
@@ -14,13 +14,14 @@ from safetensors.numpy import load_file, save_file
 
 from ..errors import UserError
 from ..extras import optional
+from ..fields import number
 from ..models.strict_config import unknown_message
 from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
 from .vectors import TextVectors, VectorsConfig
 
 KINDS = ("naive_bayes", "svm", "logistic")
-FOLDS = 5  # of the cross-validation that turns the margins of an SVM into probabilities
+FOLDS = 5  # of the cross-validation that calibrates the probabilities of an SVM
 _SETTINGS, _VOCABULARY, _WEIGHTS = "baseline.json", "vocabulary.json", "model.safetensors"
 
 
@@ -32,40 +33,37 @@ class ClassifierConfig:
     Attributes:
         kind: "naive_bayes" (multinomial; McCallum & Nigam 1998), "svm" (linear, squared hinge loss; Fan et al. 2008) or
             "logistic" (logistic regression).
-        c: of svm and logistic, what a mistake costs beside the square of the weights; smaller is smoother.
-        alpha: of naive_bayes, what is added to each count (1: Laplace).
+        c: inverse strength of the L2 regularization of svm and logistic.
+        alpha: smoothing of naive_bayes, added to each count (1: Laplace).
     """
 
     kind: str = "svm"
-    c: float | int = 1.0
-    alpha: float | int = 1.0
+    c: float | int = number(1.0, above=0)
+    alpha: float | int = number(1.0, above=0)
 
     def validate_classifier(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(unknown_message(self.kind, KINDS, "a kind of classifier"))
-        for name in ("c", "alpha"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; write a number above 0.")
 
 
 class BaselineClassifier:
-    """Words of a text, their counts or vectors, and a linear layer: logits x Wᵀ + b, whose softmax are probabilities.
+    """A linear classifier on counts or vectors of words: logits x Wᵀ + b, and probabilities by the softmax.
 
-    All three kinds of classifiers are such a layer. Naive Bayes has ln P(t | class) as W and ln P(class) as b; of two
-    classes, an SVM and logistic regression have ∓w/2 or ∓w. The margins of the SVM, which are no probabilities, are
-    multiplied by one number that makes them such (temperature scaling, Guo et al. 2017), fitted by cross-validation on
-    the training texts; it changes no prediction.
+    All three kinds of classifiers have this form. Naive Bayes has W = ln P(t | class) and b = ln P(class); with two
+    classes, W is ∓w for an SVM and ∓w/2 for logistic regression. The margins of an SVM are multiplied by one number so
+    that their softmax gives calibrated probabilities (temperature scaling, Guo et al. 2017); it is fitted by
+    cross-validation on the training texts and changes no prediction.
 
     Args:
-        cleaning, features, vectors, classifier: what to build.
+        cleaning, features, vectors, classifier: the sections of the recipe.
 
     Attributes:
         labels: (C,) names of the classes.
         weights: (C, F), bias: (C,) in float64.
-        iterations: of the solver, at the last fit.
+        iterations: iterations of the solver in the last fit.
 
     Raises:
-        UserError: the sections do not go together, or a package is missing.
+        UserError: the sections are incompatible, or a package is missing.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class BaselineClassifier:
     ) -> None:
         if classifier.kind == "naive_bayes" and features.kind == "vectors":
             raise UserError(
-                "Multinomial naive Bayes counts, and vectors have negative numbers; write classifier.kind: logistic."
+                "Naive Bayes needs counts, and vectors have negative components; write classifier.kind: logistic."
             )
         self.cleaning, self.classifier = cleaning, classifier
         self.clean = Cleaner(cleaning)
@@ -86,20 +84,20 @@ class BaselineClassifier:
         self.weights, self.bias, self.iterations = np.zeros((0, 0)), np.zeros(0), 0
 
     def fit(self, texts: Sequence[str], right: Sequence[int], labels: Sequence[str], seed: int = 0) -> np.ndarray:
-        """Learn from texts (n,) and the numbers of their classes.
+        """Fit the features and the classifier to texts (n,) and the indices of their classes (n,).
 
         Returns:
-            The logits (n, C) of these texts; of doc2vec, of the vectors that were learned with the words.
+            The logits (n, C) of these texts; with doc2vec, from the vectors that were trained with the words.
 
         Raises:
-            UserError: a class has no text, or too few for an SVM's probabilities, or no feature is left.
+            UserError: a class has no text, or too few to calibrate an SVM, or no feature remains.
         """
         counts = np.bincount(right, minlength=len(labels))
         needed = 2 if self.classifier.kind == "svm" else 1
         if counts.min() < needed:
             raise UserError(
                 f"The class {labels[int(counts.argmin())]} has {counts.min()} training texts, and "
-                f"{self.classifier.kind} needs {needed}; give it more, or leave it out of data.labels."
+                f"{self.classifier.kind} needs {needed}; add texts, or remove the class from data.labels."
             )
         self.labels = list(labels)
         inputs = self.features.fit_transform(self._words(texts), seed)
@@ -136,29 +134,29 @@ class BaselineClassifier:
         return [self.clean(text) for text in texts]
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
-        """(n, C) in float64."""
+        """Return the logits (n, C) of texts, in float64."""
         return self._logits(self.features.transform(self._words(texts)))
 
     def _logits(self, inputs: Any) -> np.ndarray:
         return inputs @ self.weights.T + self.bias
 
     def predict(self, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities (n, C) of the classes."""
+        """Return the class probabilities (n, C) of texts."""
         return optional("baselines", "scipy.special").softmax(self.logits(texts), axis=1)
 
     @property
     def parameters(self) -> int:
-        """Numbers that were learned: of the two mirrored rows of two classes one, and of vectors those too."""
+        """Number of learned parameters, with those of the vectors; two mirrored rows of weights count once."""
         linear = self.weights.size + self.bias.size
         if len(self.labels) == 2 and self.classifier.kind != "naive_bayes":
             linear //= 2
         return linear + (self.features.parameters if isinstance(self.features, TextVectors) else 0)
 
     def telling(self, number: int) -> dict[str, list[tuple[str, float]]]:
-        """By class, the n-grams that speak most for it: those whose weight is highest above the mean of all classes.
+        """Return for each class the n-grams with the largest weight above the mean over the classes.
 
         Returns:
-            Of each class at most ``number`` n-grams and these differences in nats per unit of the feature; empty where
+            For each class at most ``number`` n-grams with this difference, in nats per unit of the feature; empty if
             the features are vectors.
         """
         if self.features.names is None:
@@ -173,7 +171,7 @@ class BaselineClassifier:
             for label, row in zip(self.labels, differences, strict=True)
         }
 
-    # Saving: safetensors, JSON, text and .npy; nothing pickled
+    # Saving: safetensors, JSON, text and .npy; no pickle
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write ``baseline.json``, ``model.safetensors``, and ``vocabulary.json`` or the files of the vectors."""
@@ -195,14 +193,14 @@ class BaselineClassifier:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "BaselineClassifier":
-        """Read what ``save_pretrained`` wrote.
+        """Load what ``save_pretrained`` wrote.
 
         Raises:
-            UserError: the folder holds no baseline, or a file of it is broken.
+            UserError: the folder has no baseline, or one of its files is damaged.
         """
         folder = Path(folder)
         if not (folder / _SETTINGS).is_file():
-            raise UserError(f"{folder} holds no baseline ({_SETTINGS}); give the folder of a run of recipes/baselines.")
+            raise UserError(f"{folder} has no baseline ({_SETTINGS}); give a run folder of recipes/baselines.")
         try:
             settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
             tensors = load_file(folder / _WEIGHTS)
@@ -212,7 +210,7 @@ class BaselineClassifier:
                 raise
             reason = " ".join(str(error).split())
             raise UserError(
-                f"{folder} is no whole baseline ({type(error).__name__}: {reason}); copy all of its files again."
+                f"The baseline in {folder} is damaged ({type(error).__name__}: {reason}); copy all of its files again."
             ) from error
 
     @classmethod

@@ -1,4 +1,4 @@
-"""From a text to the words that are counted."""
+"""Split a text into the words that features are computed from."""
 
 import unicodedata
 from collections.abc import Callable
@@ -19,7 +19,7 @@ WORD_FORMS = ("written", "stem", "lemma")
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 _APOSTROPHE = regex.compile(rf"(?<={_LETTER})['’](?={_LETTER})")
 _WORD = regex.compile(rf"{_LETTER}+")
-# Tags within a word; any other ends it.
+# Tags that may occur within a word; any other tag ends it.
 _INLINE = frozenset(
     [
         "a",
@@ -42,7 +42,7 @@ _INLINE = frozenset(
     ]
 )
 _HIDDEN = frozenset(("script", "style"))
-# The languages of the stemmer, by their code; the other two packages know languages by code.
+# The languages of the stemmer by code; the other two packages use codes themselves.
 _STEMMERS = {
     "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek", "en": "english", "es": "spanish",
     "eu": "basque", "fi": "finnish", "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian",
@@ -58,13 +58,13 @@ class CleaningConfig:
     """The section ``cleaning`` of the recipe.
 
     Attributes:
-        html: leave tags, comments and scripts out, and read entities such as ``&amp;`` as what they stand for.
-        nfkc: read characters in their compatible form, Unicode's NFKC: "ﬁ" as "fi", "２" as "2".
-        lowercase: lower-case the text.
-        language: code of the language, such as en or es, of the stop words and word forms.
-        stop_words: words that are left out: "none"; "sklearn", the 318 of scikit-learn, English alone; "stop-words",
-            the list of the package stop-words in that language, which is long: that of English has "good" and "not".
-        kept_words: words that are kept though they are stop words.
+        html: remove tags, comments and scripts, and decode entities such as ``&amp;``.
+        nfkc: apply Unicode's NFKC normalization: "ﬁ" becomes "fi", "２" becomes "2".
+        lowercase: lowercase the text.
+        language: code of the language of the stop words and word forms, such as en or es.
+        stop_words: words to leave out: "none"; "sklearn", the 318 English ones of scikit-learn; "stop-words", the list
+            of the package stop-words for the language (a long list: the English one contains "good" and "not").
+        kept_words: stop words to keep.
         word_form: the word as "written", its "stem" (Snowball, Porter 2001), or its "lemma" (simplemma's dictionaries).
     """
 
@@ -82,18 +82,18 @@ class CleaningConfig:
             ("word_form", self.word_form, WORD_FORMS),
         ):
             if value not in known:
-                raise ValueError(f"{name}: {unknown_message(value, known, 'one that there is')}")
+                raise ValueError(f"{name}: {unknown_message(value, known, 'one of the choices')}")
         if self.stop_words == "none" and self.kept_words:
-            raise ValueError("kept_words are of the stop words, and there are none; leave kept_words out.")
+            raise ValueError("kept_words needs stop words, and stop_words is none; remove kept_words.")
         if self.stop_words == "sklearn" and self.language != "en":
-            raise ValueError(f"stop_words sklearn are English, and language is {self.language}; write stop-words.")
+            raise ValueError(f"stop_words sklearn is English, and language is {self.language}; write stop-words.")
 
 
 class Cleaner:
-    """Texts to words: HTML, NFKC, lower case, words, stop words, word forms, in this order.
+    """Splits texts into words: HTML, NFKC, lowercase, words, stop words, word forms, in this order.
 
-    A word is a run of letters, marks and digits; an apostrophe within it is dropped ("don't" is "dont"), as by a word
-    tokenizer with ``strip_punctuation``. Stop words are compared as written, before their form is changed.
+    A word is a run of letters, marks and digits; apostrophes within it are dropped ("don't" becomes "dont"), as by a
+    word tokenizer with ``strip_punctuation``. Stop words are compared as written, before stemming or lemmatization.
 
     Raises:
         UserError: the language has no stop words, stems or lemmas, or a package is missing.
@@ -106,7 +106,7 @@ class Cleaner:
         self._form = lru_cache(maxsize=None)(_word_form(config))
 
     def __call__(self, text: str) -> list[str]:
-        """The words of a text."""
+        """Return the words of a text."""
         return [self._form(word) for word in self._split(text) if word not in self.stop_words]
 
     def _split(self, text: str) -> list[str]:
@@ -120,7 +120,7 @@ class Cleaner:
 
 
 def without_html(text: str) -> str:
-    """The text that a browser would show of HTML; other text as it is, "a < b" too."""
+    """Return the text that a browser shows for HTML; other text, such as "a < b", is unchanged."""
     if "<" not in text and "&" not in text:
         return text
     parser = _Shown()
@@ -130,7 +130,7 @@ def without_html(text: str) -> str:
 
 
 class _Shown(HTMLParser):
-    """What is shown, a space for each tag that ends a word."""
+    """Collects the visible text, with a space for each tag that ends a word."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,9 +175,9 @@ def _word_form(config: CleaningConfig) -> Callable[[str], str]:
             lemmatize("a", lang=config.language)
         except ValueError:
             raise UserError(
-                f"There are no lemmas of the language {config.language!r}; write another code, or word_form: written."
+                f"There are no lemmas for the language {config.language!r}; write another code, or word_form: written."
             ) from None
-        # A lemma may begin with a capital, as German nouns do.
+        # A lemma may be capitalized, as German nouns are.
         lower = str.lower if config.lowercase else str
         return lambda word: lower(lemmatize(word, lang=config.language))
     return str
@@ -185,5 +185,5 @@ def _word_form(config: CleaningConfig) -> Callable[[str], str]:
 
 def _no_language(language: str, known: dict[str, str], what: str) -> UserError:
     return UserError(
-        f"There are no {what} of the language {language!r}; cleaning.language can be {', '.join(sorted(known))}."
+        f"There are no {what} for the language {language!r}; cleaning.language can be {', '.join(sorted(known))}."
     )

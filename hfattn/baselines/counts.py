@@ -1,4 +1,4 @@
-"""Texts as counts of their n-grams, as they are or weighted."""
+"""N-gram counts of texts as features, plain or weighted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
 from ..extras import optional
+from ..fields import at_least
 from ..models.strict_config import unknown_message
 
 KINDS = ("one_hot", "bag_of_words", "tfidf_textbook", "tfidf_sklearn", "vectors")
@@ -19,53 +20,48 @@ Words = Sequence[str]
 @strict
 @dataclass
 class FeaturesConfig:
-    """The section ``features`` of the recipe: what a text is to the classifier.
+    """The section ``features`` of the recipe: how a text is represented.
 
-    With tf(t, d) the number of times that the n-gram t stands in the text d, and df(t) the number of the N training
-    texts that have it, the feature t of d is
+    With tf(t, d) the number of occurrences of the n-gram t in the text d, and df(t) the number of the N training texts
+    that contain t, the feature t of d is
 
     - one_hot: 1 where tf(t, d) > 0, else 0;
     - bag_of_words: tf(t, d);
-    - tfidf_textbook: tf(t, d) · ln(N / df(t)), neither smoothed nor normalised (Salton & Buckley 1988, "tfx"): an
-      n-gram that every training text has weighs nothing;
-    - tfidf_sklearn: tf(t, d) · (ln((1 + N) / (1 + df(t))) + 1), and then each text divided by its Euclidean length;
-      scikit-learn's default.
+    - tfidf_textbook: tf(t, d) · ln(N / df(t)), neither smoothed nor normalized (Salton & Buckley 1988, "tfx"); an
+      n-gram that all training texts contain has weight 0;
+    - tfidf_sklearn: tf(t, d) · (ln((1 + N) / (1 + df(t))) + 1), then each text is divided by its Euclidean norm
+      (scikit-learn's default).
 
-    And ``vectors`` are learned, see ``VectorsConfig``.
+    ``vectors`` are learned, see ``VectorsConfig``.
 
     Attributes:
         kind: one of these.
-        ngrams: of words, the shortest and the longest.
-        min_texts: leave out n-grams that fewer training texts have.
-        max_features: keep the most frequent; None: all.
+        ngrams: smallest and largest number of words of an n-gram.
+        min_texts: leave out n-grams that fewer training texts contain.
+        max_features: number of most frequent n-grams to keep; None keeps all.
     """
 
     kind: str = "tfidf_sklearn"
     ngrams: list[int] = field(default_factory=lambda: [1, 1])
-    min_texts: int = 1
-    max_features: int | None = None
+    min_texts: int = at_least(1, 1)
+    max_features: int | None = at_least(1, None)
 
     def validate_features(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(unknown_message(self.kind, KINDS, "a kind of features"))
         if len(self.ngrams) != 2 or not 1 <= self.ngrams[0] <= self.ngrams[1]:
             raise ValueError(f"ngrams is {self.ngrams}; write the shortest and the longest, such as [1, 2].")
-        for name in ("min_texts", "max_features"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; write a whole number of at least 1.")
         if self.kind == "vectors" and (self.ngrams, self.min_texts, self.max_features) != ([1, 1], 1, None):
             raise ValueError(
-                "ngrams, min_texts and max_features are of counts; leave them out of kind vectors, which has a section "
-                "vectors of its own."
+                "ngrams, min_texts and max_features do not apply to kind vectors; remove them from features."
             )
 
 
 class Counts:
-    """Counts of the n-grams that the training texts have, over scikit-learn.
+    """Features from counts of the n-grams of the training texts, computed by scikit-learn.
 
     Attributes:
-        names: (F,) n-grams, their words apart by a space.
+        names: (F,) n-grams, with spaces between their words.
         idf: (F,) weights of the n-grams, in float64.
     """
 
@@ -74,22 +70,22 @@ class Counts:
         self.idf = np.ones(len(names)) if idf is None else idf
 
     def fit_transform(self, texts: Sequence[Words], seed: int = 0) -> Any:
-        """Learn the n-grams and their weights from the words of texts, and return their features (n, F), sparse.
+        """Learn the n-grams and their weights from the words of texts, and return their sparse features (n, F).
 
         Raises:
-            UserError: no n-gram is left.
+            UserError: no n-gram remains.
         """
-        del seed  # nothing is drawn
+        del seed  # counting is deterministic
         vectorizer = self._vectorizer(min_df=self.config.min_texts, max_features=self.config.max_features)
         try:
             counts = vectorizer.fit_transform(texts)
-        except ValueError:  # all that it says of words is that none is left
+        except ValueError:  # for texts that are split into words, it can only mean that no n-gram remains
             raise UserError(
-                f"No n-gram of {self.config.ngrams[0]} to {self.config.ngrams[1]} words is in {self.config.min_texts} "
-                "training texts; lower features.min_texts, or leave fewer stop words out."
+                f"No n-gram of {self.config.ngrams[0]} to {self.config.ngrams[1]} words occurs in "
+                f"{self.config.min_texts} training texts; lower features.min_texts, or remove fewer stop words."
             ) from None
         self.names = vectorizer.get_feature_names_out().tolist()
-        texts_with = np.bincount(counts.indices, minlength=len(self.names))  # each text has a column at most once
+        texts_with = np.bincount(counts.indices, minlength=len(self.names))  # a text has each column at most once
         if self.config.kind == "tfidf_textbook":
             self.idf = np.log(len(texts) / texts_with)
         elif self.config.kind == "tfidf_sklearn":
@@ -99,11 +95,11 @@ class Counts:
         return self._weighted(counts)
 
     def transform(self, texts: Sequence[Words]) -> Any:
-        """The features (n, F) of the words of texts, sparse; n-grams that the training texts lack are left out."""
+        """Return the sparse features (n, F) of the words of texts; n-grams unseen in training are left out."""
         return self._weighted(self._vectorizer(vocabulary=self.names).transform(texts))
 
     def _vectorizer(self, **options: Any) -> Any:
-        # The texts are words already.
+        # The texts are already split into words.
         return optional("baselines", "sklearn.feature_extraction.text").CountVectorizer(
             preprocessor=_same,
             tokenizer=_same,

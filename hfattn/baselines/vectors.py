@@ -1,4 +1,4 @@
-"""Texts as vectors that are learned from the training texts alone, over gensim."""
+"""Vectors of texts that gensim learns from the training texts alone."""
 
 import json
 from collections import Counter
@@ -13,6 +13,7 @@ from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
 from ..extras import optional
+from ..fields import at_least, number
 from ..models.strict_config import unknown_message
 
 ALGORITHMS = {
@@ -20,7 +21,7 @@ ALGORITHMS = {
     "fasttext": ("cbow", "skip_gram"),
     "doc2vec": ("pv_dm", "pv_dbow"),
 }
-VECTORS, WORDS = "vectors.npy", "vectors.words.txt"  # as the recipes read them: data.vectors, data.words
+VECTORS, WORDS = "vectors.npy", "vectors.words.txt"  # in the format that data.vectors and data.words read
 
 Words = Sequence[str]
 
@@ -31,30 +32,29 @@ class VectorsConfig:
     """The section ``vectors`` of the recipe, for ``features.kind: vectors``.
 
     Attributes:
-        method: "word2vec" (Mikolov et al. 2013, arXiv 1301.3781, 1310.4546) or "fasttext" (Bojanowski et al. 2017),
-            whose mean over its words a text is; or "doc2vec" (Le & Mikolov 2014, section 2), by which a text has a
-            vector of its own.
-        algorithm: of word2vec and fasttext "cbow" (a word is predicted from those around it) or "skip_gram" (those
-            around it from the word); of doc2vec "pv_dm" (a word from the text and those around it) or "pv_dbow" (the
-            words of a text from the text; words are learned by skip-gram beside it).
-        size: of a vector.
-        window: words on each side.
+        method: "word2vec" (Mikolov et al. 2013, arXiv 1301.3781, 1310.4546) or "fasttext" (Bojanowski et al. 2017): a
+            text is the mean of its word vectors; "doc2vec" (Le & Mikolov 2014, section 2): a text has its own vector.
+        algorithm: for word2vec and fasttext "cbow" (predicts a word from its context) or "skip_gram" (predicts the
+            context from a word); for doc2vec "pv_dm" (predicts a word from the text and its context) or "pv_dbow"
+            (predicts the words of a text from the text; words are trained by skip-gram at the same time).
+        size: dimension of a vector.
+        window: number of context words on each side.
         min_count: leave out words that occur less often.
-        epochs: passes over the training texts, and over a new text of doc2vec.
-        negative: drawn words for each right one, negative sampling.
-        learning_rate: at the start; it falls to 0.0001.
-        buckets: of fasttext, vectors that the character n-grams of all words share.
+        epochs: epochs over the training texts; with doc2vec also over each new text.
+        negative: number of negative samples for each positive one.
+        learning_rate: initial learning rate; it decreases to 0.0001.
+        buckets: fasttext only: number of vectors that the character n-grams of all words share.
     """
 
     method: str = "word2vec"
     algorithm: str = "skip_gram"
-    size: int = 100
-    window: int = 5
-    min_count: int = 5
-    epochs: int = 5
-    negative: int = 5
-    learning_rate: float = 0.025
-    buckets: int = 100_000
+    size: int = at_least(1, 100)
+    window: int = at_least(1, 5)
+    min_count: int = at_least(1, 5)
+    epochs: int = at_least(1, 5)
+    negative: int = at_least(1, 5)
+    learning_rate: float = number(0.025, above=0)
+    buckets: int = at_least(1, 100_000)
 
     def validate_vectors(self) -> None:
         if self.method not in ALGORITHMS:
@@ -62,29 +62,25 @@ class VectorsConfig:
         if self.algorithm not in ALGORITHMS[self.method]:
             known = " or ".join(ALGORITHMS[self.method])
             raise ValueError(f"algorithm is {self.algorithm!r}; write {known} for {self.method}.")
-        for name in ("size", "window", "min_count", "epochs", "negative", "buckets"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; write a whole number of at least 1.")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}; write a number above 0.")
 
 
 class TextVectors:
-    """Vectors of words and texts, learned by one thread: the same texts and seed, the same vectors in every process.
+    """Vectors of words and texts, trained in one thread: the same texts and seed give the same vectors everywhere.
 
-    The vector of a text is the mean over its words; words that are not known are left out of word2vec's, and have the
-    mean of their character n-grams in fasttext's. That of doc2vec is learned with the words, and of a new text against
-    words that stay as they are, always from the same start. A text without any word is zero.
+    With word2vec and fasttext, the vector of a text is the mean over its words; word2vec leaves out unknown words, and
+    fasttext represents them by the mean of their character n-grams. With doc2vec, the vectors of the training texts are
+    trained with the words, and the vector of a new text against fixed words, always from the same initial values. The
+    vector of a text without known words is zero.
 
     Attributes:
-        words: (W,) of them.
+        words: (W,) words of the vocabulary.
     """
 
-    names = None  # a vector's components mean nothing by themselves
+    names = None  # the components of a vector have no names
 
     def __init__(self, config: VectorsConfig) -> None:
         self.config = config
-        self._model: Any = None  # of doc2vec
+        self._model: Any = None  # gensim's Doc2Vec, for method doc2vec
         self._vectors: Any = None  # gensim's KeyedVectors
         self._seed = 0
 
@@ -94,11 +90,11 @@ class TextVectors:
 
     @property
     def parameters(self) -> int:
-        """Numbers that were learned."""
+        """Number of learned parameters."""
         return self._vectors.vectors.size + sum(tensor.size for tensor in self._tensors().values())
 
     def fit_transform(self, texts: Sequence[Words], seed: int = 0) -> np.ndarray:
-        """Learn the vectors from the words of texts, and return those of the texts (n, D).
+        """Learn the vectors from the words of texts, and return the vectors (n, D) of the texts.
 
         Raises:
             UserError: no word occurs ``min_count`` times.
@@ -110,7 +106,7 @@ class TextVectors:
         corpus: Sequence[Any] = texts
         if config.method == "doc2vec":
             model = self._doc2vec(seed, **options)
-            # Read in the order of a file that has one class after the other, texts would differ by when they were read.
+            # In a file sorted by class, the vector of a text would tell when it was read, and so its class.
             order = np.random.default_rng(seed).permutation(len(texts))
             corpus = [models.doc2vec.TaggedDocument(texts[i], [int(i)]) for i in order]
         else:
@@ -127,7 +123,7 @@ class TextVectors:
         return np.where([[bool(words)] for words in map(self._known, texts)], model.dv.vectors, np.float32(0))
 
     def transform(self, texts: Sequence[Words]) -> np.ndarray:
-        """The vectors (n, D) of the words of texts."""
+        """Return the vectors (n, D) of texts, given their words."""
         vector = self._inferred if self._model is not None else self._mean
         return np.array([vector(words) for words in texts], np.float32).reshape(-1, self.config.size)
 
@@ -139,7 +135,7 @@ class TextVectors:
             "epochs": config.epochs,
             "negative": config.negative,
             "seed": seed,
-            "workers": 1,  # several are not the same twice
+            "workers": 1,  # with several, runs differ
         }
 
     def _doc2vec(self, seed: int, **options: Any) -> Any:
@@ -147,8 +143,8 @@ class TextVectors:
             **self._options(seed),
             **options,
             dm=int(self.config.algorithm == "pv_dm"),
-            dbow_words=1,  # without, the words of pv_dbow would keep the random vectors that they begin with
-            sorted_vocab=0,  # the order in which a saved vocabulary is read again
+            dbow_words=1,  # without it, pv_dbow would leave the word vectors at their random initial values
+            sorted_vocab=0,  # keeps the order of a saved vocabulary
         )
 
     def _mean(self, words: Words) -> np.ndarray:
@@ -162,7 +158,7 @@ class TextVectors:
         return [word for word in words if word in self._vectors.key_to_index]
 
     def _inferred(self, words: Words) -> np.ndarray:
-        """As gensim's ``infer_vector``, but with the same start and draws in every process and for every order."""
+        """Infer a vector as gensim's ``infer_vector`` does, with the same draws in every process and order of texts."""
         config, model, words = self.config, self._model, self._known(words)
         if not words:
             return np.zeros(config.size, np.float32)
@@ -178,16 +174,16 @@ class TextVectors:
                 doc2vec.train_document_dm(model, words, [0], rate, **fixed, **own)
         return vector[0]
 
-    # Saving: plain arrays and text, nothing pickled
+    # Saving: plain arrays and text, no pickle
 
     def _tensors(self) -> dict[str, np.ndarray]:
-        """What is learned beside the vectors of words."""
+        """Return the learned parameters other than the word vectors."""
         if self.config.method == "fasttext":
             return {"buckets": self._vectors.vectors_ngrams}
         return {"context": self._model.syn1neg} if self._model is not None else {}
 
     def save(self, folder: Path) -> dict[str, np.ndarray]:
-        """Write the words and their vectors; returns what is to be saved with them as safetensors."""
+        """Write the words and their vectors; return the tensors to save with them as safetensors."""
         np.save(folder / VECTORS, self._vectors.vectors)
         (folder / WORDS).write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8", newline="\n")
         if self._model is not None:
@@ -197,7 +193,7 @@ class TextVectors:
 
     @classmethod
     def load(cls, config: VectorsConfig, folder: Path, tensors: dict[str, np.ndarray]) -> "TextVectors":
-        """Read what ``save`` wrote."""
+        """Load what ``save`` wrote."""
         made, keyed = cls(config), optional("baselines", "gensim.models.keyedvectors")
         vectors = np.load(folder / VECTORS, allow_pickle=False)
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]
@@ -210,7 +206,7 @@ class TextVectors:
             made._vectors.vectors[:], made._model.syn1neg[:] = vectors, tensors["context"]
         elif config.method == "fasttext":
             fasttext = optional("baselines", "gensim.models.fasttext")
-            example = fasttext.FastText(vector_size=1, bucket=1)  # for the lengths of its n-grams
+            example = fasttext.FastText(vector_size=1, bucket=1)  # for the default lengths of its n-grams
             made._vectors = fasttext.FastTextKeyedVectors(
                 config.size, example.wv.min_n, example.wv.max_n, config.buckets
             )

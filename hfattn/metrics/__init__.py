@@ -1,5 +1,5 @@
-"""Metrics as ``evaluate.Metric`` classes that need no network; scores of an evaluation in constant memory; slices and
-counterfactual tests."""
+"""Metrics as ``evaluate.Metric`` classes that need no network, ``compute_metrics`` functions that add up batches,
+scores by slice, and counterfactual tests."""
 
 from .answers import (
     AnswerMetric,

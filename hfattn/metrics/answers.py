@@ -1,4 +1,4 @@
-"""Extractive answers, scored as SQuAD does (Rajpurkar et al. 2016, section 6.1; 2018 for those without an answer)."""
+"""Scores of extractive answers as in SQuAD (Rajpurkar et al. 2016, section 6.1; 2018 for unanswerable questions)."""
 
 import re
 import string
@@ -19,32 +19,32 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """An answer in small letters, without ASCII punctuation and the articles a, an and the, with single spaces."""
+    """Return an answer in lowercase, without ASCII punctuation and the articles a, an and the, with single spaces."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1 if the prediction equals one of the answers, both normalised, else 0.
+    """Return 1 if the normalized prediction equals one of the normalized answers, otherwise 0.
 
     Args:
-        prediction: text; empty for "there is no answer".
-        answers: that are right; none if the question has no answer.
+        prediction: predicted text; empty for "no answer".
+        answers: correct answers; empty if the question has none.
     """
     return _best(_same, prediction, answers)
 
 
 def answer_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The greatest F1 between the words of the prediction and those of an answer, both normalised, counted as bags.
+    """Return the largest F1 between the bags of words of the normalized prediction and of a normalized answer.
 
     Args:
-        prediction: text; empty for "there is no answer", which is right (1) or wrong (0).
-        answers: that are right; none if the question has no answer.
+        prediction: predicted text; empty for "no answer", which scores 1 or 0.
+        answers: correct answers; empty if the question has none.
     """
     return _best(_word_f1, prediction, answers)
 
 
 def _best(score: Callable[[str, str], float], prediction: str, answers: Sequence[str]) -> float:
-    # As in SQuAD 2.0's script, an answer of which nothing is left is none.
+    # As in SQuAD 2.0's script, an answer that normalizes to nothing counts as no answer.
     right = [text for answer in answers if (text := normalize_answer(answer))] or [""]
     return max(score(normalize_answer(prediction), text) for text in right)
 
@@ -61,18 +61,18 @@ def _word_f1(one: str, other: str) -> float:
 
 
 class AnswerMetric(PairedMetric):
-    """Exact match and F1 of extracted answers, as SQuAD defines them, from 0 to 1 (SQuAD's own scripts print percent).
+    """Exact match and F1 of extracted answers as defined by SQuAD, from 0 to 1 (SQuAD's scripts print percentages).
 
     ``compute(predictions=texts, references=lists_of_texts)`` returns ``{"exact_match": ..., "f1": ...}``, means over
-    the questions. A reference holds all right answers; it is empty for a question without an answer, which an empty
-    prediction meets.
+    the questions. A reference is the list of all correct answers; for an unanswerable question it is empty, and the
+    correct prediction is an empty text.
     """
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
             description="Exact match and F1 of extracted answers, as in SQuAD.",
             citation="",
-            inputs_description="predictions: answers, empty for none; references: lists of right answers.",
+            inputs_description="predictions: answers, empty for none; references: lists of correct answers.",
             features=datasets.Features(
                 {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
             ),
@@ -93,19 +93,19 @@ def _means(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> d
 def best_null_threshold(
     texts: Sequence[str], null_margins: Sequence[float], answers: Sequence[Sequence[str]]
 ) -> tuple[float, float]:
-    """The threshold of the null score with the best F1, as SQuAD 2.0's script looks for it.
+    """Find the null threshold with the best F1, as SQuAD 2.0's script does.
 
     Args:
-        texts: (n,) the best answers that are not empty; empty where a window has none.
-        null_margins: (n,) score of "no answer" less that of the text; an answer is given where it is at most the
+        texts: (n,) the best nonempty answer to each question; empty if there is none.
+        null_margins: (n,) score of "no answer" minus the score of the text; an answer is given if this is at most the
             threshold.
-        answers: (n,) right ones of each question, none if it has no answer.
+        answers: (n,) correct answers to each question; empty if it is unanswerable.
 
     Returns:
         The threshold, and the F1 with it. A threshold below all margins answers no question.
 
     Raises:
-        UserError: there is nothing to score, or not as many of each.
+        UserError: the arguments are empty or differ in length.
     """
     check_examples(texts=texts, null_margins=null_margins, answers=answers)
     gains = np.array(
@@ -114,7 +114,7 @@ def best_null_threshold(
     margins = np.asarray(null_margins, dtype=np.float64)
     unanswered = float(np.mean([answer_f1("", right) for right in answers]))
     order = np.argsort(margins, kind="stable")
-    # After each margin, equal ones together: all questions up to there are answered.
+    # One candidate per distinct margin: all questions up to it are answered.
     last_of_equals = np.append(np.diff(margins[order]) > 0, True)
     sums = np.cumsum(gains[order])[last_of_equals] / len(margins)
     best = int(sums.argmax())
@@ -124,20 +124,18 @@ def best_null_threshold(
 
 
 def span_logits(logits: tuple[torch.Tensor, ...], labels: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the metrics need of a model's outputs: the logits of starts and of ends (B, S), in float32.
-
-    A ``preprocess_logits_for_metrics``.
+    """Return the start and end logits (B, S) in float32: a ``preprocess_logits_for_metrics``.
 
     Args:
-        logits: of starts and of ends (B, S), whatever else a model returns after them.
-        labels: are not needed.
+        logits: start logits and end logits (B, S), followed by any other outputs of the model.
+        labels: ignored.
     """
     starts, ends = (each.float() for each in logits[:2])
     return starts, ends
 
 
 class Extractor(Protocol):
-    """What ``AnswerScores`` needs of a data set of windows: right answers, how one is read off, how likely they are."""
+    """What ``AnswerScores`` needs of a dataset of windows."""
 
     @property
     def references(self) -> Sequence[Sequence[str]]: ...
@@ -150,16 +148,16 @@ class Extractor(Protocol):
 class AnswerScores:
     """A ``compute_metrics`` for an extractive model whose rows are windows of contexts.
 
-    For ``TrainingArguments(batch_eval_metrics=True)``, with ``span_logits``. It returns ``exact_match`` and ``f1``
-    as ``AnswerMetric``, ``nats_per_window``, the mean negative log-likelihood of the right start and end, and the
+    For ``TrainingArguments(batch_eval_metrics=True)`` with ``span_logits``. Returns ``exact_match`` and ``f1`` as
+    ``AnswerMetric`` does, ``nats_per_window``, the mean negative log-likelihood of the correct start and end, and the
     numbers of ``questions`` and ``windows``.
 
     Attributes:
-        answers: what the data set read off for each question, after an evaluation; each has a ``text``.
+        answers: after an evaluation, the predicted answer to each question; each has a ``text``.
     """
 
     def expect(self, dataset: Extractor) -> None:
-        """Say what is evaluated next, and until something else is: its windows, in their order."""
+        """Set the dataset of the following evaluations, whose windows are evaluated in order."""
         self.dataset = dataset
         self._reset()
 

@@ -1,4 +1,4 @@
-"""What every score needs of what it is given."""
+"""Checks of the arguments that all metrics share."""
 
 from collections.abc import Sized
 from typing import Any
@@ -9,10 +9,10 @@ from ..errors import UserError
 
 
 def check_examples(**columns: Sized) -> None:
-    """Whether there are examples at all, and in each of the named columns as many.
+    """Check that there are examples, and that all columns have the same length.
 
     Raises:
-        UserError: there are none, or the columns differ in length.
+        UserError: there are no examples, or the columns differ in length.
     """
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -23,10 +23,10 @@ def check_examples(**columns: Sized) -> None:
 
 
 class PairedMetric(evaluate.Metric):
-    """A metric of predictions and as many references, at least one of either."""
+    """A metric of predictions and their references; it refuses empty input and different lengths."""
 
     def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
         """Add predictions and their references."""
-        # Here, and not in _compute: an error there would leave the files of evaluate locked.
+        # Not in _compute: an error there would leave the files of evaluate locked.
         check_examples(predictions=predictions, references=references)
         super().add_batch(predictions=predictions, references=references, **kwargs)

@@ -15,7 +15,7 @@ from .checks import PairedMetric
 
 
 class _Classes(PairedMetric):
-    """Of numbers of classes."""
+    """A metric of class indices."""
 
     description: str
 
@@ -23,18 +23,18 @@ class _Classes(PairedMetric):
         return evaluate.MetricInfo(
             description=self.description,
             citation="",
-            inputs_description="predictions: numbers of the predicted classes; references: of the right ones.",
+            inputs_description="predictions: indices of the predicted classes; references: of the correct ones.",
             features=datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}),
         )
 
 
 class Accuracy(_Classes):
-    """Share of the examples whose predicted class is the right one.
+    """Share of examples whose predicted class is correct.
 
     ``compute(predictions=classes, references=classes)`` returns ``{"accuracy": ...}``, from 0 to 1.
     """
 
-    description = "Share of the examples whose predicted class is the right one."
+    description = "Share of examples whose predicted class is correct."
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return {"accuracy": float(accuracy_score(references, predictions))}
@@ -44,11 +44,11 @@ class F1(_Classes):
     """Harmonic mean of precision and recall.
 
     ``compute(predictions=classes, references=classes, average="macro")`` returns ``{"f1": ...}``, from 0 to 1: the mean
-    over the classes that were predicted or are right, or with ``average="binary"`` that of class 1 against class 0. A
-    class that was never predicted rightly has 0.
+    over the classes that occur in the predictions or references, or with ``average="binary"`` the F1 of class 1. A
+    class that was never predicted correctly has 0.
     """
 
-    description = "Harmonic mean of precision and recall, averaged over the classes or of class 1 alone."
+    description = "Harmonic mean of precision and recall, averaged over the classes or for class 1 alone."
 
     def _compute(self, predictions: Any, references: Any, average: str = "macro") -> dict[str, float]:
         if average not in ("macro", "binary"):
@@ -56,20 +56,20 @@ class F1(_Classes):
         highest = max(max(predictions), max(references))
         if average == "binary" and highest > 1:
             raise UserError(
-                f"A binary F1 is of classes 0 and 1, and there is a class {highest}; write average='macro'."
+                f"A binary F1 needs classes 0 and 1, and there is a class {highest}; write average='macro'."
             )
         return {"f1": float(f1_score(references, predictions, average=average, zero_division=0))}
 
 
 class ConfusionMatrix(_Classes):
-    """How often each class was taken for each.
+    """Number of examples for each pair of a correct and a predicted class.
 
     ``compute(predictions=classes, references=classes, num_classes=None)`` returns ``{"confusion_matrix": rows}`` with a
-    row for each right class and a column for each predicted one, from 0 to ``num_classes`` - 1, or to the highest that
-    occurs.
+    row for each correct class and a column for each predicted class, from 0 to ``num_classes`` - 1, or to the highest
+    class that occurs.
     """
 
-    description = "How often each class was taken for each: rows are right classes, columns predicted ones."
+    description = "Number of examples for each correct class (rows) and predicted class (columns)."
 
     def _compute(self, predictions: Any, references: Any, num_classes: int | None = None) -> dict[str, list[list[int]]]:
         highest = max(max(predictions), max(references))
@@ -82,27 +82,25 @@ class ConfusionMatrix(_Classes):
 
 
 def class_probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """Probabilities (B, C) of the classes: softmax of logits (B, C); of (B, 1) the sigmoid, then C = 2."""
+    """Return class probabilities (B, C): the softmax of logits (B, C), or for logits (B, 1) the sigmoid, with C = 2."""
     if logits.shape[-1] == 1:
         return torch.cat([-logits, logits], dim=-1).sigmoid()
     return logits.softmax(-1)
 
 
 def class_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the metrics need of the logits: predicted classes (B,) and negative log-likelihoods (B,) in nats.
-
-    A ``preprocess_logits_for_metrics``.
+    """Return predicted classes (B,) and negative log-likelihoods (B,) in nats: a ``preprocess_logits_for_metrics``.
 
     Args:
-        logits: (B, C), or (B, 1) of a model with one sigmoid, whose class 1 is predicted from a probability above 0.5.
-        labels: (B,) right classes; of one sigmoid also (B, 1), as numbers of any type.
+        logits: (B, C), or (B, 1) of a model with one sigmoid, which predicts class 1 for a probability above 0.5.
+        labels: (B,) correct classes; (B, 1) and any numeric type are also accepted.
 
     Raises:
-        ValueError: each example has several labels.
+        ValueError: the examples have several labels.
     """
     logits = logits.float()
     if labels.numel() != len(logits):
-        raise ValueError(f"These scores are of one class per example, and the labels have shape {tuple(labels.shape)}.")
+        raise ValueError(f"These scores need one class per example, and the labels have shape {tuple(labels.shape)}.")
     if logits.shape[-1] == 1:
         logit = logits[:, 0]
         targets = labels.reshape(-1).to(logit.dtype)
@@ -114,16 +112,16 @@ def class_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
 class ClassificationScores:
     """A ``compute_metrics`` for a classifier evaluated with ``class_statistics``, in constant memory.
 
-    For ``TrainingArguments(batch_eval_metrics=True)``: it adds up what each batch contributes and returns, at the last
-    one, ``accuracy``, ``f1`` (the mean over classes, as ``F1``), ``nats_per_example``, the mean negative log-likelihood
-    of the right class, and the number of ``examples`` they rest on.
+    For ``TrainingArguments(batch_eval_metrics=True)``: adds up the contributions of the batches and returns, at the
+    last one, ``accuracy``, ``f1`` (macro average, see ``F1``), ``nats_per_example``, the mean negative log-likelihood
+    of the correct class, and the number of ``examples``.
     """
 
     def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
-        self.confusion: Counter[tuple[int, int]] = Counter()  # (right class, predicted class)
+        self.confusion: Counter[tuple[int, int]] = Counter()  # (correct class, predicted class)
         self.nats = 0.0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:

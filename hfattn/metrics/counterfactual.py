@@ -1,4 +1,4 @@
-"""Counterfactual tests of classifiers: words are swapped that should not matter, and the prediction must not move."""
+"""Counterfactual tests of classifiers: swap words that should not matter, and measure how the predictions change."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +17,14 @@ _OWN = Path(__file__).with_name("swaps.yaml")
 
 
 def read_swaps(path: str | Path | None = None) -> dict[str, Pairs]:
-    """The words to swap, by kind: the package's own (gender, country, name), and those of a file beside them.
+    """Return the words to swap, by kind: the built-in ones (gender, country, name), and those of a file.
 
     Args:
-        path: a YAML file of kinds, each with a list of pairs ``[one, other]``; a kind of the same name takes the place
-            of the package's. None: the package's alone.
+        path: YAML file of kinds, each with a list of pairs ``[one, other]``; a kind replaces the built-in kind of the
+            same name. None: only the built-in ones.
 
     Raises:
-        UserError: there is no such file, it is not like that, or a pair cannot be swapped.
+        UserError: the file does not exist or has another format, or a pair cannot be swapped.
     """
     swaps = _read(_OWN)
     if path is not None:
@@ -56,12 +56,12 @@ def _read(path: Path) -> dict[str, Pairs]:
 
 
 def swap_words(text: str, pairs: Pairs) -> str:
-    """A text with each word of the pairs replaced by its partner, both ways at once; whole words, their case kept.
+    """Replace each word of the pairs by its partner, in both directions at once; whole words only, keeping the case.
 
-    Where a word stands in several pairs, its partner is that of the first.
+    A word in several pairs is replaced by its partner in the first of them.
 
     Raises:
-        UserError: what stands in a pair is not one word, or is the same twice.
+        UserError: a pair does not consist of two different single words.
     """
     return _swap(text, _partners(pairs))
 
@@ -98,25 +98,25 @@ def counterfactual(
     swaps: Mapping[str, Pairs] | None = None,
     examples: int = 3,
 ) -> dict[str, dict[str, Any]]:
-    """Swap words in all texts, kind by kind, and see how far the predictions move; those of a fair model do not.
+    """Swap words in all texts, kind by kind, and measure how far the predictions move; a fair model's do not.
 
     This is the counterfactual token fairness of Garg et al. 2019, with both directions of a swap at once.
 
     Args:
-        predict: probabilities (n, C) of the classes for n texts, each row with a sum of 1.
-        texts: what to predict; those in which a kind of swap changes nothing do not count for it.
-        swaps: by kind, pairs of words that take each other's place; None is ``read_swaps()``.
-        examples: how many texts to show of those whose prediction moves most.
+        predict: function from n texts to class probabilities (n, C), each row with a sum of 1.
+        texts: texts to predict; a text that a kind of swap does not change is left out for that kind.
+        swaps: pairs of words to swap, by kind; None for ``read_swaps()``.
+        examples: number of texts to return among those whose prediction moves most.
 
     Returns:
-        By kind, the number of ``texts`` that changed; of these the share ``flipped``, whose most probable class became
-        another, and ``mean_shift``, the mean of the total variation distance ½ Σ_c |p_c - p'_c| between both
-        predictions: of two classes, the absolute shift of the probability of either. (Both are None where no text
-        changed.) And the worst ``examples`` of those that moved: ``index`` in ``texts``, ``text`` and
-        ``counterfactual``, ``before`` and ``after``, the probabilities of all classes, and ``shift``, their distance.
+        For each kind, the number of ``texts`` that changed; ``flipped``, the share of them whose most probable class
+        changed; ``mean_shift``, the mean total variation distance ½ Σ_c |p_c - p'_c| between both predictions, which
+        for two classes is the absolute shift of either probability (both are None if no text changed); and
+        ``examples``, those that moved most: ``index`` in ``texts``, ``text``, ``counterfactual``, the probabilities of
+        all classes ``before`` and ``after``, and their distance ``shift``.
 
     Raises:
-        UserError: a pair cannot be swapped, or ``predict`` returns no probabilities.
+        UserError: a pair cannot be swapped, or ``predict`` does not return probabilities.
     """
     results: dict[str, dict[str, Any]] = {}
     for kind, pairs in (read_swaps() if swaps is None else swaps).items():
@@ -155,6 +155,6 @@ def _probabilities(predict: Callable[[list[str]], np.ndarray], texts: list[str])
     if not rows or (probabilities < 0).any() or not np.allclose(probabilities.sum(axis=1), 1, atol=1e-2):
         raise UserError(
             f"What predict returned for {len(texts)} texts, of shape {probabilities.shape}, is not the probability of "
-            "each class for each of them; hfattn.metrics.class_probabilities makes it of a model's logits."
+            "each class for each of them; hfattn.metrics.class_probabilities computes it from logits."
         )
     return probabilities

@@ -1,7 +1,7 @@
-"""Entities in tagged sentences: exact spans and types, as conlleval counts (Tjong Kim Sang & De Meulder 2003).
+"""Scores of entities in tagged sentences: exact spans and types, as in conlleval (Tjong Kim Sang & De Meulder 2003).
 
-A tag is "O" or a prefix and a type: B- begins an entity, I- goes on with it; in BIOES, E- also ends it and S- is one of
-a single word.
+A tag is "O", or a prefix and a type: B- begins an entity and I- continues it; in BIOES, E- also ends it, and S- marks
+an entity of a single word.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ _OUTSIDE = "O"
 
 
 class Entity(NamedTuple):
-    """Words ``start`` to ``end`` - 1 of a sentence, and what they are."""
+    """An entity: words ``start`` to ``end`` - 1 of a sentence, and their type."""
 
     type: str
     start: int
@@ -28,12 +28,12 @@ class Entity(NamedTuple):
 
 
 def find_entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence, as conlleval reads any sequence of tags, also of a model that breaks the scheme.
+    """Return the entities of a sentence, read as conlleval does, also if a model's tags break the scheme.
 
-    An I- or E- that goes on with nothing of its type begins an entity.
+    An I- or E- that does not continue an entity of its type begins one.
 
     Args:
-        tags: of its words.
+        tags: tags of the words of the sentence.
     """
     found: list[Entity] = []
     start: int | None = None
@@ -52,7 +52,7 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
 
 
 class EntityCounts:
-    """Counts of right, predicted and rightly predicted entities of each type, and of words with the right tag."""
+    """Counts of correct, predicted and correctly predicted entities of each type, and of words with the correct tag."""
 
     def __init__(self) -> None:
         self.right: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class EntityCounts:
         self.words = self.right_words = 0
 
     def add(self, predicted: Sequence[str], right: Sequence[str]) -> None:
-        """Count a sentence, given the tags of its words."""
+        """Add a sentence, given the tags of its words."""
         found, wanted = set(find_entities(predicted)), set(find_entities(right))
         for counts, entities in ((self.predicted, found), (self.right, wanted), (self.both, found & wanted)):
             counts.update(entity.type for entity in entities)
@@ -69,7 +69,7 @@ class EntityCounts:
         self.right_words += sum(one == other for one, other in zip(predicted, right, strict=True))
 
     def scores(self) -> dict[str, Any]:
-        """As ``EntityMetric.compute`` returns them."""
+        """Return the scores as ``EntityMetric.compute`` does."""
         types = sorted(self.right | self.predicted)
         return {
             **_scores(self.both.total(), self.predicted.total(), self.right.total()),
@@ -92,19 +92,19 @@ def _scores(both: int, predicted: int, right: int) -> dict[str, Any]:
 
 
 class EntityMetric(PairedMetric):
-    """Precision, recall and F1 of entities: one is found where its first word, its last word and its type are right.
+    """Precision, recall and F1 of entities; an entity is found if its first word, its last word and its type match.
 
     ``compute(predictions=sentences, references=sentences)``, where a sentence is a list of tags, returns ``precision``,
-    ``recall`` and ``f1`` of all entities together, from 0 to 1 (0 where there is none), the numbers of ``entities``
-    that are right and of ``predicted_entities``, the same of each type in ``entities_by_type``, and ``accuracy``, the
-    share of the ``words`` with the right tag.
+    ``recall`` and ``f1`` over all entities, from 0 to 1 (0 if there are none), the numbers of ``entities`` in the
+    references and of ``predicted_entities``, the same for each type in ``entities_by_type``, and ``accuracy``, the
+    share of the ``words`` with the correct tag.
     """
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
             description="Precision, recall and F1 of entities with exact spans and types, as in conlleval.",
             citation="",
-            inputs_description="predictions: lists of tags, one for each word; references: the right ones.",
+            inputs_description="predictions: lists of tags, one for each word; references: the correct ones.",
             features=datasets.Features(
                 {
                     "predictions": datasets.Sequence(datasets.Value("string")),
@@ -117,13 +117,13 @@ class EntityMetric(PairedMetric):
         """Add sentences.
 
         Raises:
-            UserError: the numbers of sentences or of a sentence's tags differ.
+            UserError: the numbers of sentences, or of the tags of a sentence, differ.
         """
         for i, (predicted, right) in enumerate(zip(predictions or (), references or (), strict=False)):
             if len(predicted) != len(right):
                 raise UserError(
-                    f"Sentence {i + 1} has {len(predicted)} predicted tags and {len(right)} right ones; give one of "
-                    "each for every word."
+                    f"Sentence {i + 1} has {len(predicted)} predicted tags and {len(right)} correct ones; give "
+                    "one of each for every word."
                 )
         super().add_batch(predictions=predictions, references=references, **kwargs)
 
@@ -137,29 +137,29 @@ class EntityMetric(PairedMetric):
 class EntityScores:
     """A ``compute_metrics`` for a token classifier whose rows are windows of sentences.
 
-    For ``TrainingArguments(batch_eval_metrics=True)``, with ``token_statistics``. It puts the sentences together again
-    and returns what ``EntityMetric`` does, by type without a level of its own (``f1_PER``), ``nats_per_word``, the mean
-    negative log-likelihood of the right tags, and the number of ``sentences``. A word that no window has counts as
+    For ``TrainingArguments(batch_eval_metrics=True)`` with ``token_statistics``. Reassembles the sentences and returns
+    the scores of ``EntityMetric``, with the F1 of each type as ``f1_PER`` and so on, ``nats_per_word``, the mean
+    negative log-likelihood of the correct tags, and the number of ``sentences``. A word outside all windows counts as
     predicted "O".
 
     Args:
-        labels: names of the tags, from 0 on.
+        labels: names of the tags, from tag 0 on.
 
     Attributes:
-        predicted: tags of the words of each sentence, after an evaluation.
-        nats: (n,) the negative log-likelihood of each sentence's right tags, in nats, after an evaluation.
+        predicted: after an evaluation, the predicted tags of each sentence.
+        nats: (n,) after an evaluation, the negative log-likelihood of the correct tags of each sentence, in nats.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = list(labels)
 
     def expect(self, references: Sequence[Sequence[str]], windows: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        """Say what is evaluated next, and until something else is.
+        """Set the data of the following evaluations.
 
         Args:
-            references: right tags of the words of each sentence.
-            windows: of each row, in the order in which they are evaluated: the index of its sentence, and for each
-                position that decides about a word, the index of the word.
+            references: correct tags of each sentence.
+            windows: for each row, in the order of evaluation, the index of its sentence, and a mapping from each
+                position whose prediction counts to the index of its word.
         """
         self.references, self.windows = references, list(windows)
         self._reset()
@@ -179,7 +179,7 @@ class EntityScores:
                 self._nats[sentence] += of_ids[position]
         if not compute_result:
             return {}
-        assert self.row == len(self.windows), "an evaluation reads each window once, in its order"
+        assert self.row == len(self.windows), "an evaluation reads each window once, in order"
         counts = EntityCounts()
         for tags, right in zip(self._predicted, self.references, strict=True):
             counts.add(tags, right)

@@ -1,7 +1,6 @@
 """Metrics of language models.
 
-A model's negative log-likelihood of the right token, in nats, is the one quantity behind perplexity and bits per
-character.
+Perplexity and bits per character are both computed from the negative log-likelihood of the correct tokens, in nats.
 """
 
 import math
@@ -15,13 +14,13 @@ IGNORED = -100  # label of a position without a target, as in torch and transfor
 
 
 def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the metrics need of the logits (B, T, V): predicted ids (B, T) and negative log-likelihoods (B, T) in nats.
+    """Return predicted ids (B, T) and negative log-likelihoods (B, T) in nats, given logits (B, T, V).
 
-    A ``preprocess_logits_for_metrics`` for labels (B, T) that are aligned with the logits; it keeps an evaluation from
-    holding V numbers for each character.
+    A ``preprocess_logits_for_metrics`` for labels (B, T) that are aligned with the logits; with it, an evaluation does
+    not keep V numbers for each token.
     """
     logits = logits.float()
-    # Flattened: over a transposed axis of 50,000 tokens it takes six times as long.
+    # Flattened, because over a transposed axis of 50,000 tokens this takes six times as long.
     nats = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
     )
@@ -29,7 +28,7 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
 
 
 def next_token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """``token_statistics`` of the labels (B, T + 1) of ``PackedBlocks``, which begin one token before the targets."""
+    """Apply ``token_statistics`` to labels (B, T + 1) of ``PackedBlocks``, which start one token before the targets."""
     return token_statistics(logits, labels[:, 1:])
 
 
@@ -57,25 +56,25 @@ def token_loss(
 def next_token_loss(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """Mean negative log-likelihood of the targets in nats: a ``compute_loss_func`` for the batches of ``PackedBlocks``.
+    """Return the mean negative log-likelihood of the targets in nats: a ``compute_loss_func`` for ``PackedBlocks``.
 
-    The models' own losses predict one token fewer than they read.
+    The models' own losses have one target fewer than the tokens that they read.
 
     Args:
-        outputs: of a causal language model, with logits (B, T, V).
+        outputs: outputs of a causal language model, with logits (B, T, V).
         labels: (B, T + 1), as ``PackedBlocks`` makes them.
-        num_items_in_batch: targets of all batches of the step; None: of this one.
-        label_smoothing: share of the target that all tokens have alike.
+        num_items_in_batch: number of targets in all batches of the step; None to count those of this batch.
+        label_smoothing: share of the target that is spread evenly over all tokens.
     """
     return token_loss(outputs, labels[:, 1:], num_items_in_batch, label_smoothing)
 
 
 def text_scores(nats: float, characters: int, bytes: int, words: int) -> dict[str, Any]:
-    """Scores of a text that do not depend on a model's tokens, so that models with other tokens compare.
+    """Return scores of a text that are comparable between models with different tokens.
 
     Args:
         nats: negative log-likelihood of the whole text.
-        characters, bytes, words: of the text; words stand between white space, as WikiText's do.
+        characters, bytes, words: length of the text; words are separated by white space, as in WikiText.
     """
     return {
         "nats_per_character": nats / characters,
@@ -89,7 +88,7 @@ def text_scores(nats: float, characters: int, bytes: int, words: int) -> dict[st
 
 
 def perplexity(nats: float) -> float:
-    """exp(nats), infinite where that is too large for a number."""
+    """Return exp(nats), or infinity if that overflows."""
     with np.errstate(over="ignore"):
         return float(np.exp(nats))
 
@@ -97,11 +96,12 @@ def perplexity(nats: float) -> float:
 class LanguageModelScores:
     """A ``compute_metrics`` for a language model evaluated with ``token_statistics``, in constant memory.
 
-    For ``TrainingArguments(batch_eval_metrics=True)``: it adds up what each batch contributes and returns, at the last
-    one, the scores of the metrics above and ``characters``, the number of predictions they rest on.
+    For ``TrainingArguments(batch_eval_metrics=True)``: adds up the contributions of the batches and returns, at the
+    last one, ``accuracy``, ``perplexity``, ``bits_per_character``, ``nats_per_character``, and ``characters``, the
+    number of predictions.
 
     Args:
-        unit: what the model predicts, for the names of the scores: ``"character"`` or ``"token"``.
+        unit: what the model predicts, ``"character"`` or ``"token"``; it becomes part of the names of the scores.
     """
 
     def __init__(self, unit: str = "character") -> None:
@@ -113,7 +113,7 @@ class LanguageModelScores:
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids)
-        labels = labels[:, -prediction.predictions[0].shape[1] :]  # of PackedBlocks, they begin a token earlier
+        labels = labels[:, -prediction.predictions[0].shape[1] :]  # those of PackedBlocks start one token earlier
         scored = labels != IGNORED
         predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions)
         self.predictions += int(scored.sum())

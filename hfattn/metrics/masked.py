@@ -1,4 +1,4 @@
-"""Metrics of masked language models, and of next sentence prediction beside it."""
+"""Metrics of masked language models and of next sentence prediction."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from .language_model import IGNORED, perplexity, token_statistics
 
 
 def masked_statistics(logits: Any, labels: Any) -> tuple[torch.Tensor, ...]:
-    """What the metrics need of an evaluation's logits, for ``MaskedScores``; a ``preprocess_logits_for_metrics``.
+    """Reduce logits to what ``MaskedScores`` needs: a ``preprocess_logits_for_metrics``.
 
     Args:
-        logits: (B, T, V), or these and (B, 2) of next sentence prediction.
-        labels: (B, T), -100 where nothing is to be predicted, or these and (B,).
+        logits: (B, T, V), or a tuple with also (B, 2) for next sentence prediction.
+        labels: (B, T), -100 where there is no target, or a tuple with also (B,).
 
     Returns:
-        As ``token_statistics``, and predicted relations (B,) of sentences where there are such.
+        The result of ``token_statistics``, and with next sentence prediction the predicted classes (B,).
     """
     if isinstance(logits, torch.Tensor):
         return token_statistics(logits, labels)
@@ -28,10 +28,10 @@ class MaskedScores:
     """A ``compute_metrics`` for a masked language model evaluated with ``masked_statistics``, in constant memory.
 
     For ``TrainingArguments(batch_eval_metrics=True)``: at the last batch it returns ``masked_accuracy``, the share of
-    chosen tokens that are the most probable ones at their places; ``nats_per_masked_token``, their mean negative
-    log-likelihood; ``pseudo_perplexity``, its exponential: of tokens that are hidden together, and so no perplexity of
-    the text and not that of Salazar et al. (2020), who hide one at a time; and ``masked_tokens``, their number. Of
-    pairs also ``next_sentence_accuracy`` and the number of ``pairs``.
+    masked tokens that are predicted correctly; ``nats_per_masked_token``, their mean negative log-likelihood;
+    ``pseudo_perplexity``, the exponential of that; and ``masked_tokens``, their number. Because many tokens are masked
+    at once, the pseudo-perplexity is neither a perplexity of the text nor that of Salazar et al. (2020), who mask one
+    token at a time. For pairs of sentences also ``next_sentence_accuracy`` and the number of ``pairs``.
     """
 
     def __init__(self) -> None:

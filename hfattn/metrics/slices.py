@@ -1,8 +1,8 @@
-"""Scores of parts of the examples: beyond the average.
+"""Scores of subsets of the examples (slices).
 
-A slice is a name and a mask, one truth value per example. The functions below make the usual ones; their results join
-with ``|``, also with masks of your own: ``length_slices(texts) | {"with a number": [any(c.isdigit() for c in text) for
-text in texts]}``.
+A slice is a name and a mask with one bool per example. The functions below make the usual ones; join their results with
+``|``, also with your own masks: ``length_slices(texts) | {"with a digit": [any(c.isdigit() for c in text) for text in
+texts]}``.
 """
 
 import re
@@ -23,17 +23,17 @@ _WORD = re.compile(r"\w+")
 
 
 def length_groups(texts: Sequence[str], edges: Sequence[int]) -> list[tuple[int, int | None, np.ndarray]]:
-    """Texts by their numbers of words, which are what white space separates.
+    """Group texts by their number of words, which are separated by white space.
 
     Args:
-        texts: (n,) of them.
-        edges: the shortest length of each group, ascending; a group ends where the next begins, the last one nowhere.
+        texts: (n,) texts.
+        edges: smallest number of words of each group, ascending; the last group has no upper limit.
 
     Returns:
-        The shortest length, the longest (None: no end) and the mask (n,) of each group that is not empty.
+        The smallest and the largest length (None: no limit) and the mask (n,) of each group that is not empty.
 
     Raises:
-        UserError: the edges do not ascend, or a text is shorter than the first.
+        UserError: the edges do not ascend, or a text is shorter than the first edge.
     """
     if not edges or any(low >= high for low, high in pairwise(edges)):
         raise UserError(
@@ -54,10 +54,10 @@ def length_groups(texts: Sequence[str], edges: Sequence[int]) -> list[tuple[int,
 
 
 def length_slices(texts: Sequence[str], edges: Sequence[int] = TEXT_EDGES) -> dict[str, np.ndarray]:
-    """A slice for each group of lengths in words: "1-10 words", "11-20 words", ..., "401+ words".
+    """Make a slice for each group of lengths: "1-10 words", "11-20 words", ..., "401+ words".
 
     Raises:
-        UserError: as ``length_groups``.
+        UserError: see ``length_groups``.
     """
     return {
         f"{low}+ words" if high is None else f"{low}-{high} words": mask
@@ -66,14 +66,14 @@ def length_slices(texts: Sequence[str], edges: Sequence[int] = TEXT_EDGES) -> di
 
 
 def column_slices(name: str, values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """A slice for each value of a column (n,), of the right class among others: "label: positive", "rating: 9"."""
+    """Make a slice for each value of a column (n,), such as "label: positive" or "rating: 9"."""
     return {
         f"{name}: {value}": np.array([one == value for one in values], dtype=bool) for value in dict.fromkeys(values)
     }
 
 
 def word_slices(texts: Sequence[str], words: Iterable[str]) -> dict[str, np.ndarray]:
-    """A slice for each word: the texts that hold it, whole and in any case: "word: not"."""
+    """Make a slice for each word, such as "word: not": the texts that contain it as a whole word, in any case."""
     held = [{word.casefold() for word in _WORD.findall(text)} for text in texts]
     return {f"word: {word}": np.array([word.casefold() in each for each in held], dtype=bool) for word in words}
 
@@ -84,18 +84,18 @@ def scores_by_slice(
     references: Sequence[Any],
     slices: Mapping[str, Sequence[bool] | np.ndarray],
 ) -> dict[str, dict[str, Any]]:
-    """What a metric says of each slice.
+    """Compute a metric on each slice.
 
     Args:
-        metric: or several, joined by ``evaluate.combine``.
-        predictions, references: (n,) as the metric takes them.
+        metric: a metric, or several joined by ``evaluate.combine``.
+        predictions, references: (n,) arguments of the metric.
         slices: masks (n,) by name.
 
     Returns:
-        By name the number of ``examples``, and the metric's scores where there are any.
+        By name, the number of ``examples`` and, unless it is 0, the scores of the metric.
 
     Raises:
-        UserError: the lengths differ, or a mask is none of truth values.
+        UserError: the lengths differ, or a mask does not consist of bools.
     """
     check_examples(predictions=predictions, references=references)
     scores: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Tokenizers built from a text and saved as a plain ``tokenizer.json``."""
+"""Tokenizers that are built from texts and saved as a plain ``tokenizer.json``."""
 
 from .character import build_character_tokenizer, check_options, is_character_tokenizer, uncovered_characters
 from .learned import TokenizerConfig, build_sampler, build_tokenizer

@@ -1,4 +1,4 @@
-"""One token for each character (Unicode code point)."""
+"""Character tokenizers: one token for each Unicode code point."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,25 +20,25 @@ def build_character_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Build a character tokenizer whose vocabulary is the characters of a text, in the order of their code points.
 
-    Any text over these characters, newlines and tabs included, is decoded to exactly what was encoded (lower-cased, if
-    asked for). Id 0 is ``[PAD]``; id 1 is ``[UNK]`` if ``unknown``. A text that spells out "[PAD]" is five characters
-    like any others. Batches are padded on the left, as generation from a recurrent model needs it.
+    A text of these characters, including newlines and tabs, decodes to exactly what was encoded (in lowercase with
+    ``lowercase``). Id 0 is ``[PAD]``; id 1 is ``[UNK]`` with ``unknown``. The text "[PAD]" is read as five characters.
+    Batches are padded on the left, as generation from a recurrent model requires.
 
-    An encoder-decoder, which has to say where its text ends, needs ``ends``: then ``[BOS]`` and ``[EOS]`` follow, each
+    An encoder-decoder, which must generate the end of its text, needs ``ends``: ``[BOS]`` and ``[EOS]`` are added, each
     encoded text ends with ``[EOS]``, and batches are padded on the right, as targets are.
 
     Args:
-        text: the text, in pieces of any length, or the number of times that each character occurs in it.
-        lowercase: lower-case each character first (by itself: no character changes with its neighbours).
-        min_count: leave out characters that occur less often; more than 1 needs ``unknown``.
-        unknown: map every other character to ``[UNK]``. Without it, such a character is an error when it is encoded.
-        ends: close each text with ``[EOS]``.
+        text: the text, in pieces of any length, or the number of occurrences of each character.
+        lowercase: lowercase each character first, independently of its neighbors.
+        min_count: leave out characters that occur less often; values above 1 need ``unknown``.
+        unknown: map all other characters to ``[UNK]``; without it, encoding such a character is an error.
+        ends: end each text with ``[EOS]``.
 
     Returns:
-        A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and that ``AutoTokenizer`` loads.
+        A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and ``AutoTokenizer`` loads.
 
     Raises:
-        UserError: the text is empty, or ``min_count`` leaves characters out and ``unknown`` does not admit them.
+        UserError: the text is empty, or ``min_count`` leaves out characters and ``unknown`` is False.
     """
     check_options(min_count, unknown)
     normalizer = normalizers.Lowercase() if lowercase else None
@@ -69,10 +69,10 @@ def build_character_tokenizer(
 
 
 def check_options(min_count: int, unknown: bool) -> None:
-    """Check what can be checked of a tokenizer's options without the text.
+    """Check the options of a tokenizer that do not depend on the text.
 
     Raises:
-        UserError: ``min_count`` is below 1, or leaves characters out and ``unknown`` does not admit them.
+        UserError: ``min_count`` is below 1, or leaves out characters and ``unknown`` is False.
     """
     if min_count < 1:
         raise UserError(f"min_count is {min_count}; write a whole number of at least 1.")
@@ -83,7 +83,7 @@ def check_options(min_count: int, unknown: bool) -> None:
 
 
 def is_character_tokenizer(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether each token, special ones aside, is one character."""
+    """Return whether every token except the special ones is a single character."""
     special = set(tokenizer.all_special_tokens)
     return isinstance(tokenizer.backend_tokenizer.model, models.WordLevel) and all(
         len(token) == 1 for token in tokenizer.get_vocab() if token not in special
@@ -91,10 +91,10 @@ def is_character_tokenizer(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def uncovered_characters(tokenizer: PreTrainedTokenizerBase, characters: Iterable[str]) -> list[str]:
-    """The given characters that the tokenizer can neither encode nor map to an unknown token, sorted.
+    """Return the characters that a tokenizer can neither encode nor map to an unknown token, sorted.
 
     Args:
-        tokenizer: a character tokenizer; any other has its own way with what it has not seen, and covers everything.
+        tokenizer: a character tokenizer; for other tokenizers the result is empty.
         characters: a text, or any collection of characters.
     """
     if tokenizer.unk_token is not None or not isinstance(tokenizer.backend_tokenizer.model, models.WordLevel):

@@ -1,4 +1,4 @@
-"""Tokenizers by their name in a recipe: characters, words, or subwords learned from the training texts."""
+"""Build the tokenizer that a recipe names: of characters, of words, or of subwords learned from the training texts."""
 
 import sys
 from collections import Counter
@@ -20,10 +20,10 @@ SUBWORDS = ("bpe", "unigram", "wordpiece")
 KINDS = ("char", "word", *SUBWORDS)
 
 _LETTER = r"[\p{L}\p{M}\p{N}]"
-# A word or a run of punctuation takes the space before it along, and what follows an apostrophe is a piece of its own
-# (don|'t, l|'homme). Every character is in one piece, so that the pieces together are the text.
+# A word or a run of punctuation includes the space before it, and an apostrophe starts a new piece (don|'t, l|'homme).
+# Every character is in one piece, so joining the pieces gives the text.
 _PIECES = rf" ?{_LETTER}+|(?<={_LETTER})['’]{_LETTER}+| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+|\s+(?!\S)|\s+"
-# Where spaces are not kept, a word with an apostrophe or a hyphen inside is one, and so is each other punctuation mark.
+# Without spaces: a word with inner apostrophes or hyphens is one piece, and so is each other punctuation mark.
 _WORDS = rf"{_LETTER}+(?:['’-]{_LETTER}+)*|[^\s\p{{L}}\p{{M}}\p{{N}}]"
 
 
@@ -35,15 +35,15 @@ class TokenizerConfig:
     Attributes:
         kind: "char", "word", "bpe" (Sennrich et al. 2016), "unigram" (Kudo 2018) or "wordpiece" (Schuster & Nakajima
             2012); see ``build_tokenizer``.
-        vocab_size: symbols of the vocabulary, the special ones included. Subwords need one; words without one are all
-            kept; characters are chosen by ``min_count``.
-        lowercase: lower-case the text first.
+        vocab_size: size of the vocabulary, special tokens included. Required for subwords; optional for words, which
+            are all kept without it; not for characters, which ``min_count`` selects.
+        lowercase: lowercase the text first.
         min_count: leave out characters or words that occur less often.
-        unknown: of characters: map those that the training texts do not have to ``[UNK]``, where it would be an error.
-            All other kinds have ``[UNK]``.
-        strip_punctuation: of words: drop apostrophes within a word, and read other punctuation and symbols as spaces.
-        sampling: subword regularisation, at training time (``SubwordSampler``): of unigram, the smoothing alpha of Kudo
-            (2018); of bpe, the probability of dropping a merge (Provilkov et al. 2020). 0 is off.
+        unknown: char only: map characters that do not occur in the training texts to ``[UNK]`` instead of raising an
+            error. All other kinds have ``[UNK]``.
+        strip_punctuation: word only: drop apostrophes within words, and read other punctuation and symbols as spaces.
+        sampling: subword regularization in training (``SubwordSampler``): for unigram, the smoothing alpha of Kudo
+            (2018); for bpe, the probability of dropping a merge (Provilkov et al. 2020); 0 turns it off.
     """
 
     kind: str = "char"
@@ -61,15 +61,19 @@ class TokenizerConfig:
         if kind in SUBWORDS and self.vocab_size is None:
             raise ValueError(f"kind {kind} needs a vocab_size; write how many subwords to learn, such as 8000.")
         if kind == "char" and self.vocab_size is not None:
-            raise ValueError("vocab_size is not for kind char; leave it out, min_count is what leaves characters out.")
+            raise ValueError(
+                "vocab_size does not apply to kind char; remove it, and use min_count to leave out characters."
+            )
         if self.vocab_size is not None and self.vocab_size < 1:
             raise ValueError(f"vocab_size is {self.vocab_size}; write a whole number of at least 1.")
         if kind in SUBWORDS and self.min_count != 1:
-            raise ValueError(f"min_count is for kinds char and word; leave it out, vocab_size is what cuts {kind}.")
+            raise ValueError(
+                f"min_count applies to kinds char and word; remove it, and use vocab_size for kind {kind}."
+            )
         if kind != "char" and self.unknown:
-            raise ValueError(f"unknown is for kind char; leave it out, kind {kind} always has [UNK].")
+            raise ValueError(f"unknown applies to kind char; remove it, because kind {kind} always has [UNK].")
         if kind != "word" and self.strip_punctuation:
-            raise ValueError(f"strip_punctuation is for kind word; leave it out of kind {kind}.")
+            raise ValueError(f"strip_punctuation applies to kind word; remove it for kind {kind}.")
         check_options(self.min_count, self.unknown or kind == "word")
 
     def validate_sampling(self) -> None:
@@ -87,39 +91,40 @@ def build_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learn a tokenizer from the training texts.
 
-    The same texts give the same tokenizer, in any order, process and number of threads. Id 0 is ``[PAD]``, id 1 is
-    ``[UNK]`` (of characters: only if ``unknown``), then come ``[BOS]`` and ``[EOS]`` if ``ends``, ``[CLS]``, ``[SEP]``
-    and ``[MASK]`` if ``masks``, then the vocabulary. A text that spells out "[PAD]" has none of them, unless ``masks``:
-    then it is read as by BERT's tokenizer. By kind:
+    The same texts give the same tokenizer, whatever their order, the process and the number of threads. Id 0 is
+    ``[PAD]``, id 1 is ``[UNK]`` (for char only with ``unknown``); then follow ``[BOS]`` and ``[EOS]`` with ``ends``,
+    ``[CLS]``, ``[SEP]`` and ``[MASK]`` with ``masks``, and the vocabulary. The text "[PAD]" is read as characters; with
+    ``masks`` it is read as the special token, as in BERT's tokenizer. By kind:
 
-    - char: ``build_character_tokenizer``.
-    - word: words, and punctuation marks one by one, the most frequent first, equal ones in the order of their code
-      points. Decoding joins them with spaces.
+    - char: see ``build_character_tokenizer``.
+    - word: words and single punctuation marks, most frequent first, ties in the order of code points. Decoding joins
+      them with spaces.
     - bpe: byte-pair encoding (Sennrich et al. 2016, arXiv 1508.07909, section 3.2), over characters.
     - unigram: the most probable segmentation under a unigram language model (Kudo 2018, arXiv 1804.10959, section 3.2).
-    - wordpiece: the longest subwords from the left (Schuster & Nakajima 2012). The library learns them by the frequency
-      of pairs, as bpe does, not by likelihood as the paper. Decoding puts punctuation next to its words as it usually
-      stands, which may not be as it stood. A word with an unknown character, or of more than 100, is one ``[UNK]``.
+    - wordpiece: the longest subwords from the left (Schuster & Nakajima 2012). The tokenizers library learns them by
+      the frequency of pairs, as bpe does, not by likelihood as in the paper. Decoding attaches punctuation to words in
+      the usual way, which may differ from the original text. A word with an unknown character, or with more than 100
+      characters, becomes one ``[UNK]``.
 
-    Subwords of bpe and unigram hold the space before a word, and none crosses from a word to its punctuation or to the
-    next word. They decode to exactly the text that was encoded (lower-cased, if asked for), spaces included, as long as
-    its characters occur in ``texts``; each other one is ``[UNK]``, and unigram has one for several in a row.
+    Subwords of bpe and unigram include the space before a word, and none spans a word and its punctuation or two words.
+    A text whose characters all occur in ``texts`` decodes to exactly what was encoded, spaces included (in lowercase
+    with ``lowercase``). Other characters become ``[UNK]`` each, or with unigram one ``[UNK]`` for several in a row.
 
     Args:
-        config: what to build. The vocabulary has ``vocab_size`` symbols, or fewer if the texts have no more.
-        texts: the texts; for characters also how often each of them occurs.
-        ends: close each text with ``[EOS]``, as an encoder-decoder needs it.
-        padding_side: of a batch: "right" for encoder-decoders and classifiers, "left" for recurrent generation.
-        masks: for a masked language model: put each text between ``[CLS]`` and ``[SEP]``, and read ``[MASK]`` as the
-            token to fill in. For kinds word and wordpiece: the others keep the spaces, and would add one after a mask.
+        config: what to build. The vocabulary has ``vocab_size`` entries, or fewer if the texts do not have as many.
+        texts: the texts; for characters also the number of occurrences of each.
+        ends: end each text with ``[EOS]``, for encoder-decoders.
+        padding_side: "right" for encoder-decoders and classifiers, "left" for recurrent generation.
+        masks: put each text between ``[CLS]`` and ``[SEP]``, and read ``[MASK]`` as the token to fill in, for masked
+            language models. Only for kinds word and wordpiece: the others keep spaces, and would add one after a mask.
 
     Returns:
-        A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and that ``AutoTokenizer`` loads.
+        A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and ``AutoTokenizer`` loads.
 
     Raises:
-        UserError: there is no text, ``vocab_size`` is too small for the characters that occur, or ``masks`` are wanted
-            of another kind.
-        TypeError: the texts are one string, or counts of characters where texts are needed.
+        UserError: there is no text, ``vocab_size`` is too small for the characters that occur, or ``masks`` is True
+            for another kind.
+        TypeError: the texts are a single string, or character counts for a kind that needs texts.
     """
     if masks and config.kind not in ("word", "wordpiece"):
         raise UserError(f"tokenizer.kind {config.kind} has no [MASK]; write wordpiece or word.")
@@ -140,7 +145,7 @@ def build_tokenizer(
 
 
 def build_sampler(config: TokenizerConfig, tokenizer: PreTrainedTokenizerFast) -> SubwordSampler | None:
-    """What draws the segmentations of training texts, where ``config`` asks for it; None where they are not drawn."""
+    """Return the sampler of segmentations of the training texts; None if ``config.sampling`` is 0."""
     return SubwordSampler(tokenizer, config.sampling) if config.sampling else None
 
 
@@ -198,7 +203,7 @@ def _wordpiece(config: TokenizerConfig, texts: list[str], symbols: list[str]) ->
         return backend.get_vocab()
 
     # The trainer numbers the characters that continue a word in the order of a hash map, and merges equally frequent
-    # pairs in the order of those numbers. So a run without merges finds the characters, and they are given sorted.
+    # pairs in the order of those numbers. A first run without merges finds the characters; the second gets them sorted.
     characters = sorted(learn(0, symbols).keys() - set(symbols))
     size = _size(config, len(symbols) + len(characters))
     backend = backend_with(learn(size, [*symbols, *characters]))
@@ -213,7 +218,7 @@ def _wordpiece(config: TokenizerConfig, texts: list[str], symbols: list[str]) ->
 
 
 def _reversible(config: TokenizerConfig, model: models.Model) -> Tokenizer:
-    """A tokenizer whose tokens together are the text: a space goes before it, and the first one is taken away again."""
+    """Return a tokenizer whose joined tokens are the text: it prepends a space, and decoding removes it."""
     backend = Tokenizer(model)
     backend.normalizer = normalizers.Sequence([*_lowercase(config), normalizers.Prepend(" ")])
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECES), "isolated")
@@ -226,7 +231,7 @@ def _lowercase(config: TokenizerConfig) -> list[normalizers.Normalizer]:
 
 
 def _alphabet(backend: Tokenizer, texts: list[str]) -> set[str]:
-    """The characters that the texts have after normalisation, by which no character changes with its neighbours."""
+    """Return the characters of the normalized texts; normalization acts on each character separately."""
     return set().union(*(backend.normalizer.normalize_str(character) for character in set().union(*texts)))
 
 
@@ -235,6 +240,6 @@ def _size(config: TokenizerConfig, least: int, what: str = "the characters of th
         return sys.maxsize
     if config.vocab_size < least:
         raise UserError(
-            f"vocab_size {config.vocab_size} has no room for the special symbols and {what}; write at least {least}."
+            f"vocab_size {config.vocab_size} is too small for the special tokens and {what}; write at least {least}."
         )
     return config.vocab_size

@@ -1,4 +1,4 @@
-"""Subword regularisation: another segmentation of a text each time that training reads it."""
+"""Subword regularization: training sees a different segmentation of a text each time it reads it."""
 
 import json
 import math
@@ -11,43 +11,45 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError
 
-# What an unknown character costs below the least probable piece, as in the library's own segmentation.
+# Log-probability of an unknown character below the least probable piece, as in the tokenizers library.
 _UNKNOWN_PENALTY = 10.0
 
 
 def check_sampling(kind: str, sampling: float) -> None:
-    """Check how subwords of a kind are to be sampled.
+    """Check the sampling option for a kind of tokenizer.
 
     Raises:
-        UserError: the kind has no sampling, or ``sampling`` is not in its range.
+        UserError: the kind does not support sampling, or ``sampling`` is out of range.
     """
     if kind not in ("bpe", "unigram"):
         raise UserError(f"sampling is for kinds bpe and unigram; leave it out of kind {kind}.")
     if kind == "bpe" and not 0 < sampling < 1:
-        raise UserError(f"sampling {sampling} is no probability of dropping a merge; write 0.1, or 0 for none.")
+        raise UserError(
+            f"sampling is {sampling}; write the probability of dropping a merge, such as 0.1, or 0 for none."
+        )
     if not 0 < sampling < math.inf:
-        raise UserError(f"sampling {sampling} is no alpha; write a positive number such as 0.2, or 0 for none.")
+        raise UserError(f"sampling is {sampling}; write a positive alpha such as 0.2, or 0 for none.")
 
 
 class SubwordSampler:
-    """Draws the segmentation of a text, where the tokenizer itself always gives the same one.
+    """Encodes a text in a randomly drawn segmentation, where the tokenizer always returns the same one.
 
-    Of a unigram tokenizer: from all segmentations, each with a probability proportional to P(x)^alpha, by forward
-    filtering and backward sampling (Kudo 2018, arXiv 1804.10959, section 3.3 with l = infinity). An alpha near 0 makes
-    them equally likely, a large one leaves the most probable.
+    Unigram: draws from all segmentations, each with a probability proportional to P(x)^alpha, by forward filtering and
+    backward sampling (Kudo 2018, arXiv 1804.10959, section 3.3 with l = infinity). An alpha near 0 makes all equally
+    likely; a large alpha leaves only the most probable.
 
-    Of a BPE tokenizer: BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267, algorithm 1): before each merge, every
-    merge that is possible is left out with the given probability.
+    BPE: BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267, algorithm 1): before each merge, each possible merge is
+    dropped with the given probability.
 
-    The library can do both, but from a random state that cannot be set, so that no training could be repeated or
-    resumed exactly; here all randomness comes from ``rng``.
+    The tokenizers library can do both, but from a random state that cannot be set, so training could not be repeated or
+    resumed exactly. Here all randomness comes from ``rng``.
 
     Args:
         tokenizer: a unigram or BPE tokenizer of ``build_tokenizer``.
         sampling: alpha, or the probability of dropping a merge; as in ``TokenizerConfig``, but not 0.
 
     Raises:
-        UserError: the tokenizer is of another kind, or ``sampling`` is not in its range.
+        UserError: the tokenizer is of another kind, or ``sampling`` is out of range.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, sampling: float) -> None:
@@ -71,7 +73,7 @@ class SubwordSampler:
             self._lattices: dict[str, list[tuple[list[int], list[float]]]] = {}
 
     def __call__(self, text: str, rng: Random | np.random.Generator) -> list[int]:
-        """The ids of a text, in a segmentation drawn with ``rng``, its end symbol included."""
+        """Return the ids of a text, including its end token, in a segmentation drawn with ``rng``."""
         words = self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(text))
         return [token for word, _ in words for token in self._draw(word, rng)] + self._end
 
@@ -97,13 +99,13 @@ class SubwordSampler:
             starts, cumulative = lattice[end - 1]
             start = starts[bisect_right(cumulative, rng.random(), hi=len(starts) - 1)]
             token = self._ids.get(word[start:end], self._unknown)
-            if not (ids and token == ids[-1] == self._unknown):  # several in a row are one, as in the library
+            if not (ids and token == ids[-1] == self._unknown):  # several in a row become one, as in the library
                 ids.append(token)
             end = start
         return ids[::-1]
 
     def _lattice(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """For each end within a word, where a piece before it may start, and the cumulative probabilities of that."""
+        """Return for each end within a word the possible starts of a piece, and their cumulative probabilities."""
         forward, lattice = [0.0], []  # log of the summed P(x)^alpha of the segmentations up to each position
         for end in range(1, len(word) + 1):
             starts, weights = [], []

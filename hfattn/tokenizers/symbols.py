@@ -1,4 +1,4 @@
-"""The special symbols that every tokenizer built here has, under the same ids."""
+"""Special tokens: every tokenizer built here has them under the same ids."""
 
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
@@ -8,7 +8,7 @@ CLASS, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 
 
 def special_symbols(unknown: bool, ends: bool, masks: bool = False) -> list[str]:
-    """The symbols that head a vocabulary: padding, then those that it has of unknown, beginning and end, BERT's."""
+    """Return the first entries of a vocabulary: padding, then unknown, beginning and end, and BERT's as requested."""
     bert = [CLASS, SEPARATOR, MASK] if masks else []
     return [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else []), *bert]
 
@@ -16,12 +16,12 @@ def special_symbols(unknown: bool, ends: bool, masks: bool = False) -> list[str]
 def with_special_symbols(
     backend: Tokenizer, unknown: bool, ends: bool, padding_side: str = "right", masks: bool = False
 ) -> PreTrainedTokenizerFast:
-    """The tokenizer that transformers works with, around one whose vocabulary begins with ``special_symbols``.
+    """Wrap a tokenizer whose vocabulary starts with ``special_symbols`` for transformers.
 
     Args:
-        backend: the tokenizer; it is given a post-processor if ``ends``.
+        backend: the tokenizer; it gets a post-processor with ``ends`` or ``masks``.
         unknown: whether it has ``[UNK]``.
-        ends: whether it has ``[BOS]`` and ``[EOS]``, and closes each text with ``[EOS]``.
+        ends: whether it has ``[BOS]`` and ``[EOS]``, and ends each text with ``[EOS]``.
         padding_side: "left" or "right".
         masks: whether it has ``[CLS]``, ``[SEP]`` and ``[MASK]``, and puts each text between the first two.
     """
@@ -46,7 +46,7 @@ def with_special_symbols(
         mask_token=MASK if masks else None,
         padding_side=padding_side,
         clean_up_tokenization_spaces=False,
-        # The text "[PAD]" is five characters, never the padding symbol; where something is to be filled in, it is one.
+        # The text "[PAD]" is read as five characters; only with masks is a special token in a text read as one.
         split_special_tokens=not masks,
         model_input_names=["input_ids", "attention_mask"],
     )

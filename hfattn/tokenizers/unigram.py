@@ -1,8 +1,8 @@
-"""The unigram language model of subwords: its lattices, and how its pieces are learned.
+"""Train the unigram language model of subwords.
 
 The ``tokenizers`` library has a trainer too, but it takes its candidates from a list of distinct words with a separator
-after each. A string that stands only at the ends of words is never one of them ("whil" is, "while" is not), which makes
-texts a fifth to a quarter longer; and what it learns varies from process to process.
+after each. A string that occurs only at the ends of words is never a candidate ("whil" is, "while" is not), which makes
+encoded texts 20 to 25 % longer, and its result varies from process to process.
 """
 
 from collections import Counter
@@ -12,24 +12,25 @@ from itertools import pairwise
 import numpy as np
 
 LONGEST = 16  # characters of a piece
-_CANDIDATES = 20  # for each piece that is asked for
-_KEPT = 0.75  # of the pieces, in each round of pruning
-_ITERATIONS = 2  # of EM, in each round
+_CANDIDATES = 20  # for each requested piece
+_KEPT = 0.75  # share of the pieces, in each round of pruning
+_ITERATIONS = 2  # of EM in each round
 
 
 def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
     """Learn the pieces of a unigram language model and their log-probabilities (Kudo 2018, section 3.2).
 
-    The first candidates are all characters and the most frequent longer strings. EM estimates their probabilities,
-    those that the likelihood needs least are dropped, and so on, until ``size`` are left. Characters stay.
+    The initial candidates are all characters and the most frequent longer strings. EM estimates their probabilities,
+    and the pieces whose loss reduces the likelihood least are dropped; this is repeated until ``size`` pieces remain.
+    Characters are never dropped.
 
     Args:
-        counts: how often each word occurs; no piece crosses from one to another.
-        size: the number of pieces, at least that of the characters. There are fewer if the words have no more strings
-            that occur twice.
+        counts: number of occurrences of each word; no piece spans two words.
+        size: number of pieces, at least the number of characters. The result has fewer if not enough strings occur
+            twice.
 
     Returns:
-        The natural logarithm of each piece's probability, rounded to 6 decimals, the most probable first.
+        The natural logarithm of the probability of each piece, rounded to 6 decimals, most probable first.
     """
     words = sorted(counts)
     occurrences: Counter[str] = Counter()
@@ -37,7 +38,7 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
         for start in range(len(word)):
             for end in range(start + 1, min(start + LONGEST, len(word)) + 1):
                 occurrences[word[start:end]] += counts[word]
-    # A string that occurs only within one particular longer string is never needed beside it.
+    # A string that occurs only within one particular longer string is redundant.
     inner = {part for piece, n in occurrences.items() for part in (piece[1:], piece[:-1]) if occurrences[part] == n}
     characters = sorted(piece for piece in occurrences if len(piece) == 1)
     longer = [piece for piece, n in occurrences.items() if len(piece) > 1 and n > 1 and piece not in inner]
@@ -50,13 +51,13 @@ def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
     of_words, of_pieces = Lattices(words, ids), Lattices(list(pieces), ids, proper=True)
     while True:
         for _ in range(_ITERATIONS):
-            # A piece that is hardly used keeps a probability above 0: a character may be needed for another text.
+            # Rare pieces keep a probability above 0, because another text may need them.
             expected = np.maximum(of_words.expected_counts(_log_shares(expected), frequencies), 0.5)
         scores = _log_shares(expected)
         if len(pieces) <= size:
             ranked = sorted(zip(scores.round(6).tolist(), pieces, strict=True), key=lambda item: (-item[0], item[1]))
             return {piece: score for score, piece in ranked}
-        # The likelihood that goes when each occurrence of a piece is made of other pieces instead.
+        # Loss of log-likelihood if each occurrence of a piece is segmented into other pieces.
         loss = expected * (scores - of_pieces.log_likelihoods(scores))
         loss[: len(characters)] = np.inf
         kept = np.zeros(len(pieces), dtype=bool)
@@ -71,14 +72,15 @@ def _log_shares(weights: np.ndarray) -> np.ndarray:
 
 
 class Lattices:
-    """All segmentations of some words into pieces, for sums over them; word by word at once, end by end.
+    """The lattices of all segmentations of words into pieces, for sums over the segmentations.
 
-    A node is a position within a word, an edge a piece between two of them.
+    A node is a position within a word, an edge a piece between two positions. Sums run over all words at once, from
+    position to position.
 
     Args:
         words: the words.
-        ids: the number of each piece; every character is one.
-        proper: without the segmentation of a word into one piece, the word itself (characters excepted).
+        ids: index of each piece; every character is a piece.
+        proper: leave out the segmentation of a word of two or more characters into a single piece.
     """
 
     def __init__(self, words: Sequence[str], ids: Mapping[str, int], proper: bool = False) -> None:
@@ -100,7 +102,7 @@ class Lattices:
         self._group()
 
     def keep(self, pieces: np.ndarray, words: np.ndarray | None = None) -> None:
-        """Drop the edges of all but some pieces, which are numbered anew, and all but some words, given as masks."""
+        """Keep only some pieces, which are renumbered, and some words, both given as masks."""
         edges = pieces[self._piece]
         if words is not None:
             edges &= words[self._word]
@@ -112,13 +114,13 @@ class Lattices:
         self._group()
 
     def log_likelihoods(self, scores: np.ndarray) -> np.ndarray:
-        """For each word, the log of the summed probabilities of its segmentations, given those of the pieces."""
+        """Return for each word the log of the summed probabilities of its segmentations, given log-probabilities."""
         return self._forward(scores)[0][self._last]
 
     def expected_counts(self, scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-        """How often each piece is used, in expectation over the segmentations of words of given frequencies."""
+        """Return the expected number of uses of each piece, over the segmentations of words with given frequencies."""
         forward, edges = self._forward(scores)
-        uses = np.exp(edges - forward[self._target])  # of an edge, given that its target is passed
+        uses = np.exp(edges - forward[self._target])  # probability of an edge, given that its target is on the path
         passes = np.zeros_like(forward)
         passes[self._last] = frequencies
         for edge, _ in reversed(self._slices):
@@ -127,7 +129,7 @@ class Lattices:
         return np.bincount(self._piece, uses, minlength=len(scores))
 
     def _group(self) -> None:
-        """Edges are sorted by their end, then by word: those into one node are neighbours."""
+        """Group the edges, which are sorted by end and then by word, so that edges into the same node are adjacent."""
         new = np.diff(self._target, prepend=-1) != 0
         self._heads, self._group_of = np.flatnonzero(new), np.cumsum(new) - 1
         bounds = np.append(np.flatnonzero(np.diff(self._end, prepend=-1)), len(self._end))
@@ -137,7 +139,7 @@ class Lattices:
         ]
 
     def _forward(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The log of the summed probabilities up to each node, and up to it over each edge."""
+        """Return the log of the summed probabilities up to each node, and up to it over each edge."""
         forward = np.zeros(int(self._target.max()) + 1)
         edges = scores[self._piece]
         for edge, group in self._slices:
