@@ -479,7 +479,7 @@ def test_a_notebook_shows_a_record_in_a_frame_of_its_own(browser: Any) -> None: 
     page.set_content(f"<h1>Notebook</h1>{record._repr_html_()}")
     frame = page.frame_locator("iframe")
     frame.locator("#target button >> nth=2").hover()
-    assert frame.locator("#readout").inner_text().startswith("es was read from")
+    assert frame.locator("#readout").inner_text().startswith("es attends to")
     assert page.evaluate("getComputedStyle(document.querySelector('h1')).marginTop") != "0px"
     assert said == []
     page.close()
@@ -537,7 +537,7 @@ def test_a_published_record_is_a_table_where_hfattn_is_not_installed(published: 
         page.on("console", lambda message, said=said: said.append(message.text))
         page.goto((published / "table.html").as_uri())
         assert page.title() == page.inner_text("h1") == "Kept & shown"
-        assert page.locator("thead th").all_inner_texts() == ["why␣", "is", "<b>"]
+        assert page.locator("thead th").all_inner_texts() == ["", "why␣", "is", "<b>"]
         assert page.locator("tbody th").all_inner_texts() == ["por", "qué"]
         assert page.locator("tbody td").all_inner_texts() == ["50", "50", "", "100", "", ""]
         background = "cells => cells.map(cell => getComputedStyle(cell).backgroundColor)"

@@ -332,7 +332,7 @@ def test_the_sub_folder_that_a_configuration_names_is_missing(tmp_path: Path, pu
         shutil.rmtree(folder / "target")
     else:
         (folder / "target" / "tokenizer.json").unlink()
-    message = f"{folder} has no tokenizer that loads in the sub-folder 'target'"
+    message = f"No tokenizer loads from the subfolder 'target' of {folder}"
     with pytest.raises(ValueError, match=message):
         pipeline("attn-translation", model=str(folder), trust_remote_code=True, device="cpu")
     with pytest.raises(UserError, match=message):
@@ -348,7 +348,7 @@ def test_two_tokenizers_given_wrongly(tmp_path: Path) -> None:
     save_translator(tmp_path / "two", model, TOKENIZER, TARGET)
     with pytest.raises(ValueError, match=r"was not loaded from a folder.*pass target_tokenizer"):
         pipeline("attn-translation", model=model, tokenizer=TOKENIZER, device="cpu")
-    with pytest.raises(ValueError, match="has one embedding for the symbols of both sides"):
+    with pytest.raises(ValueError, match="shares one embedding, and so one vocabulary"):
         save_translator(tmp_path / "shared", make("vaswani"), TOKENIZER, TARGET)
     assert not (tmp_path / "shared").exists()
     for family in (BahdanauConfig, VaswaniConfig):

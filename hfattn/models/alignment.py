@@ -50,7 +50,7 @@ _TABLE_PAGE = """<!doctype html>
 :root {{ color-scheme: light dark; }}
 body {{ margin: 1.5rem; font: 15px/1.4 system-ui, sans-serif; }}
 table {{ border-collapse: collapse; }}
-thead th {{ writing-mode: vertical-rl; padding: .5rem .1rem; text-align: left; }}
+thead th {{ writing-mode: vertical-rl; padding: .5rem .1rem; text-align: right; }}
 tbody th {{ padding: 0 .6rem; text-align: right; }}
 th {{ font-weight: normal; white-space: pre; }}
 td {{ min-width: 2rem; height: 2rem; border: 1px solid #8884; text-align: center; font-size: .8em;
@@ -60,7 +60,7 @@ td {{ min-width: 2rem; height: 2rem; border: 1px solid #8884; text-align: center
 <p>Attention weights in percent, mean over {layers} and {heads}. Each row is a token that attends, each column a token
 that is attended to.</p>
 <table>
-<thead><tr><td>{columns}</thead>
+<thead><tr><th>{columns}</thead>
 <tbody>
 {rows}
 </tbody>

@@ -1,4 +1,4 @@
-"""The pipeline task "attn-translation": a translation, its probability, and what each of its tokens was read from."""
+"""The pipeline task "attn-translation": a translation, its log-probability and its alignment."""
 
 import os
 from pathlib import Path
@@ -17,27 +17,26 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from .alignment import GenerationPath, alignment
 
 TASK = "attn-translation"
-TARGET_FOLDER = "target"  # of a saved model, for the tokenizer of a target with a vocabulary of its own
-_MAX_NEW_TOKENS = 256  # where nobody says; transformers' own limit of 20 tokens would cut sentences short
+TARGET_FOLDER = "target"  # subfolder of a saved model with the tokenizer of a separate target vocabulary
+_MAX_NEW_TOKENS = 256  # the default of transformers, 20 tokens, would truncate sentences
 
 
 def save_target_tokenizer(
     folder: str | os.PathLike[str], model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase | None
 ) -> None:
-    """Write the tokenizer of what a model writes where ``load_target_tokenizer`` finds it, before the model is saved.
+    """Save the tokenizer of the target where ``load_target_tokenizer`` finds it; call this before saving the model.
 
     Args:
-        folder: that the model is to be saved in, with the tokenizer of what it reads at the top.
-        model: its configuration then says where the tokenizer is.
-        target_tokenizer: None where the one at the top is of both sides.
+        folder: folder of the model, which contains the tokenizer of the source.
+        model: its configuration records the subfolder of the tokenizer.
+        target_tokenizer: tokenizer of the target; None if both sides share the tokenizer of the source.
 
     Raises:
-        ValueError: the model has one embedding for the symbols of both sides, and so one vocabulary.
+        ValueError: if the model shares one embedding, and so one vocabulary, between both sides.
     """
     if target_tokenizer is not None and model.config.to_dict().get("share_embeddings"):
         raise ValueError(
-            "The model has one embedding for the symbols of both sides, and so one vocabulary; leave target_tokenizer "
-            "out."
+            "The model shares one embedding, and so one vocabulary, between source and target; remove target_tokenizer."
         )
     model.config.target_tokenizer = None if target_tokenizer is None else TARGET_FOLDER
     if target_tokenizer is not None:
@@ -45,46 +44,50 @@ def save_target_tokenizer(
 
 
 def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | None:
-    """The tokenizer of what a model writes, from the sub-folder that its configuration names as ``target_tokenizer``,
-    beside the weights that it was loaded from; None where it names none, because one tokenizer is of both sides.
+    """Load the tokenizer of the target from the subfolder that the configuration names as ``target_tokenizer``.
+
+    Returns:
+        The tokenizer, or None if the configuration names none because both sides share one tokenizer.
 
     Raises:
-        ValueError: there is no such sub-folder, or no tokenizer in it, or the model was not loaded from anywhere.
+        ValueError: if the subfolder contains no tokenizer, or the model was not loaded from a folder or the Hub.
     """
-    subfolder = model.config.to_dict().get("target_tokenizer")  # a field of this package's encoder-decoders
+    subfolder = model.config.to_dict().get("target_tokenizer")  # other models do not have this field
     if subfolder is None:
         return None
     if not model.name_or_path:
         raise ValueError(
-            "The model was not loaded from a folder, and the tokenizer of what it writes is not that of what it reads; "
-            "pass target_tokenizer."
+            "The model has a separate target vocabulary but was not loaded from a folder, so its tokenizer cannot be "
+            "found; pass target_tokenizer."
         )
-    options = vars(model).get("loading_options", {})  # of this package's encoder-decoders too
+    options = vars(model).get("loading_options", {})  # set by TranslationMixin
     try:
         return AutoTokenizer.from_pretrained(
             model.name_or_path, subfolder=subfolder, trust_remote_code=False, **options
         )
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{model.name_or_path} has no tokenizer that loads in the sub-folder {subfolder!r}, where its "
-            "configuration says that the one of its translations is; save it there, or pass target_tokenizer."
+            f"No tokenizer loads from the subfolder {subfolder!r} of {model.name_or_path}, where its configuration "
+            "puts that of the target; save it there, or pass target_tokenizer."
         ) from error
 
 
 class AttnTranslationPipeline(Pipeline):
-    """Translate, and show where each target token was read.
+    """Translate texts, and return the attention behind each translation.
 
     ``pipeline("attn-translation", model=folder, trust_remote_code=True)("I like football")`` returns a dict:
 
     - ``translation_text``: the translation;
-    - ``score``: its log-probability log p(y | x), the natural logarithm, summed over its tokens, the end symbol
-      included, as the model gives it: whatever the way it was searched or drawn;
-    - ``alignment``: an ``AttentionRecord`` of the cross-attention, or None for a model that has none.
+    - ``score``: its log-probability log p(y | x) under the model, the sum over its tokens including the end token, in
+      nats. It does not depend on the search or sampling method;
+    - ``alignment``: an ``AttentionRecord`` of the cross-attention, or None if the model has none.
 
-    A model that reads and writes two vocabularies brings the tokenizer of the second along; ``target_tokenizer=...``
-    gives another one. A list of texts returns a list. With ``num_return_sequences`` above 1, each text has a list of
-    translations, the best first. ``batch_size`` translates several texts at once; every other argument is one of
-    ``generate()``.
+    A list of texts returns a list. With ``num_return_sequences`` above 1, each text has a list of translations, the
+    best first. ``batch_size`` translates several texts at once; all other arguments are passed to ``generate()``.
+
+    Args:
+        target_tokenizer: tokenizer of the target; default the one saved with the model, if it has a separate target
+            vocabulary.
     """
 
     _load_tokenizer = True
@@ -94,7 +97,7 @@ class AttnTranslationPipeline(Pipeline):
         self.target_tokenizer = load_target_tokenizer(self.model) if target_tokenizer is None else target_tokenizer
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
-        """As in transformers, with the target's tokenizer where it has one."""
+        """Save the pipeline as transformers does, with the tokenizer of a separate target vocabulary."""
         save_target_tokenizer(save_directory, self.model, self.target_tokenizer)
         super().save_pretrained(save_directory, **kwargs)
 
@@ -102,13 +105,13 @@ class AttnTranslationPipeline(Pipeline):
         return {}, generate_kwargs, {}
 
     def preprocess(self, input_: str, **preprocess_parameters: Any) -> dict[str, torch.Tensor]:
-        """Ids and mask (1, S).
+        """Return ids and mask (1, S).
 
         Raises:
-            ValueError: the text is empty, or not a text.
+            ValueError: if the input is empty or not a string.
         """
         if not isinstance(input_, str) or not input_:
-            raise ValueError(f"There is nothing to translate in {input_!r}; give a text of at least one character.")
+            raise ValueError(f"Cannot translate {input_!r}; give a text of at least one character.")
         encoded = self.tokenizer(input_, return_tensors="pt")
         return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
@@ -119,7 +122,7 @@ class AttnTranslationPipeline(Pipeline):
             positions = model.config.to_dict().get("max_position_embeddings", _MAX_NEW_TOKENS)
             generate_kwargs = {**generate_kwargs, "max_new_tokens": min(_MAX_NEW_TOKENS, positions)}
         implementation = model.config._attn_implementation
-        model.set_attn_implementation("eager")  # no other one returns weights
+        model.set_attn_implementation("eager")  # the others do not return weights
         try:
             outputs = model.generate(
                 **input_tensors,
@@ -170,21 +173,23 @@ class AttnTranslationPipeline(Pipeline):
 
     def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
         translations = model_outputs["translations"]
-        if isinstance(translations[0], list):  # not yet taken out of its batch, which is of one text
+        if isinstance(translations[0], list):  # still in its batch of one text
             (translations,) = translations
         return translations[0] if len(translations) == 1 else translations
 
 
 class TranslationMixin:
-    """A model that brings its pipeline along: what it saves, ``pipeline("attn-translation", ...)`` runs anywhere."""
+    """A model that is saved with its pipeline, for ``pipeline("attn-translation", ...)`` without hfattn."""
 
     config: Any
     loading_options: dict[str, Any]
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, with a note of which state of a repository it is: the tokenizers have to be of the same
-        one. (No token is noted, because a model may be pickled.)"""
+        """Load the model as transformers does, and keep the revision, which the target's tokenizer is loaded from too.
+
+        The access token is not kept, because a model may be pickled.
+        """
         loaded = super().from_pretrained(*args, **kwargs)  # type: ignore[misc]
         model = loaded[0] if kwargs.get("output_loading_info") else loaded
         names = ("revision", "cache_dir", "local_files_only")
@@ -192,14 +197,14 @@ class TranslationMixin:
         return loaded
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, with the name of the pipeline; its module is copied because the model imports it."""
+        """Save the model as transformers does, with the name of its pipeline in the configuration."""
         implementation = f"{__name__.rpartition('.')[2]}.{AttnTranslationPipeline.__name__}"
         entry = {"impl": implementation, "pt": [AutoModelForSeq2SeqLM.__name__], "type": "text"}
         self.config.custom_pipelines = {TASK: entry}
         return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
 
 
-if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # as it is where a copy of this module was loaded before
+if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # a copy of this module may have registered it
     PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
 
 __all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin", "load_target_tokenizer", "save_target_tokenizer"]

@@ -15,11 +15,11 @@ const WORDS = {
       + "layer=0 and head=0 of the record.",
     source: cross ? "Source" : "Attended to", target: cross ? "Target" : "Attending",
     hint: (cross
-      ? "Point at a target word to see which source words it attended to, or at a source word to see which target "
-        + "words attended to it. "
+      ? "Point at a target word to see which source words it attends to, or at a source word to see which target "
+        + "words attend to it. "
       : "Point at a word to see what it attends to, or what attends to it. ")
       + "The arrow keys move along a text and from one text to the other.",
-    forward: cross ? " was read from " : " looks at ", backward: cross ? " was read for " : " is looked at by ",
+    forward: " attends to ", backward: " is attended to by ",
     nothing: "nothing", mean: "mean", meanOf: size => `mean of ${size}`,
     oneLayer: l => l < 0 ? "mean of the layers" : `layer ${l + 1}`,
     oneHead: h => h < 0 ? "mean of the heads" : `head ${h + 1}`,
@@ -35,13 +35,13 @@ const WORDS = {
     layer: "Capa", head: "Cabeza", limit: "Hilos desde", texts: "Textos", map: "Mapa de calor", all: "Capas y cabezas",
     ranges: "Los colores de cada mapa abarcan su propio intervalo. Elige un mapa con un clic o con las flechas; L1 y "
       + "H1 son layer=0 y head=0 del registro.",
-    source: cross ? "Origen" : "Palabras miradas", target: cross ? "Destino" : "Palabras que miran",
+    source: cross ? "Origen" : "Palabras atendidas", target: cross ? "Destino" : "Palabras que atienden",
     hint: (cross
-      ? "Señala una palabra del destino para ver a qué palabras del origen atendió, o una del origen para ver qué "
-        + "palabras del destino la atendieron. "
+      ? "Señala una palabra del destino para ver a qué palabras del origen atiende, o una del origen para ver qué "
+        + "palabras del destino la atienden. "
       : "Señala una palabra para ver a cuáles atiende o cuáles la atienden. ")
       + "Con las flechas recorres un texto y pasas de uno a otro.",
-    forward: cross ? " se leyó de " : " mira a ", backward: cross ? " se leyó para " : " la miran ",
+    forward: " atiende a ", backward: " recibe atención de ",
     nothing: "nada", mean: "media", meanOf: size => `media de ${size}`,
     oneLayer: l => l < 0 ? "media de las capas" : `capa ${l + 1}`,
     oneHead: h => h < 0 ? "media de las cabezas" : `cabeza ${h + 1}`,
