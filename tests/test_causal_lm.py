@@ -40,7 +40,7 @@ SENTENCES = (
     "Où est le chat ?",
 )
 TINY: dict[str, dict[str, Any]] = {
-    "data": {"split": [0.7, 0.15, 0.15], "block": 16},
+    "data": {"split": [0.7, 0.15, 0.15], "max_length": 16},
     "training": {
         "per_device_train_batch_size": 8,
         "per_device_eval_batch_size": 4,
@@ -62,12 +62,12 @@ def text_file(folder: Path, sentences: int = 150) -> Path:
     return path
 
 
-def tiny_config(folder: Path, base: Path, **fields: Any) -> Path:
+def tiny_config(folder: Path, base: Path | None, **fields: Any) -> Path:
     config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
-    config["model"] = {"name": str(base)}
+    config["model"] = {"name": str(base)} if base else {}
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    config["data"].setdefault("source", str(text_file(folder)))
+    config["data"].setdefault("dataset", str(text_file(folder)))
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return path
@@ -383,7 +383,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
     run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
     with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.block", 15)
+        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.max_length", 15)
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     first, second = (results_of(folder) for folder in (whole, killed))
@@ -436,10 +436,10 @@ def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path, monkeyp
     rows.write_text("".join(json.dumps({"text": f"{SENTENCES[i % 4]} {i}"}) + "\n" for i in range(200)))
     config = tiny_config(
         tmp_path,
-        Path("no-such/model"),
-        data={"source": str(rows), "lines_are_texts": True, "split": [140, 30, "rest"]},
-        scratch={"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2},
-        tokenizer=str(file),
+        None,
+        data={"dataset": str(rows), "lines_are_texts": True, "split": [140, 30, "rest"]},
+        model={"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2},
+        tokenizer={"name": str(file)},
         averaging={"ema": 0.9},
     )
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
@@ -527,14 +527,14 @@ def written(folder: Path, name: str, text: str) -> Path:
     return folder / name
 
 
-SCRATCH = ["--scratch.model_type", "gpt2", "--scratch.n_embd", "8", "--scratch.n_head", "2"]
+SCRATCH = ["--model", "{model_type: gpt2, n_embd: 8, n_head: 2, n_layer: 1}", "--tokenizer.name", "gpt2"]
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing text", lambda f: ["--data.source", f / "no.txt"], r"no.txt was not found locally or on the Hub"),
-    ("empty", lambda f: ["--data.source", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
-    ("short", lambda f: ["--data.source", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
-    ("column", lambda f: ["--data.source", written(f, "a.jsonl", '{"t": "x"}\n')],
+    ("missing text", lambda f: ["--data.dataset", f / "no.txt"], r"no.txt was not found locally or on the Hub"),
+    ("empty", lambda f: ["--data.dataset", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
+    ("short", lambda f: ["--data.dataset", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
+    ("column", lambda f: ["--data.dataset", written(f, "a.jsonl", '{"t": "x"}\n')],
      "Line 1 of a.jsonl has no column 'text'"),
-    ("no JSON", lambda f: ["--data.source", written(f, "a.jsonl", "{}\n{\n")],
+    ("no JSON", lambda f: ["--data.dataset", written(f, "a.jsonl", "{}\n{\n")],
      "has no column|Line 2 of a.jsonl is no JSON"),
     ("start", lambda f: ["--data.document_start", "^="], "write lines_are_texts: true, or remove it"),
     ("no beginning", lambda f: ["--data.lines_are_texts", "true", "--data.document_start", "^=="],
@@ -542,15 +542,15 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("no end", lambda f: ["--model.name", without_end(f), "--data.lines_are_texts", "true"],
      "has no end token to put between"),
     ("missing model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
-    ("encoder", lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "looks ahead: it is an encoder"),
+    ("encoder", lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "is an encoder such"),
     ("no LM", lambda f: ["--model.name", tiny_model(f / "d", "distilbert")],
      "which transformers does not support for CausalLM"),
     ("vocabulary", lambda f: ["--model.name", mismatched(f)],
-     "tokens, and .* has embeddings of 100: they were not made for"),
-    ("block", lambda f: ["--data.block", "65"], "data.block is 65, and .* has 64 positions; write at most 64"),
-    ("block of one", lambda f: ["--data.block", "1"], "block is 1; write a whole number of at least 2"),
-    ("stride", lambda f: ["--evaluation.stride", "17"], "stride 17 skips tokens; write at most data.block, 16"),
-    ("no stride", lambda f: ["--evaluation.stride", "0"], "stride is 0; write a whole number from 1 to data.block"),
+     "tokens, and the model has 100 embeddings; write the"),
+    ("block", lambda f: ["--data.max_length", "65"], "data.max_length is 65; this model reads at most 64 tokens"),
+    ("block of one", lambda f: ["--data.max_length", "1"], "max_length is 1; write a whole number of at least 2"),
+    ("stride", lambda f: ["--evaluation.stride", "17"], "stride 17 skips tokens; write at most data.max_length, 16"),
+    ("no stride", lambda f: ["--evaluation.stride", "0"], "stride is 0; write a whole number of at least 1, or null"),
     ("max_tokens", lambda f: ["--config", written(f, "m.yaml", "max_tokens: 100\n")],
      "write training.per_device_train_batch_size, not max_tokens"),
     ("decoding", lambda f: ["--sample.decoding", "{a: {top_q: 1}}"],
@@ -559,17 +559,19 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("top-p", lambda f: ["--sample.decoding", "{a: {top_p: 1.5}}"], "has top_p 1.5; write a number above 0, at most 1"),
     ("top-k", lambda f: ["--sample.decoding", "{a: {top_k: 0.5}}"], "has top_k 0.5; write a whole number"),
     ("prompts", lambda f: ["--sample.prompts", "[]"],
-     "prompts has an empty one, or none; write at least one character"),
-    ("type", lambda f: ["--scratch.model_type", "gtp2"], "scratch.model_type is 'gtp2'; write a type of transformers"),
-    ("field", lambda f: [*SCRATCH, "--scratch.n_layers", "2"], "'n_layers' is not a field of GPT2Config; did you mean"),
-    ("from data", lambda f: [*SCRATCH, "--scratch.vocab_size", "9"], "vocab_size follows from the tokenizer; leave it"),
-    ("positions", lambda f: [*SCRATCH, "--scratch.n_positions", "8"], "The model of scratch has 8 positions; write at"),
-    ("kept", lambda f: [*SCRATCH, "--tuning.method", "lora"], "nothing to keep; write tuning.method: full, not lora"),
-    ("no writer", lambda f: ["--scratch.model_type", "distilbert"],
-     "There is no causal language model of the type distilbert"),
-    ("tokenizer", lambda f: ["--tokenizer", written(f, "t.json", "{}")], "t.json is no tokenizer.json"),
-    ("probe", lambda f: ["--tuning.method", "head_only"], "head_only trains a new head, and this model has none"),
-    ("best", lambda f: ["--data.test", "b.txt"], "cuts a test from source, and test is given too"),
+     "prompts is empty or has an empty prompt; write at least one"),
+    ("type", lambda f: ["--model", "{model_type: gtp2}"], "model.model_type is 'gtp2'; write a model type"),
+    ("field", lambda f: [*SCRATCH, "--model.n_layers", "2"], "'model.n_layers' is not a field of gpt2; did you mean"),
+    ("from data", lambda f: [*SCRATCH, "--model.vocab_size", "9"], "follows from the data; leave it out"),
+    ("positions", lambda f: [*SCRATCH, "--model.n_positions", "8"], "this model reads at most 8 tokens"),
+    ("kept", lambda f: [*SCRATCH, "--tuning.method", "lora"], "trains all weights; write tuning.method: full, not"),
+    ("no writer", lambda f: ["--model", "{model_type: distilbert}", "--tokenizer.name", tiny_model(f / "g", "gpt2")],
+     "AutoModelForCausalLM has no model of the type distilbert; write another model.model_type"),
+    ("tokenizer", lambda f: [*SCRATCH, "--tokenizer.name", written(f, "t.json", "{}")], "is not a tokenizer.json"),
+    ("no tokenizer", lambda f: [*SCRATCH, "--tokenizer", "{}"], "tokenizer: name is empty; write"),
+    ("two tokenizers", lambda f: ["--tokenizer.name", "gpt2"], "comes with its own tokenizer; remove the section"),
+    ("probe", lambda f: ["--tuning.method", "head_only"], "head_only trains a new head, and this model has a trained"),
+    ("best", lambda f: ["--data.test", "b.txt"], "already makes a test, and test is given too"),
 ]  # fmt: skip
 
 

@@ -1,17 +1,135 @@
-"""What a run of the causal language model reports: its scores and samples, before and after training."""
+"""The report of the recipe causal_lm."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedTokenizerBase
+
 from ..data import Documents, PackedText
+from ..fields import at_least
+from ..generation import read_prompt, sample_text
+from ..loading import max_positions
 from ..metrics import text_scores
+from ..plots import plot_table
+from .base import TrainedRun, leave_behind
+
+DECODING = ("temperature", "top_k", "top_p")
+
+
+@strict
+@dataclass
+class SampleConfig:
+    """The section ``sample``: texts that the model writes, before and after training."""
+
+    prompts: list[str] = field(default_factory=lambda: ["The "])  # beginnings of the texts
+    # Decoding options by the name under which the report shows them; temperature 0 is greedy.
+    decoding: dict[str, dict[str, float | int]] = field(
+        default_factory=lambda: {
+            "greedy": {"temperature": 0},
+            "temperature 0.8": {"temperature": 0.8},
+            "top-k 40": {"top_k": 40},
+            "top-p 0.9": {"top_p": 0.9},
+        }
+    )
+    max_new_tokens: int = at_least(1, 60)
+
+    def validate_prompts(self) -> None:
+        if not self.prompts or not all(self.prompts):
+            raise ValueError("prompts is empty or has an empty prompt; write at least one character for each.")
+
+    def validate_decoding(self) -> None:
+        for name, options in self.decoding.items():
+            if unknown := sorted(set(options) - set(DECODING)):
+                raise ValueError(f"decoding {name!r} has {unknown[0]!r}; write {', '.join(DECODING)}.")
+            temperature, top_k, top_p = options.get("temperature", 1), options.get("top_k", 0), options.get("top_p", 1)
+            if not (temperature == 0 or 0.01 <= temperature <= 100):
+                raise ValueError(f"decoding {name!r} has temperature {temperature}; write 0, or 0.01 to 100.")
+            if not isinstance(top_k, int) or top_k < 0:
+                raise ValueError(f"decoding {name!r} has top_k {top_k}; write a whole number, 0 for all tokens.")
+            if not 0 < top_p <= 1:
+                raise ValueError(f"decoding {name!r} has top_p {top_p}; write a number above 0, at most 1.")
+
+
+def report(
+    run: TrainedRun,
+    parts: Mapping[str, Documents],
+    packed: Mapping[str, PackedText],
+    metrics: Mapping[str, Mapping[str, Any]],
+    written: Mapping[str, Sequence[str]],
+    tuning: Mapping[str, Any],
+) -> None:
+    """Save the model and write everything else that the run leaves behind.
+
+    Args:
+        run: the finished run.
+        parts: the documents of each part, training included.
+        packed: their tokens.
+        metrics: scores of each part but the training part; for a pretrained model with its scores ``before``.
+        written: what ``continuations`` returned "after" training, and "before" it for a pretrained model.
+        tuning: what was trained of which pretrained model, as ``tuning_facts`` returns it.
+    """
+    config, model, trainer = asdict(run.config), run.model, run.trainer
+    length, sample = config["data"]["max_length"], config["sample"]
+    model.generation_config.update(do_sample=True, temperature=0.8, top_k=0, max_new_tokens=sample["max_new_tokens"])
+    run.save()
+    pairs = [(prompt, name) for prompt in sample["prompts"] for name in sample["decoding"]]
+    samples = [
+        {"prompt": prompt, "decoding": name, **{when: texts[i] for when, texts in written.items()}}
+        for i, (prompt, name) in enumerate(pairs)
+    ]
+    rows = [[on_one_line(text) for text in each.values()] for each in samples]
+    plot_table(run.folder / "samples.png", list(samples[0]), rows, run.title)
+    windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
+    sections: dict[str, Any] = {
+        "data": {
+            "name": parts["train"].name,
+            "max_length": length,
+            "stride": config["evaluation"]["stride"] or length,
+            "dropped_tokens": trainer.train_dataset.dropped,
+            "parts": {part: part_facts(parts[part], packed[part]) for part in parts},
+        },
+        "model": {
+            **tuning,
+            "model_type": model.config.model_type,
+            "vocabulary": len(run.tokenizer),
+            "positions": max_positions(model.config),
+        },
+        "metrics": metrics,
+        "training": trainer.training_facts("tokens", windows * length),
+        "samples": samples,
+        # As many as the positions allow after the prompt of the card's example.
+        "new_tokens": read_prompt(model, run.tokenizer, samples[0]["prompt"], 40)[1],
+    }
+    validation = metrics["validation"]
+    levels = {"before": validation["before"]["nats_per_token"]} if "before" in validation else None
+    texts = sample["prompts"][:2]
+    leave_behind(run, sections, summary(run.folder, sections), texts, loss="nats_per_token", levels=levels)
 
 
 def with_text_scores(score: Mapping[str, Any], text: PackedText) -> dict[str, Any]:
     """Return the scores per token together with those per character, byte and word, which compare across tokenizers."""
     return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(text.size))}
+
+
+def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: SampleConfig, seed: int) -> list[str]:
+    """Return the continuation of each prompt with each way of decoding, all with the same seed."""
+    return [
+        sample_text(
+            model,
+            tokenizer,
+            prompt,
+            options.get("temperature", 1),
+            sample.max_new_tokens,
+            seed,
+            top_k=int(options.get("top_k", 0)),
+            top_p=options.get("top_p", 1),
+        )
+        for prompt in sample.prompts
+        for options in sample.decoding.values()
+    ]
 
 
 def part_facts(documents: Documents, packed: PackedText) -> dict[str, Any]:
