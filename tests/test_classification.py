@@ -334,16 +334,6 @@ def test_numbers_of_parameters() -> None:
     assert pair[0] == pair[1]
 
 
-def test_files_of_the_recipe_are_valid() -> None:
-    recipe = load_recipe(RECIPE / "train.py")
-    for path in CONFIGURATIONS:
-        header = path.read_text().split("\n\n")[0]
-        assert all(line.startswith("#") for line in header.splitlines()), path
-        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
-            assert word in header, path
-        recipe.validate(load_config(recipe.Config, path))
-
-
 WORDS = ["--tokenizer.kind", "word"]
 TWO = "label\ttext\nup\tthe cat\n" + "".join(f"down\tdog {i}\n" for i in range(20))
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [

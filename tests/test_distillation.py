@@ -41,7 +41,6 @@ from hfattn.data import (
     unlabelled,
 )
 from hfattn.errors import UserError
-from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     DistillationConfig,
@@ -50,7 +49,6 @@ from hfattn.training import (
     Teacher,
     TeacherConfig,
     TeacherOutputs,
-    load_config,
 )
 from hfattn.training.distillation import class_order, distillation_losses, vector_distances
 
@@ -455,16 +453,6 @@ def test_two_processes_train_as_one_with_twice_the_batch(
         *(load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")), atol=1e-5, rtol=1e-4
     )
     assert [each["metrics"]["test"]["examples"] for each in results] == [420, 420]
-
-
-def test_files_of_the_recipe_are_valid() -> None:
-    recipe = load_recipe(RECIPE / "train.py")
-    for path in CONFIGURATIONS:
-        header = path.read_text().split("\n\n")[0]
-        assert all(line.startswith("#") for line in header.splitlines()), path
-        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
-            assert word in header, path
-        recipe.validate(load_config(recipe.Config, path))
 
 
 # Bad input

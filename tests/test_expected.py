@@ -109,14 +109,29 @@ def hfattn(*words: object) -> Result:
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=[f"{path.parent.name}/{path.stem}" for path in CONFIGURATIONS])
-def test_a_configuration_has_a_valid_tiny_variant_with_a_band(path: Path) -> None:
+def test_the_files_of_a_configuration_are_valid(path: Path) -> None:
+    """Its header and fields, its tiny variant with a band, and the overrides of the recorded runs."""
+    header = path.read_text().split("\n\n")[0]
+    assert all(line.startswith("#") for line in header.splitlines())
+    for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+        assert word in header
     expected = read_expected(path.with_name(path.stem + SUFFIX))
     assert expected.tiny.band is not None
     assert expected.tiny.overrides
     recipe = load_recipe(path.parent / "train.py")
+    plain = load_config(recipe.Config, path)
+    recipe.validate(plain)
     tiny = load_config(recipe.Config, path, expected.tiny.overrides)
     recipe.validate(tiny)
-    assert tiny != load_config(recipe.Config, path)
+    assert tiny != plain
+    for recorded in expected.full.recorded:
+        load_config(recipe.Config, path, recorded.overrides)
+
+
+@pytest.mark.parametrize("script", sorted(RECIPES.glob("*/train.py")), ids=lambda script: script.parent.name)
+def test_a_training_script_can_be_read_in_one_go(script: Path) -> None:
+    lines = len(script.read_text().splitlines())
+    assert lines <= 250
 
 
 def test_each_expected_file_has_its_configuration() -> None:

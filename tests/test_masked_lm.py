@@ -634,17 +634,6 @@ def test_padding_is_not_read(distilbert: Path) -> None:
     torch.testing.assert_close(padded, alone)
 
 
-def test_files_of_the_recipe_are_valid() -> None:
-    recipe = load_recipe(RECIPE / "train.py")
-    assert len(CONFIGURATIONS) == 3
-    for path in CONFIGURATIONS:
-        header = path.read_text().split("\n\n")[0]
-        assert all(line.startswith("#") for line in header.splitlines()), path
-        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
-            assert word in header, path
-        recipe.validate(load_config(recipe.Config, path))
-
-
 def source(folder: Path, text: str, name: str = "texts.txt") -> list[object]:
     (folder / name).write_text(text)
     return ["--data.dataset", folder / name]

@@ -3,16 +3,17 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
+from commands import ROOT, printed_by_card, run_here
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
+from recipe_contract import Configure, RecipeContract
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -28,8 +29,6 @@ from hfattn.errors import UserError
 from hfattn.generated import GENERATED, fact_questions
 from hfattn.metrics import AnswerMetric
 from hfattn.reports.question_answering import question_word
-from hfattn.resources import load_recipe
-from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "question_answering"
 CONTEXT = "York is old. Mary Smith was born in York in 1984."
@@ -355,23 +354,6 @@ def test_the_card_and_its_snippet_without_hfattn(finished: Path) -> None:
     assert printed_by_card(folder) == (results["example"]["answer"] or "no answer") + "\n"
 
 
-def test_a_run_that_was_killed_ends_as_one_that_was_not(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Gone after the second checkpoint."""
-    source = color_questions(tmp_path, "all.jsonl", 120, seed=0)
-    data = {"dataset": str(source), "split": [0.6, 0.2, 0.2], "unanswerable": True}
-    config = tiny_config(tmp_path, model, data=data, training={"max_steps": 40})
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
-    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
-    for part in ("validation", "test"):
-        assert first[part]["nats_per_window"] == second[part]["nats_per_window"]
-
-
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -398,37 +380,6 @@ def test_other_models_and_ways_to_tune(
     AutoModelForQuestionAnswering.from_pretrained(tmp_path / "run")
 
 
-def test_two_processes_train_and_score_as_one_with_twice_the_batch(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = {"dataset": str(color_questions(tmp_path, "all.jsonl", 120, seed=0)), "unanswerable": True}
-    options = {"qa_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0}
-    training = {"max_steps": 6, "eval_steps": 6, "save_steps": 6, "adam_epsilon": 1.0, "learning_rate": 1.0}
-    config = tiny_config(tmp_path, model, data=data, training=training, model={"name": str(model), "options": options})
-    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
-    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
-    assert done.returncode == 0, done.stderr
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
-    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
-    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
-    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
-    torch.testing.assert_close(*weights, atol=1e-4, rtol=1e-3)
-    first, second = (each["metrics"]["validation"] for each in (one, two))
-    assert second["nats_per_window"] == pytest.approx(first["nats_per_window"], abs=1e-3)
-    assert (second["questions"], second["windows"]) == (first["questions"], first["windows"])
-
-
-def test_files_of_the_recipe_are_valid() -> None:
-    recipe = load_recipe(RECIPE / "train.py")
-    for path in sorted(RECIPE.glob("*.yaml")):
-        header = path.read_text().split("\n\n")[0]
-        assert all(line.startswith("#") for line in header.splitlines()), path
-        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
-            assert word in header, path
-        recipe.validate(load_config(recipe.Config, path))
-
-
 def test_the_first_question_word() -> None:
     asked = {"How many people live in York?": "how many", "In which year?": "which", "Name the town.": "otherwise"}
     assert {question: question_word(question) for question in asked} == asked
@@ -450,15 +401,25 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    tmp_path: Path,
-    model: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, config = tmp_path / "run", tiny_config(tmp_path, model)
-    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
-    assert re.search(message, error), error
+class TestTheRecipe(RecipeContract):
+    recipe, loss, bad = "question_answering", "nats_per_window", BAD
+    killed: ClassVar[dict[str, Any]] = {
+        "data": {"split": [0.6, 0.2, 0.2], "unanswerable": True},
+        "training": {"max_steps": 40},
+    }
+    changed: ClassVar[list[object]] = ["--data.overlap", 15]
+    shared: ClassVar[dict[str, Any]] = {
+        "model": {"options": {"qa_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0}},
+        "data": {"unanswerable": True},
+    }
+
+    @pytest.fixture
+    def configure(self, model: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Configure:
+        if "refused" in request.fixturenames:
+            return partial(tiny_config, pretrained=model)
+        asked = str(color_questions(tmp_path, "all.jsonl", 120, seed=0))
+
+        def configure(folder: Path, data: dict[str, Any], **sections: Any) -> Path:
+            return tiny_config(folder, model, data={**data, "dataset": asked}, **sections)
+
+        return configure

@@ -3,15 +3,16 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
+from commands import ROOT, printed_by_card, run_here
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
+from recipe_contract import Configure, RecipeContract
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -26,8 +27,6 @@ from hfattn.data import (
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, name_sentences
 from hfattn.metrics import EntityMetric, find_entities
-from hfattn.resources import load_recipe
-from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "token_classification"
 NAMED = "Mary\tB-PER\nSmith\tI-PER\nlives\tO\nin\tO\nYork\tB-LOC\n"
@@ -301,22 +300,6 @@ def test_the_card_and_its_pipeline_without_hfattn(finished: Path) -> None:
     assert printed_by_card(folder) == expected
 
 
-def test_a_run_that_was_killed_ends_as_one_that_was_not(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Gone after the second checkpoint."""
-    config = tiny_config(tmp_path, model, training={"max_steps": 40})
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
-    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
-    assert set(first) == {"validation", "test", "unseen_forms"}
-    for part in first:
-        assert first[part]["nats_per_word"] == second[part]["nats_per_word"]
-
-
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -342,38 +325,6 @@ def test_other_models_and_ways_to_tune(
     AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
 
 
-def test_two_processes_train_and_score_as_one_with_twice_the_batch(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """31 windows in batches of 8: the last ones are not shared evenly."""
-    training = {"max_steps": 6, "eval_steps": 6, "save_steps": 6, "adam_epsilon": 1.0, "learning_rate": 1.0}
-    options = {"dropout": 0.0, "attention_dropout": 0.0}
-    data = {"evaluation_examples": 31}
-    config = tiny_config(tmp_path, model, training=training, model={"options": options}, data=data)
-    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
-    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
-    assert done.returncode == 0, done.stderr
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
-    one, two = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two"))
-    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
-    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
-    torch.testing.assert_close(*weights, atol=1e-4, rtol=1e-3)
-    for part in one["metrics"]:
-        assert two["metrics"][part]["nats_per_word"] == pytest.approx(one["metrics"][part]["nats_per_word"], abs=1e-3)
-        assert two["metrics"][part]["words"] == one["metrics"][part]["words"]
-
-
-def test_files_of_the_recipe_are_valid() -> None:
-    recipe = load_recipe(RECIPE / "train.py")
-    for path in sorted(RECIPE.glob("*.yaml")):
-        header = path.read_text().split("\n\n")[0]
-        assert all(line.startswith("#") for line in header.splitlines()), path
-        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
-            assert word in header, path
-        recipe.validate(load_config(recipe.Config, path))
-
-
 BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("missing file", lambda f: ["--data.dataset", f / "no.txt"], r"no.txt was not found locally or on the Hub"),
     ("tags", lambda f: ["--data.dataset", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
@@ -395,15 +346,16 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    tmp_path: Path,
-    model: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, config = tmp_path / "run", tiny_config(tmp_path, model)
-    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
-    assert re.search(message, error), error
+class TestTheRecipe(RecipeContract):
+    recipe, loss, bad = "token_classification", "nats_per_word", BAD
+    killed: ClassVar[dict[str, Any]] = {"training": {"max_steps": 40}}
+    changed: ClassVar[list[object]] = ["--data.examples", 201]
+    # 31 windows in batches of 8: the last ones are not shared evenly.
+    shared: ClassVar[dict[str, Any]] = {
+        "model": {"options": {"dropout": 0.0, "attention_dropout": 0.0}},
+        "data": {"evaluation_examples": 31},
+    }
+
+    @pytest.fixture
+    def configure(self, model: Path) -> Configure:
+        return partial(tiny_config, pretrained=model)
