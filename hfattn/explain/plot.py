@@ -1,18 +1,21 @@
 """Figures of an attention record, for a paper or a slide."""
 
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..models.alignment import AttentionRecord, check_drawable
 from .labels import label, right_to_left
 from .layout import MARGIN, Position, extent, fill, frame, new_figure, sheet, text_style
 
 if TYPE_CHECKING:
+    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-_CELL, _SMALLEST_CELL, _LONGEST_SIDE = 0.3, 0.13, 24.0  # inches
+_CELL, _SMALLEST_CELL, _LONGEST_SIDE, _LONGEST_LINE = 0.3, 0.13, 24.0, 12.0  # inches
+_WEAKEST_THREAD = 0.05  # of the largest weight
 _LONGEST_LABEL = 24  # characters
 _COLORS = "cividis"  # perceptually uniform, also with color blindness and in gray
 _THREAD = (0.106, 0.424, 0.659)  # the blue of the threads in the page
@@ -159,66 +162,89 @@ def plot_flow(
     """
     check_drawable(record)
     figure = new_figure()
+    matrix = record.matrix(layer, head).float()
+    rows, columns = _labels(record)
+    texts = _in_lines(figure, rows, columns) or _in_columns(figure, rows, columns)
+    top, _ = frame(figure, title, MARGIN, texts.width + 2 * MARGIN, texts.height + MARGIN)
+    axes = sheet(figure)
+    sources, targets = ([(MARGIN + x, top + y) for x, y in side] for side in (texts.sources, texts.targets))
+    axes.add_collection(_threads(matrix, sources, targets, texts.lines))
+    style = text_style(texts.font_size)
+    for points, names, ha, va, away in ((sources, columns, "right", "bottom", -1), (targets, rows, "left", "top", 1)):
+        for (x, y), name in zip(points, names, strict=True):
+            if texts.lines:
+                axes.text(x, y + 0.05 * away, name, ha="center", va=va, **style)
+            else:
+                axes.text(x + 0.06 * away, y, name, ha=ha, va="center", **style)
+    fill(figure, axes)
+    return figure
+
+
+Point = tuple[float, float]
+
+
+class _Texts(NamedTuple):
+    """Two texts, in inches: as two lines or as two columns, and the points where the threads of each token end."""
+
+    lines: bool
+    width: float
+    height: float
+    font_size: float
+    sources: list[Point]
+    targets: list[Point]
+
+
+def _in_lines(figure: "Figure", rows: list[str], columns: list[str]) -> _Texts | None:
+    """Return both texts as lines, the columns above the rows; None if a line is too long."""
+    font_size, space = 12, 0.14
+    widths = {name: extent(figure, name, **text_style(font_size))[0] + space for name in {*rows, *columns}}
+    width = max(sum(widths[name] for name in names) for names in (rows, columns))
+    if width > _LONGEST_LINE:
+        return None
+    apart, line_height = min(2.6, max(1.1, 0.3 * width)), 0.25
+
+    def points(names: list[str], y: float) -> list[Point]:
+        ends = list(accumulate(widths[name] for name in names))
+        start = (width - ends[-1]) / 2
+        middles = [start + end - widths[name] / 2 for end, name in zip(ends, names, strict=True)]
+        return [(width - x if right_to_left(names) else x, y) for x in middles]
+
+    sources, targets = points(columns, line_height), points(rows, line_height + apart)
+    return _Texts(True, width, apart + 2 * line_height, font_size, sources, targets)
+
+
+def _in_columns(figure: "Figure", rows: list[str], columns: list[str]) -> _Texts:
+    """Return both texts as columns, one token per line, the columns at the left of the rows."""
+    longest = max(len(rows), len(columns))
+    line = min(0.26, max(_SMALLEST_CELL, _LONGEST_SIDE / longest))
+    font_size, apart = 42 * line, 2.2
+    left, right = (
+        max(extent(figure, name, **text_style(font_size))[0] for name in names) + 0.08 for names in (columns, rows)
+    )
+    sources, targets = (
+        [(x, line * (k + 0.5)) for k in range(len(names))] for x, names in ((left, columns), (left + apart, rows))
+    )
+    return _Texts(False, left + apart + right, line * longest, font_size, sources, targets)
+
+
+def _threads(matrix: Tensor, sources: list[Point], targets: list[Point], lines: bool) -> "PathCollection":
+    """Return a curve for each weight (T, S) that is drawn, the strongest last."""
     from matplotlib.collections import PathCollection
     from matplotlib.path import Path
 
-    matrix = record.matrix(layer, head).float()
-    rows, columns = _labels(record)
-    longest = max(len(rows), len(columns))
-    style, space = text_style(12), 0.14
-    widths = {name: extent(figure, name, **style)[0] for name in {*rows, *columns}}
-    line_width = max(sum(widths[name] + space for name in side) for side in (rows, columns))
-    in_lines = line_width <= 12
-    # The point where the threads of each token end and its text begins, in inches.
-    if in_lines:
-        apart, high = min(2.6, max(1.1, 0.3 * line_width)), 0.25
-        wide, tall = line_width, apart + 2 * high
-
-        def spots(names: list[str]) -> list[float]:
-            x, found = (line_width - sum(widths[name] + space for name in names)) / 2, []
-            for name in names:
-                found.append(x + (widths[name] + space) / 2)
-                x += widths[name] + space
-            return [line_width - spot for spot in found] if right_to_left(names) else found
-
-        above_, below_ = [(x, high) for x in spots(columns)], [(x, high + apart) for x in spots(rows)]
-    else:
-        line = min(0.26, max(_SMALLEST_CELL, _LONGEST_SIDE / longest))
-        style = text_style(42 * line)
-        widths = {name: extent(figure, name, **style)[0] for name in widths}
-        sides = [max(widths[name] for name in names) + 0.08 for names in (columns, rows)]
-        wide, tall = sides[0] + 2.2 + sides[1], line * longest
-        above_, below_ = (
-            [(x, line * (k + 0.5)) for k in range(len(names))]
-            for x, names in ((sides[0], columns), (sides[0] + 2.2, rows))
-        )
-    top, _ = frame(figure, title, MARGIN, wide + 2 * MARGIN, tall + MARGIN)
-    axes = sheet(figure)
-    placed = [[(MARGIN + x, top + y) for x, y in side] for side in (above_, below_)]
-
     greatest = max(matrix.max().item(), 1e-12)
-    kept = matrix.flatten().topk(min(matrix.numel(), 10 * longest))
-    paths, colors, line_widths = [], [], []
+    kept = matrix.flatten().topk(min(matrix.numel(), 10 * max(matrix.shape)))
+    paths, colors, widths = [], [], []
     for weight, index in reversed(list(zip(kept.values.tolist(), kept.indices.tolist(), strict=True))):
         share = weight / greatest
-        if share < 0.05:
+        if share < _WEAKEST_THREAD:
             continue
-        (x0, y0), (x1, y1) = placed[0][index % len(columns)], placed[1][index // len(columns)]
-        middle = [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2)] if in_lines else [((x0 + x1) / 2, y) for y in (y0, y1)]
+        (x0, y0), (x1, y1) = sources[index % len(sources)], targets[index // len(sources)]
+        middle = [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2)] if lines else [((x0 + x1) / 2, y) for y in (y0, y1)]
         paths.append(Path([(x0, y0), *middle, (x1, y1)], [Path.MOVETO, *[Path.CURVE4] * 3]))
         colors.append((*_THREAD, 0.12 + 0.78 * share))
-        line_widths.append(0.5 + 3.5 * share)
-    axes.add_collection(
-        PathCollection(paths, facecolors="none", edgecolors=colors, linewidths=line_widths, capstyle="round")
-    )
-    aligned = [("center", "bottom"), ("center", "top")] if in_lines else [("right", "center"), ("left", "center")]
-    for (across, along), points, names in zip(aligned, placed, (columns, rows), strict=True):
-        dx = {"center": 0, "right": -0.06, "left": 0.06}[across]
-        dy = {"center": 0, "bottom": -0.05, "top": 0.05}[along]
-        for (x, y), name in zip(points, names, strict=True):
-            axes.text(x + dx, y + dy, name, ha=across, va=along, **style)
-    fill(figure, axes)
-    return figure
+        widths.append(0.5 + 3.5 * share)
+    return PathCollection(paths, facecolors="none", edgecolors=colors, linewidths=widths, capstyle="round")
 
 
 # Shared by the figures
