@@ -535,7 +535,7 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     ("column", lambda f: ["--data.dataset", written(f, "a.jsonl", '{"t": "x"}\n')],
      "Line 1 of a.jsonl has no column 'text'"),
     ("no JSON", lambda f: ["--data.dataset", written(f, "a.jsonl", "{}\n{\n")],
-     "has no column|Line 2 of a.jsonl is no JSON"),
+     "has no column|Line 2 of a.jsonl is not JSON"),
     ("start", lambda f: ["--data.document_start", "^="], "write lines_are_texts: true, or remove it"),
     ("no beginning", lambda f: ["--data.lines_are_texts", "true", "--data.document_start", "^=="],
      "No line of text.txt matches"),

@@ -347,12 +347,12 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
     (
         "label",
         lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, left]"],
-        "Line 3 of texts.tsv has the label 'down', which is none of up, left; correct it",
+        "Line 3 of texts.tsv has the label 'down', which is not one of up, left; correct it",
     ),
     (
         "test's label",
         lambda f: ["--data.dataset", reviews(f, 20, "a.jsonl", 0), "--data.test", written(f, TWO)],
-        "Line 2 of texts.tsv has the label 'up', which is none of 0, 1; correct it",
+        "Line 2 of texts.tsv has the label 'up', which is not one of 0, 1; correct it",
     ),
     (
         "sentences",

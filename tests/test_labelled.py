@@ -86,18 +86,18 @@ BAD: list[tuple[str | bytes, list[str] | None, str]] = [
     (
         HEAD + "a\tgood\nb\tmaybe\n",
         ["bad", "good"],
-        r"^Line 3 of texts\.tsv has the label 'maybe', which is none of",
+        r"^Line 3 of texts\.tsv has the label 'maybe', which is not one of",
     ),
     (
         HEAD + "a\t1\nb\t2\n",
         ["bad", "good"],
-        r"^Line 3 of texts\.tsv has the label '2', which is none of bad, good;",
+        r"^Line 3 of texts\.tsv has the label '2', which is not one of bad, good;",
     ),
-    (HEAD + "a\t0\nb\t7\n", ["1", "0"], r"^Line 3 of texts\.tsv has the label '7', which is none of 1, 0;"),
+    (HEAD + "a\t0\nb\t7\n", ["1", "0"], r"^Line 3 of texts\.tsv has the label '7', which is not one of 1, 0;"),
     (HEAD + "a\t0\n \t1\n", None, r"^Line 3 of texts\.tsv has an empty text; fill it in, or remove the line\.$"),
     (HEAD + "a\t0\nb 1\n", None, r"^Line 3 of texts\.tsv has no tab; write the columns text and label on each line"),
     (HEAD + "a\t0\nb\t1\t2\n", None, r"^Line 3 of texts\.tsv has 2 tabs"),
-    (HEAD + "a\t0\nb\t0\n", None, r"^The labels of texts\.tsv are 0; write at least two, each of them once\.$"),
+    (HEAD + "a\t0\nb\t0\n", None, r"^The labels of texts\.tsv are 0; write at least two, each once\.$"),
     (HEAD + "a\t0\n", ["x", "x"], r"^The labels of texts\.tsv are x, x; write at least two"),
     ("text\tlabel\ttext\n", None, r"^Line 1 of texts\.tsv names a column twice: text, label, text; rename it"),
     (HEAD, None, r"^texts\.tsv is empty; write a text and its label on each line"),
@@ -115,7 +115,9 @@ def test_bad_files(tmp_path: Path, content: str | bytes, labels: list[str] | Non
 @pytest.mark.parametrize("label", [True, 0.5, None, ["a"]])
 def test_labels_that_are_neither_names_nor_numbers(tmp_path: Path, label: object) -> None:
     path = tsv(tmp_path, json.dumps({"text": "a", "label": label}) + "\n", "texts.jsonl")
-    with pytest.raises(UserError, match=r"^Line 1 of texts\.jsonl has the label .*; write the name of a class, or"):
+    with pytest.raises(
+        UserError, match=r"^Line 1 of texts\.jsonl has the label .*; write the name or the number of a class"
+    ):
         read_labelled(path)
 
 
@@ -128,7 +130,7 @@ def test_a_split_keeps_equal_texts_together() -> None:
     assert parts[1].place(0) == f"Row {parts[1].items[0].line} of numbers"
     assert [part.items for part in split_labelled(texts, [0.8, 0.1, 0.1], seed=1)] == [part.items for part in parts]
     assert split_labelled(texts, [0.8, 0.2], seed=2)[0].items != parts[0].items
-    with pytest.raises(UserError, match=r"^numbers has 100 texts, and split .* leaves a part of them empty; give more"):
+    with pytest.raises(UserError, match=r"^numbers has 100 texts, and split .* leaves a part empty; add texts"):
         split_labelled(texts, [0.001, 0.999], seed=1)
 
 
@@ -252,7 +254,7 @@ def test_batches_for_a_softmax_and_for_one_sigmoid() -> None:
         assert batch["input_ids"].tolist() == [[1, 2, 3, 4], [1, 2, 0, 0], [1, 2, 3, 4]]
         assert batch["attention_mask"].sum(1).tolist() == [4, 2, 4]
     three = LabelledTexts("three", TEXTS.items, ["a", "b", "c"])
-    with pytest.raises(UserError, match=r"^three has 3 classes, and one sigmoid tells two apart"):
+    with pytest.raises(UserError, match=r"^three has 3 classes, and one sigmoid distinguishes two"):
         EncodedTexts(three, tokenizer, 4, float_labels=True)
 
 

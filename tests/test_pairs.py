@@ -114,13 +114,13 @@ show(read_pairs, "me/nothing")
     assert no_column == (
         "Row 0 of me/pairs has no column 'translation.fr'; write one of id, translation.en, translation.de."
     )
-    assert no_split.startswith("The data set me/pairs does not load (")
+    assert no_split.startswith("The dataset me/pairs does not load (")
     assert "'train', 'validation'" in no_split
     assert named == ["Row 0 of me/reviews", [["fine", 1, 0, {}, None], ["bad", 0, 1, {}, None]], ["neg", "pos"]]
     assert ordered == ["Row 0 of me/reviews", [["fine", 0, 0, {}, None], ["bad", 1, 1, {}, None]], ["pos", "neg"]]
     assert renamed == ["Row 0 of me/reviews", named[1], ["negative", "positive"]]
     assert mixed.startswith("The labels are negative, pos, and me/reviews has neg, pos; write these, or another name")
-    assert unlabelled.startswith("Row 2 of me/reviews has the label -1, which is none of neg, pos;")
+    assert unlabelled.startswith("Row 2 of me/reviews has the label -1, which is not one of neg, pos;")
     assert nothing.startswith("me/nothing was not found locally or on the Hub; give a file")
 
 
@@ -132,8 +132,8 @@ BAD: list[tuple[str, dict[str, str | bytes], str]] = [
     ("p.csv", {"p.csv": "a,b\n"}, r"^p\.csv is neither JSON lines nor tab-separated; convert it to \.jsonl or \.tsv"),
     ("no.tsv", {}, r"/no\.tsv was not found locally or on the Hub"),
     ("d", {"d/x": "a\tb\n"}, r"/d is a folder; give a file or the id of a data set on the Hub"),
-    ("p.jsonl", {"p.jsonl": '{"source": "a", "target": "b"}\n{"source": \n'}, r"^Line 2 of p\.jsonl is no JSON \(Exp"),
-    ("p.jsonl", {"p.jsonl": '["a", "b"]\n'}, r"^Line 1 of p\.jsonl is no JSON object; write one on each line"),
+    ("p.jsonl", {"p.jsonl": '{"source": "a", "target": "b"}\n{"source": \n'}, r"^Line 2 of p\.jsonl is not JSON \(Exp"),
+    ("p.jsonl", {"p.jsonl": '["a", "b"]\n'}, r"^Line 1 of p\.jsonl is not a JSON object; write one on each line"),
     (
         "p.jsonl",
         {"p.jsonl": '{"source": "a", "goal": {"en": 1, "de": 2}}\n'},

@@ -78,11 +78,11 @@ def test_squads_files_and_rows_say_the_same(tmp_path: Path) -> None:
 
 BAD_FILES: list[tuple[str, Any, str]] = [
     ("questions.jsonl", [row(), row(start=35)], r"Line 2 of questions.jsonl \(id 'q7'\) has the answer 'York' at "
-     r"character 35 of its context, where ' Yor' stands; write answer_start 36, where it stands"),
-    ("questions.jsonl", [row("Leeds")], "'Leeds' .* where 'York ' stands; that text is nowhere in the context"),
-    ("questions.jsonl", [row(start=-4)], "'York' at character -4 of its context, where '' .* answer_start 0"),
-    ("questions.jsonl", [row(start=99)], "'York' at character 99 of its context, where '' .* answer_start 36"),
-    ("questions.jsonl", [row(" ", 4)], "has an empty answer; write no answer at all where there is none"),
+     r"character 35 of its context, which is ' Yor'; write answer_start 36, where it is"),
+    ("questions.jsonl", [row("Leeds")], "'Leeds' .* which is 'York '; the context does not contain it"),
+    ("questions.jsonl", [row(start=-4)], "'York' at character -4 of its context, which is ''.* answer_start 0"),
+    ("questions.jsonl", [row(start=99)], "'York' at character 99 of its context, which is ''.* answer_start 36"),
+    ("questions.jsonl", [row(" ", 4)], "has an empty answer; write an empty list if it is unanswerable"),
     ("questions.jsonl", [row(answers={"text": [], "answer_start": []})], r"\(id 'q7'\) has no answer; write data"),
     ("questions.jsonl", [row(answers={"text": ["York"]})], r"Line 1 of questions.jsonl has the answers .* write \{\"t"),
     ("questions.jsonl", [row(answers={"text": ["York"], "answer_start": []})], "one number for each text"),
@@ -92,9 +92,9 @@ BAD_FILES: list[tuple[str, Any, str]] = [
     ("questions.jsonl", "", "questions.jsonl is empty; write questions with their contexts and answers"),
     ("squad.json", squad({"id": "a", "question": "Where?", "answers": [{"text": "York", "answer_start": 3}]}),
      r"Question 1 of squad.json \(id 'a'\) has the answer 'York' at character 3 .* write answer_start 0"),
-    ("squad.json", {"data": [{"paragraphs": [{"qas": []}]}, {}]}, "squad.json is not as SQuAD's .* 'paragraphs'"),
-    ("squad.json", [1], "squad.json is not as SQuAD's files are"),
-    ("squad.json", "{", "squad.json is no JSON .* in line 1"),
+    ("squad.json", {"data": [{"paragraphs": [{"qas": []}]}, {}]}, "not in the format of SQuAD .* 'paragraphs'"),
+    ("squad.json", [1], "squad.json is not in the format of SQuAD"),
+    ("squad.json", "{", "squad.json is not JSON .* in line 1"),
 ]  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def replaced(folder: Path, number: int, line: str) -> Path:
         (1, "said 1 2", "vectors.txt begins with a word and 2 numbers, and the embeddings are 3 wide; give vectors"),
         (1, "said 1 2 3 4", "begins with a word and 4 numbers, and the embeddings are 3 wide"),
         (1, "400000 300", "begins with a word and 1 numbers"),
-        (6, "señor 1 2", "Line 6 of vectors.txt is not a word and 3 numbers; mend or remove it"),
+        (6, "señor 1 2", "Line 6 of vectors.txt is not a word and 3 numbers; correct or remove it"),
         (6, "señor 1 2 3 4", "Line 6 of vectors.txt is not a word and 3 numbers"),
         (6, "señor 1 two 3", "Line 6 of vectors.txt is not a word and 3 numbers"),
         (6, "señor 1 nan 3", "Line 6 of vectors.txt is not a word and 3 numbers"),
@@ -115,11 +115,11 @@ def test_other_files_out_of_shape_are_refused(tmp_path: Path) -> None:
             load_embeddings(of, words, *files)
         return str(error.value)
 
-    assert "vectors.npy holds vectors without their words; pass the file of the words" in message(array)
-    assert "vectors.txt is read as text with a word on each line; leave the file of words out" in message(text, names)
+    assert "vectors.npy has vectors without words; pass the file of the words" in message(array)
+    assert "vectors.txt is a text file with a word on each line; remove the file of words" in message(text, names)
     assert "vectors of width 3, and the embeddings are 4 wide" in message(array, names, of=model(embedding_size=4))
     assert "a model with embedding_size 3" in message(array, names, of=model(embedding_size=4))
-    assert "The tokenizer has the id 6 and the model 6 embeddings; make the model with vocab_size 7" in message(
+    assert "The tokenizer has the id 6 and the model 6 embeddings; create the model with vocab_size 7" in message(
         text, of=model(vocab_size=6)
     )
     names.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
@@ -129,14 +129,14 @@ def test_other_files_out_of_shape_are_refused(tmp_path: Path) -> None:
     names.write_bytes(b"the\nse\xf1or\n")
     assert "words.txt is not UTF-8" in message(array, names)
     np.save(array, np.arange(8))
-    assert "vectors.npy holds int64 of the shape (8,); give floating-point vectors" in message(array, names)
+    assert "vectors.npy has type int64 and shape (8,); give floating-point vectors" in message(array, names)
     write_npy(tmp_path)
     np.save(array, np.where(np.arange(24).reshape(8, 3) == 2, np.inf, VECTORS))
-    assert "Row 0 of vectors.npy holds something that is no finite number" in message(array, names)
+    assert "Row 0 of vectors.npy has a value that is not finite" in message(array, names)
     np.save(array, np.array([["a", 1.0, None]] * 8, dtype=object), allow_pickle=True)
-    assert "vectors.npy is no array of numbers that numpy can map" in message(array, names)
+    assert "vectors.npy is not an array of numbers that numpy can map" in message(array, names)
     array.write_bytes(b"")
-    assert "vectors.npy is no array of numbers that numpy can map" in message(array, names)
+    assert "vectors.npy is not an array of numbers that numpy can map" in message(array, names)
     text.write_text("")
     assert "vectors.txt is empty; give a file with a word and its 3 numbers on each line" in message(text)
     with pytest.raises(FileNotFoundError):

@@ -91,6 +91,3 @@ def compiled(expression: str) -> re.Pattern[str]:
         return re.compile(expression)
     except re.error as error:
         raise UserError(f"{expression!r} is not a regular expression: {error}; write one such as '^ = [^=]'.") from None
-
-
-__all__ = ["Document", "Documents", "compiled", "read_documents"]

@@ -1,4 +1,4 @@
-"""Examples in memory: where each one comes from, what they are together, how they are split."""
+"""Examples in memory: their origin, their fingerprint, and their split into parts."""
 
 import hashlib
 from collections import Counter
@@ -22,12 +22,12 @@ Item = TypeVar("Item", bound=_Placed)
 
 @dataclass(frozen=True)
 class Examples(Generic[Item]):
-    """Examples, in their order.
+    """A list of examples.
 
     Attributes:
-        name: where they come from, without the folders of a local path.
-        items: the examples; each has a ``line``, or None where it comes from no file.
-        unit: what a line is there: "Line" of a file, or "Row" of a data set on the Hub.
+        name: name of the file or dataset, without the folders of a local path.
+        items: the examples; the ``line`` of each is None if it does not come from a file or dataset.
+        unit: "Line" for a file, "Row" for a dataset on the Hub.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Examples(Generic[Item]):
         return iter(self.items)
 
     def columns(self, item: Item) -> tuple[str, ...]:
-        """What an example holds, as the columns of a tab-separated file."""
+        """Return the columns of an example in a tab-separated file, for the fingerprint."""
         raise NotImplementedError
 
     def texts(self, item: Item) -> tuple[str, ...]:
-        """The texts of an example."""
+        """Return the texts of an example."""
         raise NotImplementedError
 
     @cached_property
@@ -60,7 +60,7 @@ class Examples(Generic[Item]):
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each character occurs in the texts."""
+        """Number of occurrences of each character in the texts."""
         counts: Counter[str] = Counter()
         for item in self.items:
             for text in self.texts(item):
@@ -68,12 +68,12 @@ class Examples(Generic[Item]):
         return counts
 
     def place(self, index: int) -> str:
-        """Where an example stands, in words."""
+        """Describe the position of an example, for messages."""
         line = self.items[index].line
         return f"{self.noun} {index + 1} of {self.name}" if line is None else f"{self.unit} {line} of {self.name}"
 
     def sample(self, number: int, seed: int) -> Self:
-        """So many of the examples, drawn with a seed, in their order; all where there are fewer."""
+        """Return a random sample of the examples in their order, or all of them if there are fewer."""
         if number >= len(self):
             return self
         return replace(self, items=[self.items[i] for i in sorted(Random(seed).sample(range(len(self)), number))])
@@ -82,13 +82,13 @@ class Examples(Generic[Item]):
         """Shuffle examples and cut them into train, validation and, if three parts are given, test.
 
         Args:
-            split: shares or numbers of distinct keys, as in ``split_positions``.
-            seed: of the shuffling.
-            key: examples with equal keys stay together.
-            unit: what is counted, for the messages.
+            split: shares or numbers of distinct keys, see ``split_positions``.
+            seed: seed of the shuffling.
+            key: function from an example to its key; examples with equal keys stay together.
+            unit: what the keys are, such as "texts", for messages.
 
         Raises:
-            UserError: the split does not fit, or leaves a part empty.
+            UserError: the split is impossible, or leaves a part empty.
         """
         keys = list(dict.fromkeys(map(key, self.items)))
         Random(seed).shuffle(keys)
@@ -99,17 +99,17 @@ class Examples(Generic[Item]):
             items[part_of[key(item)]].append(item)
         if not all(items):
             raise UserError(
-                f"{self.name} has {len(keys)} {unit}, and split {list(split)} leaves a part of them empty; give more "
-                "of them, or another split."
+                f"{self.name} has {len(keys)} {unit}, and split {list(split)} leaves a part empty; add {unit}, or "
+                "write another split."
             )
         return [replace(self, items=part) for part in items]
 
 
 def check_columns(columns: Sequence[str], examples: Examples[Any]) -> None:
-    """Make sure that the examples have the columns whose values ``evaluation.columns`` is to tell apart.
+    """Check that the examples have the columns that ``evaluation.columns`` names.
 
     Raises:
-        UserError: they lack one.
+        UserError: a column is missing.
     """
     known = examples.items[0].fields
     for column in columns:

@@ -1,4 +1,4 @@
-"""Labelled texts: where they come from, how they are split, how they become training examples."""
+"""Labeled texts: read them, split them, and encode them as training examples."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ from .rows import Rows, open_rows
 
 
 class Labelled(NamedTuple):
-    """A text, the number of its class, its line in the file it comes from, what else is written there of it; its pair.
+    """A text, the index of its class, its line or row in the dataset, and the other columns of that row.
 
-    ``pair`` is the second text of an example that is two, such as premise and hypothesis.
+    ``pair`` is the second text of an example that consists of two, such as premise and hypothesis.
     """
 
     text: str
@@ -31,7 +31,7 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelledTexts(Examples[Labelled]):
-    """Labelled texts in memory, and the names of the classes, from class 0 on."""
+    """Labeled texts in memory, with the names of the classes from class 0 on."""
 
     labels: list[str] = field(repr=False)
 
@@ -60,25 +60,25 @@ def read_labelled(
     split: str = "train",
     revision: str | None = None,
 ) -> LabelledTexts:
-    """Read labelled texts from a file or from a data set on the Hub.
+    """Read labeled texts from a file or from a dataset on the Hub.
 
-    Labels are written as names or as numbers of classes. All other columns become ``fields``.
+    Labels are names or numbers of classes. All other columns become ``fields``.
 
     Args:
-        source: the path of a ``.jsonl`` file, the path of a tab-separated file whose first line names its columns, or
-            the id of a data set on the Hub.
-        text_column, label_column: ``review.text`` reaches inside a column.
-        pair_column: of the second text, where each example is two.
-        labels: names of the classes, from class 0 on. Where a data set on the Hub names its classes: the same names in
-            the order that is wanted, or other names for them, one for each. None: as that data set has them, else all
-            that are written, numbers from the lowest, names in alphabetical order.
-        part_column: of a file whose rows say in this column which part they belong to: only those of ``split`` are
-            read, and the column is none of the ``fields``.
-        config, split, revision: the part of a Hub data set to read.
+        source: path of a ``.jsonl`` file or of a tab-separated file whose first line names its columns, or id of a
+            dataset on the Hub.
+        text_column, label_column: columns to read; ``review.text`` reaches inside a column.
+        pair_column: column of the second text, if each example consists of two.
+        labels: names of the classes, from class 0 on. If a dataset on the Hub names its classes, give the same names in
+            any order, or a new name for each. None: the names of that dataset, or else all labels that occur, numbers
+            in ascending order, names in alphabetical order.
+        part_column: column that tells which part a row belongs to; only rows of the part ``split`` are read, and the
+            column is not in ``fields``.
+        config, split, revision: which part of a dataset on the Hub to read.
 
     Raises:
-        UserError: there is no such file, data set or column, it is empty, or a line is not as it should be; the message
-            has the line's number.
+        UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
+            line number.
     """
     rows = open_rows(str(source), config=config, split=split, revision=revision)
     texts, pairs, written, lines, fields = [], [], [], [], []
@@ -93,9 +93,7 @@ def read_labelled(
         pairs.append(None if pair_column is None else rows.text(row, pair_column, "text"))
         label = rows.value(row, label_column)
         if isinstance(label, bool) or not isinstance(label, int | str):
-            raise UserError(
-                f"{rows.place(row)} has the label {label!r}; write the name of a class, or its number, a whole number."
-            )
+            raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
         written.append(label)
         lines.append(row.number)
         fields.append({name: row.values[name] for name in row.values if name not in used})
@@ -110,8 +108,8 @@ def read_labelled(
     for label, line in zip(written, lines, strict=True):
         if label not in number_of:
             raise UserError(
-                f"{rows.unit} {line} of {rows.name} has the label {label!r}, which is none of {', '.join(names)}; "
-                "correct it, or write other labels."
+                f"{rows.unit} {line} of {rows.name} has the label {label!r}, which is not one of {', '.join(names)}; "
+                "correct it, or change data.labels."
             )
     numbers = [number_of[label] for label in written]
     items = list(map(Labelled, texts, numbers, lines, fields, pairs))
@@ -121,11 +119,11 @@ def read_labelled(
 def _classes(
     rows: Rows, column: str, labels: Sequence[str] | None, written: Iterable[int | str]
 ) -> tuple[list[str], dict[int | str, int]]:
-    """The names of the classes, and the number of the class that each way of writing a label means."""
+    """Return the names of the classes, and the class index for each way in which a label may be written."""
     known = rows.classes.get(column)
     names = list(labels or known or sorted({str(label) for label in written}, key=_number_or_name))
     if len(set(names)) < max(2, len(names)):
-        raise UserError(f"The labels of {rows.name} are {', '.join(names)}; write at least two, each of them once.")
+        raise UserError(f"The labels of {rows.name} are {', '.join(names)}; write at least two, each once.")
     number_of: dict[int | str, int] = {name: i for i, name in enumerate(names)}
     if known is not None and set(known) == set(names):
         return names, number_of | {i: names.index(name) for i, name in enumerate(known)}
@@ -134,7 +132,7 @@ def _classes(
             f"The labels are {', '.join(names)}, and {rows.name} has {', '.join(known)}; write these, or another name "
             "for each of them."
         )
-    if any(_is_number(name) for name in names):  # then numbers are names themselves
+    if any(_is_number(name) for name in names):  # then numbers are names
         return names, number_of | {int(name): i for i, name in enumerate(names) if _is_number(name)}
     return names, number_of | {i: i for i in range(len(names))} | {str(i): i for i in range(len(names))}
 
@@ -148,46 +146,45 @@ def _number_or_name(name: str) -> tuple[bool, int, str]:
 
 
 def split_labelled(texts: LabelledTexts, split: Sequence[float | int | str], seed: int) -> list[LabelledTexts]:
-    """Shuffle labelled texts and cut them into train, validation and, if three parts are given, test.
+    """Shuffle labeled texts and cut them into train, validation and, if three parts are given, test.
 
-    Equal texts stay together: no text that is evaluated was trained on.
+    Equal texts stay together, so that no evaluated text was trained on.
 
     Args:
-        texts: all of them.
-        split: shares or numbers of distinct texts, as in ``split_positions``.
-        seed: of the shuffling.
+        texts: the texts to split.
+        split: shares or numbers of distinct texts, see ``split_positions``.
+        seed: seed of the shuffling.
 
     Raises:
-        UserError: the split does not fit, or leaves a part empty.
+        UserError: the split is impossible, or leaves a part empty.
     """
     return texts.split(split, seed, key=lambda item: item.text, unit="texts")
 
 
 class EncodedTexts(Dataset[dict[str, Any]]):
-    """Token ids of labelled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
+    """Token ids of labeled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
 
-    A text of which the tokenizer leaves nothing is one unknown token.
+    A text without any token becomes one unknown token.
 
     Args:
         texts: the texts.
-        tokenizer: if it closes each text with an end symbol, that stays.
-        max_length: in tokens, such an end included.
+        tokenizer: if it ends each text with an end token, texts that are cut keep it.
+        max_length: maximum number of tokens, such an end token included.
         too_long: what happens to longer texts: "error"; "drop"; "cut" keeps their first tokens, "cut_start" their last.
-        float_labels: labels are lists of one number, ``[0.0]`` or ``[1.0]``, as a model with one sigmoid needs them
-            where it does not convert them, and not numbers of classes.
-        sampler: for training, a ``SubwordSampler`` that draws the ids of a text anew each time that it is read. A draw
-            that is too long gives way to the tokenizer's own segmentation, which is the one that ``too_long``
-            applies to.
-        seed: of the draws; seed, epoch and index decide each of them.
+        float_labels: labels are lists ``[0.0]`` or ``[1.0]`` instead of class indices, for models with one sigmoid that
+            do not convert them.
+        sampler: for training, samples another segmentation of a text each time that it is read (``SubwordSampler``).
+            ``too_long`` applies to the tokenizer's own segmentation, which also replaces a sample that is too long.
+        seed: seed of the samples. Seed, epoch and index determine each of them.
 
     Attributes:
-        texts: those that are kept, in their order.
+        texts: the texts that are kept, in their order.
         dropped: number of texts that were left out.
-        lengths: (n, 1) tokens of each text; where they are drawn, those of the first pass.
+        lengths: (n, 1) numbers of tokens; measured in the first epoch if segmentations are sampled.
 
     Raises:
-        UserError: a text is too long, or all are, or nothing is left of it, or it holds a character that can be neither
-            encoded nor replaced, or there are more than two classes where ``float_labels`` are wanted.
+        UserError: a text is too long or has no tokens, all texts are dropped, a character can be neither encoded nor
+            replaced, or there are more than two classes with ``float_labels``.
     """
 
     def __init__(
@@ -202,7 +199,7 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         seed: int = 0,
     ) -> None:
         if float_labels and len(texts.labels) > 2:
-            raise UserError(f"{texts.name} has {len(texts.labels)} classes, and one sigmoid tells two apart.")
+            raise UserError(f"{texts.name} has {len(texts.labels)} classes, and one sigmoid distinguishes two.")
         encoded = encode_texts(
             [item.text for item in texts],
             tokenizer,
@@ -223,7 +220,7 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         for i, ids in enumerate(self.ids):
             if not ids:
                 if tokenizer.unk_token_id is None:
-                    raise UserError(f"The tokenizer leaves nothing of {self.texts.place(i)}; remove that text.")
+                    raise UserError(f"{self.texts.place(i)} has no tokens; remove that text.")
                 self.ids[i] = [tokenizer.unk_token_id]
         first = [self[i]["input_ids"] for i in range(len(self))] if self.draws is not None else self.ids
         self.lengths = lengths_of(first)
@@ -237,14 +234,14 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.label}
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw other segmentations than in other epochs."""
+        """Set the epoch, on which the sampled segmentations depend."""
         self.epoch = epoch
 
     def sampler(self, seed: int) -> PermutationSampler:
-        """The order in which training reads the texts."""
+        """Return the sampler that shuffles the texts for training."""
         return PermutationSampler(len(self), seed)
 
 
 def unlabelled(texts: Sequence[str], name: str = "texts") -> LabelledTexts:
-    """Texts whose classes are not known, for a model to predict: all of them are given class 0."""
+    """Return unlabeled texts for a model to predict; each gets class 0."""
     return LabelledTexts(name, [Labelled(text, 0) for text in texts], ["any"])

@@ -197,6 +197,3 @@ def opening_and_closing(tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray,
             "The tokenizer has no tokens for the beginning and end of a text ([CLS], [SEP]); write another model.name."
         )
     return np.array([tokenizer.cls_token_id]), np.array([tokenizer.sep_token_id])
-
-
-__all__ = ["MaskedExamples", "MaskedTexts", "Masking", "encode_plain", "opening_and_closing"]

@@ -121,6 +121,3 @@ def _drawn(sentences: Sequence[np.ndarray], tokens: int, generator: np.random.Ge
     start = int(generator.integers(max(1, int((left >= tokens).sum()))))
     end = start + int(np.searchsorted(lengths[start:].cumsum(), tokens)) + 1
     return np.concatenate(sentences[start:end])
-
-
-__all__ = ["FOLLOWS", "RANDOM", "SentencePairs", "split_sentences"]

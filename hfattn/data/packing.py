@@ -211,6 +211,3 @@ class PackedBlocks(_Batches):
 
     def sampler(self, seed: int) -> Sampler[int]:
         return PermutationSampler(len(self), seed)
-
-
-__all__ = ["PackedBlocks", "PackedText", "TextSize", "pack", "read_corpus", "split_corpus"]

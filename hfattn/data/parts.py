@@ -96,6 +96,3 @@ class PartsConfig(Generic[Part]):
 def fingerprints(parts: Mapping[str, Examples[Any]]) -> dict[str, str]:
     """Return the SHA-256 of the examples of each part."""
     return {part: examples.fingerprint for part, examples in parts.items()}
-
-
-__all__ = ["PartsConfig", "fingerprints"]

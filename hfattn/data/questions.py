@@ -1,7 +1,7 @@
-"""Questions that are answered by a part of a text: where they come from, how they become examples, how a model answers.
+"""Extractive question answering: read questions, encode them, and decode a model's answers.
 
-The format is SQuAD's: a question has a context and, unless it cannot be answered from that, one or more right answers,
-each with the character of the context at which it starts.
+The format is that of SQuAD: a question has a context and, unless it is unanswerable, one or more correct answers, each
+with the character of the context at which it starts.
 """
 
 import json
@@ -24,14 +24,14 @@ from .rows import Rows, local_file, open_rows
 
 
 class Answer(NamedTuple):
-    """Text of a context, and the character at which it starts there."""
+    """A part of a context, and the character at which it starts."""
 
     text: str
     start: int
 
 
 class Question(NamedTuple):
-    """A question about a context and its right answers, none if it has no answer; its id and its line in a file."""
+    """A question about a context, with its correct answers (empty if it is unanswerable), id, and line or row."""
 
     id: str
     question: str
@@ -65,18 +65,18 @@ def read_questions(
     split: str = "train",
     revision: str | None = None,
 ) -> Questions:
-    """Read questions from a file or from a data set on the Hub.
+    """Read questions from a file or from a dataset on the Hub.
 
     Args:
-        source: the path of a ``.json`` file of SQuAD 1.1 or 2.0; the path of a ``.jsonl`` file or the id of a data set
-            on the Hub, with ``question``, ``context`` and ``answers`` in each row, and an ``id`` if there is one.
-            Answers are ``{"text": [...], "answer_start": [...]}``, or a list of objects with the two.
-        unanswerable: whether questions without an answer are admitted, as in SQuAD 2.0.
-        config, split, revision: the part of a Hub data set to read.
+        source: path of a ``.json`` file of SQuAD 1.1 or 2.0; or path of a ``.jsonl`` file or id of a dataset on the
+            Hub, with ``question``, ``context``, ``answers`` and optionally ``id`` in each row. Answers are ``{"text":
+            [...], "answer_start": [...]}``, or a list of objects with both keys.
+        unanswerable: whether unanswerable questions are accepted, as in SQuAD 2.0.
+        config, split, revision: which part of a dataset on the Hub to read.
 
     Raises:
-        UserError: there is no such file or data set, it is empty, or a question is not as it should be: above all,
-            where an answer does not stand in the context where it is said to start.
+        UserError: the file or dataset does not exist or is empty, or a question is malformed; in particular, if the
+            context does not contain an answer at its ``answer_start``.
     """
     path = local_file(str(source))
     if path is not None and path.suffix == ".json":
@@ -102,20 +102,20 @@ def read_questions(
 
 def _check_answer(answer: Answer, context: str, place: str) -> None:
     if not answer.text.strip():
-        raise UserError(f"{place} has an empty answer; write no answer at all where there is none.")
+        raise UserError(f"{place} has an empty answer; write an empty list if it is unanswerable.")
     end = answer.start + len(answer.text)
     there = context[max(answer.start, 0) : max(end, 0)]
     if answer.start < 0 or there != answer.text:
         starts = _starts(answer.text, context)
         closest = min(starts, key=lambda start: abs(start - answer.start), default=None)
         advice = (
-            "that text is nowhere in the context; correct it"
+            "the context does not contain it; correct it"
             if closest is None
-            else f"write answer_start {closest}, where it stands"
+            else f"write answer_start {closest}, where it is"
         )
         raise UserError(
-            f"{place} has the answer {answer.text!r} at character {answer.start} of its context, where {there!r} "
-            f"stands; {advice}."
+            f"{place} has the answer {answer.text!r} at character {answer.start} of its context, which is "
+            f"{there!r}; {advice}."
         )
 
 
@@ -132,17 +132,17 @@ def _squad_questions(path: Path) -> Iterator[Question]:
         for article in articles:
             for paragraph in article["paragraphs"]:
                 for each in paragraph["qas"]:
-                    # SQuAD 2.0 also has plausible answers to what cannot be answered; they are not right.
+                    # The plausible answers that SQuAD 2.0 has for unanswerable questions are not correct.
                     answers = () if each.get("is_impossible", False) else _answers(each["answers"])
                     fields = {"title": article.get("title", "")}
                     yield Question(str(each["id"]), each["question"], paragraph["context"], answers, None, fields)
     except UnicodeDecodeError:
         raise UserError(f"{path.name} is not UTF-8; convert it, for example with iconv -t UTF-8.") from None
     except json.JSONDecodeError as error:
-        raise UserError(f"{path.name} is no JSON ({error.msg} in line {error.lineno}); write it anew.") from None
+        raise UserError(f"{path.name} is not JSON ({error.msg} in line {error.lineno}); correct it.") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path.name} is not as SQuAD's files are ({type(error).__name__}: {error}); write data, paragraphs, "
+            f"{path.name} is not in the format of SQuAD ({type(error).__name__}: {error}); write data, paragraphs, "
             "context, qas, id, question, answers, text and answer_start, or a .jsonl file."
         ) from None
 
@@ -171,35 +171,35 @@ def _answers(written: Any) -> tuple[Answer, ...]:
         ]
     answers = tuple(Answer(each["text"], each["answer_start"]) for each in written)
     if not all(isinstance(answer.text, str) and type(answer.start) is int for answer in answers):
-        raise TypeError("an answer is no text with a number")
+        raise TypeError("an answer is not a text with a number")
     return tuple(dict.fromkeys(answers))
 
 
 def split_questions(questions: Questions, split: Sequence[float | int | str], seed: int) -> list[Questions]:
     """Shuffle questions and cut them into train, validation and, if three parts are given, test.
 
-    Questions about the same context stay together: no context that is evaluated was trained on.
+    Questions about the same context stay together, so that no evaluated context was trained on.
 
     Args:
-        questions: all of them.
-        split: shares or numbers of distinct contexts, as in ``split_positions``.
-        seed: of the shuffling.
+        questions: the questions to split.
+        split: shares or numbers of distinct contexts, see ``split_positions``.
+        seed: seed of the shuffling.
 
     Raises:
-        UserError: the split does not fit, or leaves a part empty.
+        UserError: the split is impossible, or leaves a part empty.
     """
     return questions.split(split, seed, key=lambda item: item.context, unit="contexts")
 
 
 class FoundAnswer(NamedTuple):
-    """What a model answers to a question.
+    """The answer of a model to a question.
 
     Attributes:
-        text: of the answer; empty where the model says that there is none.
-        span: the best part of the context, whether it is given or not.
-        null_margin: score of "no answer", which is the least of the windows', less that of the span; a score is the sum
+        text: text of the answer; empty if the model predicts that there is none.
+        span: the best span of the context, whether or not it is the answer.
+        null_margin: score of "no answer", the lowest over the windows, minus the score of the span. A score is the sum
             of a start and an end logit.
-        probability: of what is answered, among the ``n_best`` spans and, where there may be none, "no answer".
+        probability: probability of the answer among the ``n_best`` spans and, if allowed, "no answer".
     """
 
     text: str
@@ -211,28 +211,28 @@ class FoundAnswer(NamedTuple):
 class EncodedQuestions(Dataset[dict[str, Any]]):
     """Token ids of questions with windows of their contexts, for ``DataCollatorWithPadding``.
 
-    Rows have ``input_ids``, ``start_positions`` and ``end_positions``, and ``token_type_ids`` where the tokenizer gives
-    them. The positions are those of the first right answer; in a window that does not have all of it, those of [CLS]
-    (the first token, where a tokenizer has no [CLS]).
+    Rows have ``input_ids``, ``start_positions``, ``end_positions`` and, if the tokenizer returns them,
+    ``token_type_ids``. The positions are those of the first correct answer; in a window that does not contain all of
+    it, those of [CLS] (of the first token if the tokenizer has no [CLS]).
 
     Args:
         questions: the questions.
-        tokenizer: a fast one.
-        max_length: of a row in tokens, question and special ones included.
+        tokenizer: a fast tokenizer.
+        max_length: maximum number of tokens of a row, question and special tokens included.
         overlap: tokens of the context that two windows share.
-        n_best: spans that share the probability.
-        max_answer_length: in tokens.
-        null_threshold: "no answer" is said where its score is greater than that of the best text by more than this;
-            None: a question always has an answer.
+        n_best: number of spans that the probability is distributed over.
+        max_answer_length: maximum number of tokens of an answer.
+        null_threshold: the model answers "no answer" if its score exceeds the score of the best span by more than this;
+            None: every question has an answer.
 
     Attributes:
         questions: the questions.
-        rows_of: the rows of each question.
-        lengths: (n, 1) tokens of each row.
-        lost: questions whose answer no window has as a whole.
+        rows_of: indices of the rows of each question.
+        lengths: (n, 1) number of tokens of each row.
+        lost: number of questions whose answer is not completely in any window.
 
     Raises:
-        UserError: the tokenizer cannot say where a token stands, or a length leaves no room for a context.
+        UserError: the tokenizer does not return offsets, or ``max_length`` leaves no room for a context.
     """
 
     def __init__(
@@ -250,14 +250,16 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
         self.questions, self.n_best = questions, n_best
         self.max_length, self.overlap = max_length, overlap
         self.max_answer_length, self.null_threshold = max_answer_length, null_threshold
-        asked = [item.question.lstrip() for item in questions]  # SQuAD's have spaces, which would be tokens to some
+        asked = [
+            item.question.lstrip() for item in questions
+        ]  # some questions of SQuAD start with a space, which would become a token
         special = tokenizer.num_special_tokens_to_add(pair=True)
         for i, ids in enumerate(tokenizer(asked, add_special_tokens=False).input_ids):
             room = max_length - special - len(ids)
             if room <= overlap:
                 raise UserError(
                     f"{questions.place(i)} has {len(ids)} tokens, and data.max_length {max_length} leaves "
-                    f"{max(room, 0)} for its context; write a data.overlap below that (it is {overlap}), a greater "
+                    f"{max(room, 0)} for its context; write a data.overlap below that (it is {overlap}), a larger "
                     "data.max_length, or a shorter question."
                 )
         encoded = tokenizer(
@@ -270,7 +272,7 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
             return_offsets_mapping=True,
         )
         self.rows: list[dict[str, Any]] = []
-        self.contexts: list[np.ndarray] = []  # (S, 2) of each row: characters of the context, -1 at other tokens
+        self.contexts: list[np.ndarray] = []  # for each row (S, 2): characters of the context, -1 at other tokens
         self.nulls: list[int] = []
         self.rows_of: list[list[int]] = [[] for _ in questions.items]
         for row, question in enumerate(encoded.overflow_to_sample_mapping):
@@ -300,35 +302,35 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
         return self.rows[index]
 
     def set_epoch(self, epoch: int) -> None:
-        """Questions are the same at each pass."""
+        """Do nothing: the rows are the same in each epoch."""
 
     def sampler(self, seed: int) -> PermutationSampler:
-        """The order in which training reads the rows."""
+        """Return the sampler that shuffles the rows for training."""
         return PermutationSampler(len(self), seed)
 
     @property
     def references(self) -> list[list[str]]:
-        """The right answers to each question."""
+        """The correct answers to each question."""
         return [[answer.text for answer in item.answers] for item in self.questions]
 
     def answers(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> list[FoundAnswer]:
-        """Read off the answer to each question.
+        """Decode the answer to each question.
 
-        It is the span of the context with the highest sum of start and end logit over all windows, of all spans up to
-        ``max_answer_length``; its text is that of the context itself.
+        The answer is the span of up to ``max_answer_length`` tokens with the highest sum of start and end logit over
+        all windows, as it is written in the context.
 
         Args:
-            starts, ends: of each row, logits (S,); what is behind its own tokens is padding.
+            starts, ends: logits (S,) of each row, with padding after its tokens.
         """
         return [self._answer(question, starts, ends) for question in range(len(self.rows_of))]
 
     def nats(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> float:
-        """Mean negative log-likelihood of the right start and end of a row, in nats: of both the mean.
+        """Return the negative log-likelihood of the correct start and end in nats, averaged over both and all rows.
 
-        Unlike in the models' own losses, the padding behind a row, which depends on its batch, has no share in it.
+        Unlike the models' own losses, it ignores the padding after a row, which depends on the batch.
 
         Args:
-            starts, ends: of each row, logits (S,).
+            starts, ends: logits (S,) of each row.
         """
         total = 0.0
         for row, first, last in zip(self.rows, starts, ends, strict=True):
@@ -339,7 +341,7 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
 
     def _answer(self, question: int, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> FoundAnswer:
         context, null = self.questions.items[question].context, float("inf")
-        spans: dict[str, float] = {}  # a text that is found in several windows or places counts once
+        spans: dict[str, float] = {}  # a text in several windows or places counts once
         for row in self.rows_of[question]:
             null = min(null, float(starts[row][self.nulls[row]] + ends[row][self.nulls[row]]))
             offsets = self.contexts[row]
@@ -363,18 +365,18 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
 
 
 def _highest(scores: np.ndarray, number: int) -> list[int]:
-    """The places of the highest scores, counted row by row."""
+    """Return the flat indices of the highest scores."""
     flat = scores.ravel()
     number = min(number, len(flat))
     return np.argpartition(-flat, number - 1)[:number].tolist()
 
 
 def _positions(answer: Answer, offsets: np.ndarray) -> tuple[int, int] | None:
-    """The first and the last token of an answer, or None where a window does not have all of it.
+    """Return the first and the last token of an answer, or None if a window does not contain all of it.
 
     Args:
-        answer: in the context.
-        offsets: (S, 2) of the window's tokens: characters of the context, -1 at other tokens.
+        answer: the answer in the context.
+        offsets: (S, 2) start and end character in the context of each token of the window, -1 for other tokens.
     """
     start, end = answer.start, answer.start + len(answer.text)
     tokens = np.flatnonzero(offsets[:, 0] >= 0)
@@ -382,14 +384,3 @@ def _positions(answer: Answer, offsets: np.ndarray) -> tuple[int, int] | None:
         return None
     inside = tokens[(offsets[tokens, 1] > start) & (offsets[tokens, 0] < end)]
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
-
-
-__all__ = [
-    "Answer",
-    "EncodedQuestions",
-    "FoundAnswer",
-    "Question",
-    "Questions",
-    "read_questions",
-    "split_questions",
-]

@@ -1,4 +1,4 @@
-"""Rows with columns: tab-separated files, JSON lines, and data sets of the Hub, each row with its place."""
+"""Rows with columns from tab-separated files, JSON lines and datasets on the Hub, each with its position."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _FILES = {JSON_LINES, ".csv", ".json", ".md", ".tsv", ".txt"}
 
 
 class Row(NamedTuple):
-    """The values of a row by column, and its number: of a file's line from 1, of a data set's row from 0."""
+    """The values of a row by column, and its number: lines of a file count from 1, rows of a dataset from 0."""
 
     number: int
     values: Mapping[str, Any]
@@ -23,13 +23,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that are read as often as needed, one at a time.
+    """Rows that can be read repeatedly, one at a time.
 
     Attributes:
-        name: where they come from, without the folders of a local path.
+        name: name of the file or dataset, without the folders of a local path.
         start: function that starts reading from the beginning.
-        unit: what a row is there: "Line" of a file, or "Row" of a data set.
-        classes: of each column that holds classes as numbers, or lists of them, their names.
+        unit: "Line" for a file, "Row" for a dataset.
+        classes: names of the classes of each column that holds class numbers, or lists of them.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Rows:
         return self.start()
 
     def place(self, row: Row) -> str:
-        """Where a row stands, in words."""
+        """Describe the position of a row, for messages."""
         return f"{self.unit} {row.number} of {self.name}"
 
     def value(self, row: Row, column: str) -> Any:
-        """What a row holds in a column; a dotted name such as ``translation.en`` reaches inside a column.
+        """Return the value of a column; a dotted name such as ``translation.en`` reaches inside a column.
 
         Raises:
-            UserError: there is no such column; the message has those that there are.
+            UserError: there is no such column; the message lists the columns.
         """
         if column in row.values:
             return row.values[column]
@@ -62,15 +62,15 @@ class Rows:
         return found
 
     def text(self, row: Row, column: str, what: str | None = None) -> str:
-        """The text that a row holds in a column.
+        """Return the text in a column.
 
         Args:
             row: the row.
-            column: as in ``value``.
-            what: the text is, where it may not be empty, for the message.
+            column: name of the column, as in ``value``.
+            what: what the text is, for the message if it is empty; None accepts empty texts.
 
         Raises:
-            UserError: there is no such column, or it holds no text, or nothing but white space where it may not.
+            UserError: there is no such column, its value is not a text, or the text is empty and may not be.
         """
         value = self.value(row, column)
         if not isinstance(value, str):
@@ -96,17 +96,16 @@ def open_rows(
     split: str = "train",
     revision: str | None = None,
 ) -> Rows:
-    """Open rows by name.
+    """Open the rows of a file or of a dataset on the Hub.
 
     Args:
-        source: the path of a UTF-8 file, or the id of a data set on the Hub. A file named ``.jsonl`` has a JSON object
-            on each line; any other has tab-separated columns, taken literally: no quotes, no escapes.
-        columns: of a tab-separated file; None: its first line names them.
-        config, split, revision: the part of a Hub data set to read.
+        source: path of a UTF-8 file, or id of a dataset on the Hub. A ``.jsonl`` file has a JSON object on each line;
+            other files have tab-separated columns without quotes or escapes.
+        columns: columns of a tab-separated file; None: its first line names them.
+        config, split, revision: which part of a dataset on the Hub to read.
 
     Raises:
-        UserError: there is no such file or data set, or not in one of these formats; when it is read, also where a line
-            is not as it should be.
+        UserError: the file or dataset does not exist or has another format; while reading, also if a line is malformed.
     """
     path = local_file(source)
     if path is None:
@@ -119,10 +118,10 @@ def open_rows(
 
 
 def local_file(source: str) -> Path | None:
-    """The file that a source names, or None if it can only be the id of a data set on the Hub.
+    """Return the path of a local file, or None if ``source`` can only be the id of a dataset on the Hub.
 
     Raises:
-        UserError: there is no such file, or it is a folder.
+        UserError: the file does not exist, or is a folder.
     """
     path = local_path(source, "dataset")
     if path is None and Path(source).suffix in _FILES:
@@ -131,7 +130,7 @@ def local_file(source: str) -> Path | None:
 
 
 def parallel_files(source: str) -> tuple[str, str] | None:
-    """The two files that ``"folder/train.{en,de}"`` names, or None if a source is not written like that."""
+    """Return the two files that a name such as ``"folder/train.{en,de}"`` stands for, or None for other names."""
     if (parts := re.fullmatch(r"(.*)\{([^{},]*),([^{},]*)\}(.*)", source)) is None:
         return None
     before, first, second, after = parts.groups()
@@ -139,33 +138,30 @@ def parallel_files(source: str) -> tuple[str, str] | None:
 
 
 def is_local(source: str) -> bool:
-    """Whether a source is a file here, or two, and not the id of a data set on the Hub.
+    """Return whether ``source`` is a local file, or two parallel ones, and not the id of a dataset on the Hub.
 
     Raises:
-        UserError: there is no such file, or it is a folder.
+        UserError: the file does not exist, or is a folder.
     """
     return parallel_files(source) is not None or local_file(source) is not None
 
 
 def source_of_part(source: str, place: str, split: str) -> tuple[str, str]:
-    """Where the rows of a part stand whose ``place`` is another file, or of a data set on the Hub one of its splits.
+    """Return the file or dataset, and the split, from which to read another part.
 
     Args:
-        source: where the rows to train on stand.
-        place: of the part.
-        split: of a data set on the Hub, to train on.
-
-    Returns:
-        The source and the split to read.
+        source: file or dataset of the training part.
+        place: another file if ``source`` is a file; a split if it is a dataset on the Hub.
+        split: split of the training part.
 
     Raises:
-        UserError: as ``is_local``.
+        UserError: see ``is_local``.
     """
     return (place, split) if is_local(source) else (source, place)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file without their ends, and their numbers from 1.
+    """Yield the lines of a UTF-8 file without line ends, with their numbers from 1.
 
     Raises:
         UserError: a line is not UTF-8.
@@ -173,7 +169,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                # Some editors mark the start of a UTF-8 file.
+                # Some editors put a byte order mark at the start of a UTF-8 file.
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
                 raise UserError(
@@ -204,12 +200,12 @@ def _json_rows(path: Path) -> Iterator[Row]:
             values = json.loads(line)
         except json.JSONDecodeError as error:
             raise UserError(
-                f"Line {number} of {path.name} is no JSON ({error.msg} at character {error.pos + 1}); write one object "
-                "on each line."
+                f"Line {number} of {path.name} is not JSON ({error.msg} at character {error.pos + 1}); write one "
+                "object on each line."
             ) from None
         if not isinstance(values, dict):
             raise UserError(
-                f"Line {number} of {path.name} is no JSON object; write one on each line, such as "
+                f"Line {number} of {path.name} is not a JSON object; write one on each line, such as "
                 '{"column": "value"}.'
             )
         yield Row(number, values)
@@ -223,15 +219,15 @@ def _hub_rows(source: str, config: str | None, split: str, revision: str | None)
             rows = datasets.load_dataset(source, config, split=split, revision=revision)
     except UserError:
         raise
-    except Exception as error:  # the library's errors share no base class; after each one there is nothing to read
+    except Exception as error:  # the errors of the library have no common base class
         if isinstance(error, datasets.exceptions.DatasetNotFoundError) and revision is None:
             raise not_found(source, "dataset") from error
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(
-            f"The data set {source} does not load ({type(error).__name__}: {reason}); check its name, configuration "
+            f"The dataset {source} does not load ({type(error).__name__}: {reason}); check its name, configuration "
             "and split."
         ) from error
-    # Of a column that holds a list of classes, too.
+    # Also for a column that holds lists of classes.
     kinds = {name: kind.feature if isinstance(kind, datasets.List) else kind for name, kind in rows.features.items()}
     classes = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
     return Rows(source, lambda: map(Row, range(len(rows)), rows), "Row", classes)

@@ -1,7 +1,7 @@
-"""Sentences whose words have tags of entities: where they come from, how they become examples for a token classifier.
+"""Sentences whose words have entity tags: read them, split them, and encode them for a token classifier.
 
-A tag is "O" or a prefix and a type, such as ``B-PLACE``. In BIO, the first word of an entity has B- and the others I-;
-in BIOES, the last of several has E-, and one that is alone S-.
+A tag is "O", or a prefix and a type, such as ``B-PLACE``. In BIO, the first word of an entity has B- and the others I-;
+in BIOES, the last of several words has E-, and a single word S-.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from .rows import JSON_LINES, Rows, local_file, open_rows, read_lines
 
 OUTSIDE = "O"
 IGNORED = -100  # label of a position without a target, as in torch and transformers
-_DOCUMENT = "-DOCSTART-"  # stands between two documents of a CoNLL file
+_DOCUMENT = "-DOCSTART-"  # separates the documents of a CoNLL file
 _ADMIT = "data.admit_broken_tags: true to read it as conlleval does"
 
 
 class Tagged(NamedTuple):
-    """The words of a sentence and their tags, its line in the file it comes from, and what else is written there."""
+    """The words of a sentence, their tags, its line or row in the dataset, and the other columns of that row."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -36,7 +36,7 @@ class Tagged(NamedTuple):
 
 @dataclass(frozen=True)
 class TaggedSentences(Examples[Tagged]):
-    """Tagged sentences in memory, and the names of the tags, from tag 0 on."""
+    """Tagged sentences in memory, with the names of the tags from tag 0 on."""
 
     labels: list[str] = field(repr=False)
 
@@ -60,24 +60,24 @@ def read_tagged(
     split: str = "train",
     revision: str | None = None,
 ) -> TaggedSentences:
-    """Read tagged sentences from a file or from a data set on the Hub.
+    """Read tagged sentences from a file or from a dataset on the Hub.
 
     Args:
-        source: the path of a ``.jsonl`` file or the id of a data set on the Hub, with a list of words and a list of
-            tags in each row; or the path of any other file, as in the shared tasks of CoNLL: on each line a word in
-            the first column and its tag in the last, with tabs or spaces between, an empty line after each sentence,
-            and lines with -DOCSTART- that do not count.
-        tokens_column, tags_column: of rows; None is ``ner_tags``, or ``tags`` where there is none. Tags are names, or
-            numbers of tags.
-        labels: names of the tags, from tag 0 on. None: as a data set on the Hub has them, else O and, for each type
-            that occurs, all that the scheme has.
-        admit_broken_tags: whether an I- may go on with nothing of its type; it then begins an entity. In the scheme
-            IOB1 it always does.
-        config, split, revision: the part of a Hub data set to read.
+        source: path of a ``.jsonl`` file or id of a dataset on the Hub, with a list of words and a list of tags in each
+            row; or path of any other file in the format of the CoNLL shared tasks: on each line a word in the first
+            column and its tag in the last, separated by tabs or spaces, and an empty line after each sentence.
+            -DOCSTART- lines are ignored.
+        tokens_column, tags_column: columns of the words and the tags; None for the tags: ``ner_tags`` if it exists,
+            otherwise ``tags``. Tags are names or numbers.
+        labels: names of the tags, from tag 0 on. None: the names of the dataset on the Hub, or else O and, for each
+            type that occurs, all tags of the scheme.
+        admit_broken_tags: whether an I- may follow a tag that it does not continue; it then begins an entity, as is
+            regular in the scheme IOB1.
+        config, split, revision: which part of a dataset on the Hub to read.
 
     Raises:
-        UserError: there is no such file, data set or column, it is empty, or a line is not as it should be; the message
-            has the line's number.
+        UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
+            line number.
     """
     path = local_file(str(source))
     if path is not None and path.suffix not in (JSON_LINES, ".json", ".csv"):
@@ -98,7 +98,7 @@ def read_tagged(
             return f"{rows.unit} {sentence.line} of {name}, word {word + 1},"
 
     if not read:
-        raise UserError(f"{name} is empty; write words and their tags, one sentence after the other.")
+        raise UserError(f"{name} is empty; write words and their tags, sentence by sentence.")
     if labels is not None and known is not None and len(labels) != len(known):
         raise UserError(f"The labels are {', '.join(labels)}, and {name} has {', '.join(known)}; write one for each.")
     numbered = labels or known
@@ -110,8 +110,8 @@ def read_tagged(
         for i, tag in enumerate(tags):
             if tag not in names:
                 raise UserError(
-                    f"{place(sentence, i)} has the tag {tag!r}, which is none of {', '.join(names)}; correct it, or "
-                    "write other labels."
+                    f"{place(sentence, i)} has the tag {tag!r}, which is not one of {', '.join(names)}; correct it, or "
+                    "change data.labels."
                 )
         if not admit_broken_tags:
             _check_scheme(sentence, tags, bioes, place)
@@ -122,21 +122,21 @@ def read_tagged(
 def split_tagged(sentences: TaggedSentences, split: Sequence[float | int | str], seed: int) -> list[TaggedSentences]:
     """Shuffle tagged sentences and cut them into train, validation and, if three parts are given, test.
 
-    Equal sentences stay together: no sentence that is evaluated was trained on.
+    Equal sentences stay together, so that no evaluated sentence was trained on.
 
     Args:
-        sentences: all of them.
-        split: shares or numbers of distinct sentences, as in ``split_positions``.
-        seed: of the shuffling.
+        sentences: the sentences to split.
+        split: shares or numbers of distinct sentences, see ``split_positions``.
+        seed: seed of the shuffling.
 
     Raises:
-        UserError: the split does not fit, or leaves a part empty.
+        UserError: the split is impossible, or leaves a part empty.
     """
     return sentences.split(split, seed, key=lambda item: item.words, unit="sentences")
 
 
 class _Read(NamedTuple):
-    """A sentence as it is written: tags are names or numbers."""
+    """A sentence as it was read: tags are names or numbers."""
 
     words: tuple[str, ...]
     tags: tuple[str | int, ...]
@@ -155,8 +155,8 @@ def _conll_sentences(path: Path) -> Iterator[_Read]:
         if columns and columns[0] != _DOCUMENT:
             if len(columns) == 1 or not columns[0] or not columns[-1]:
                 raise UserError(
-                    f"Line {number} of {path.name} is {line!r}; write a word and its tag, with a tab or a space "
-                    "between, and nothing between two sentences."
+                    f"Line {number} of {path.name} is {line!r}; write a word and its tag, separated by a tab or "
+                    "a space, and an empty line between two sentences."
                 )
             lines.append((columns[0], columns[-1]))
         elif lines:
@@ -191,14 +191,14 @@ def _sentences_in_rows(rows: Rows, tokens_column: str, tags_column: str | None) 
 
 
 def _names(sentence: _Read, names: Sequence[str] | None, place: _Place) -> tuple[str, ...]:
-    """The tags by their names."""
+    """Return the names of the tags of a sentence."""
     found = []
     for i, tag in enumerate(sentence.tags):
         if isinstance(tag, str):
             found.append(tag)
         elif names is None:
             raise UserError(
-                f"{place(sentence, i)} has the tag {tag}, a number; write the names of the tags, in their order, as "
+                f"{place(sentence, i)} has the tag {tag}, a number; write the names of the tags, in their order, in "
                 "data.labels."
             )
         elif not 0 <= tag < len(names):
@@ -209,7 +209,7 @@ def _names(sentence: _Read, names: Sequence[str] | None, place: _Place) -> tuple
 
 
 def _labels(written: Sequence[Sequence[str]], read: Sequence[_Read], place: _Place) -> list[str]:
-    """O, and of each type that occurs all the tags of the scheme: also those that do not occur."""
+    """Return O and, for each type that occurs, all tags of the scheme, also those that do not occur."""
     for sentence, tags in zip(read, written, strict=True):
         for i, tag in enumerate(tags):
             if not _is_tag(tag):
@@ -223,7 +223,7 @@ def _labels(written: Sequence[Sequence[str]], read: Sequence[_Read], place: _Pla
 
 
 def tag_labels(types: Iterable[str], prefixes: str = "BI") -> list[str]:
-    """O, and then the tags of each type: ``["O", "B-DATE", "I-DATE", ...]``."""
+    """Return O followed by the tags of each type: ``["O", "B-DATE", "I-DATE", ...]``."""
     return [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes)]
 
 
@@ -233,12 +233,12 @@ def _is_tag(tag: str) -> bool:
 
 
 def _check_labels(names: Sequence[str]) -> bool:
-    """Whether the names are those of BIOES; else of BIO."""
+    """Return whether the scheme of the tags is BIOES; otherwise it is BIO."""
     wrong = [name for name in names if not _is_tag(name)]
     if wrong or len(set(names)) < len(names) or OUTSIDE not in names or len(names) < 2:
         raise UserError(
-            f"The tags are {', '.join(map(repr, names))}; write O, and B- and I- and a type for each type of entity, "
-            "each of them once."
+            f"The tags are {', '.join(map(repr, names))}; write O, and for each type of entity B- and I- with the "
+            "type, each once."
         )
     return any(name[0] in "ES" for name in names)
 
@@ -248,7 +248,7 @@ def _check_scheme(sentence: _Read, tags: Sequence[str], bioes: bool, place: _Pla
     for i, tag in enumerate([*tags, OUTSIDE]):
         prefix, _, kind = tag.partition("-")
         going_on = prefix in ("I", "E")
-        unfinished = before[0] in "BI" and before.partition("-")[2]  # type of an entity that may go on
+        unfinished = before[0] in "BI" and before.partition("-")[2]  # type of an entity that may continue
         if going_on and unfinished != kind:
             raise UserError(
                 f"{place(sentence, i)} has the tag {tag}, and the tag before it is {before}: no B-{kind} begins that "
@@ -265,26 +265,28 @@ def _check_scheme(sentence: _Read, tags: Sequence[str], bioes: bool, place: _Pla
 class EncodedSentences(Dataset[dict[str, Any]]):
     """Token ids of tagged sentences, for ``DataCollatorForTokenClassification``: ``input_ids`` and ``labels``.
 
-    A sentence is its words with a space between each two, so that any tokenizer reads it, one with pieces that begin
-    with a space included. The first piece of a word has the label of its tag, the others -100.
+    The words of a sentence are joined with spaces, which also suits tokenizers whose pieces start with a space. The
+    first piece of a word has the label of its tag, the other pieces -100.
 
     Args:
         sentences: the sentences.
-        tokenizer: a fast one.
-        max_length: in tokens, special ones included.
+        tokenizer: a fast tokenizer.
+        max_length: maximum number of tokens, special tokens included.
         too_long: ``"cut"``: a longer sentence loses its last words; ``"windows"``: it is read in overlapping windows,
             and the tag of a word comes from the window with the most context on both sides of it.
         overlap: tokens that two windows share.
-        label_all_pieces: the other pieces of a word have labels too: I- where the word has B- or S-, else the word's.
+        label_all_pieces: label the other pieces of a word too: with I- if the word has B- or S-, otherwise with its
+            tag.
 
     Attributes:
         sentences: the sentences.
-        windows: of each row, the index of its sentence, and for each position that decides about a word, the word's.
-        undecided: the number of words that no row has: cut off, or without any piece.
-        lengths: (n, 1) tokens of each row.
+        windows: for each row, the index of its sentence, and a mapping from each position whose prediction counts to
+            the index of its word.
+        undecided: number of words without a prediction, because they are cut off or have no piece.
+        lengths: (n, 1) number of tokens of each row.
 
     Raises:
-        UserError: the tokenizer cannot say which piece is of which word, or a length does not fit.
+        UserError: the tokenizer does not return offsets, or a length is impossible.
     """
 
     def __init__(
@@ -303,7 +305,7 @@ class EncodedSentences(Dataset[dict[str, Any]]):
         if room < 1 or (windows and overlap >= room):
             raise UserError(
                 f"data.overlap is {overlap}, and data.max_length {max_length} leaves {room} tokens for words; write a "
-                "smaller overlap, or a greater max_length."
+                "smaller overlap, or a larger max_length."
             )
         self.max_length, self.too_long, self.overlap = max_length, too_long, overlap if windows else None
         self.label_all_pieces = label_all_pieces
@@ -326,11 +328,11 @@ class EncodedSentences(Dataset[dict[str, Any]]):
             rows_of[sentence].append(row)
         for sentence, (item, rows) in enumerate(zip(sentences, rows_of, strict=True)):
             spans = _word_spans(item.words)
-            best: dict[int, tuple[int, int, int]] = {}  # of each word: tokens around it, row, position
+            best: dict[int, tuple[int, int, int]] = {}  # for each word: tokens around it, row, position
             for row in rows:
                 ids, offsets = encoded.input_ids[row], encoded.offset_mapping[row]
                 if not ids:
-                    raise UserError(f"The tokenizer leaves nothing of {sentences.place(sentence)}; remove it.")
+                    raise UserError(f"{sentences.place(sentence)} has no tokens; remove it.")
                 pieces = list(_pieces(offsets, spans))
                 labels = [IGNORED] * len(ids)
                 for position, word, first in pieces:
@@ -354,7 +356,7 @@ class EncodedSentences(Dataset[dict[str, Any]]):
 
     @property
     def references(self) -> list[tuple[str, ...]]:
-        """The right tags of each sentence."""
+        """The correct tags of each sentence."""
         return [item.tags for item in self.sentences]
 
     def __len__(self) -> int:
@@ -364,15 +366,15 @@ class EncodedSentences(Dataset[dict[str, Any]]):
         return {"input_ids": self.ids[index], "labels": self.labels[index]}
 
     def set_epoch(self, epoch: int) -> None:
-        """Sentences are the same at each pass."""
+        """Do nothing: the rows are the same in each epoch."""
 
     def sampler(self, seed: int) -> PermutationSampler:
-        """The order in which training reads the rows."""
+        """Return the sampler that shuffles the rows for training."""
         return PermutationSampler(len(self), seed)
 
 
 def _word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each word stands among all of them with a space between each two."""
+    """Return the start and end of each word in the words joined with spaces."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -381,25 +383,14 @@ def _word_spans(words: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _pieces(offsets: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
-    """The positions with pieces of words, their words, and whether each is the first piece of its word."""
+    """Yield each position of a piece of a word, the index of the word, and whether the piece is its first."""
     word, before = 0, -1
     for position, (start, end) in enumerate(offsets):
         if start == end:  # a special token
             continue
         while word < len(spans) - 1 and end > spans[word][1]:
             word += 1
-        # A piece may begin with the space before its word, and one of a space alone is of none.
+        # A piece may start with the space before its word; a piece that is only a space belongs to no word.
         if end > spans[word][0]:
             yield position, word, start <= spans[word][0] and word != before
             before = word
-
-
-__all__ = [
-    "OUTSIDE",
-    "EncodedSentences",
-    "Tagged",
-    "TaggedSentences",
-    "read_tagged",
-    "split_tagged",
-    "tag_labels",
-]

@@ -1,4 +1,4 @@
-"""Embeddings from a file of word vectors that somebody else trained."""
+"""Initialize embeddings from pretrained word vectors."""
 
 import math
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from ..errors import UserError
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a vocabulary a file of vectors knows.
+    """How much of a vocabulary a file of vectors covers.
 
     Attributes:
         found: number of tokens with a vector.
-        missing: tokens without one, in the order of their ids; special tokens are not counted.
+        missing: tokens without a vector, in the order of their ids; special tokens are not counted.
     """
 
     found: int
@@ -27,28 +27,28 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Found tokens among all that are counted, from 0 to 1."""
+        """Share of the counted tokens that have a vector, from 0 to 1."""
         return self.found / max(self.found + len(self.missing), 1)
 
 
 def load_embeddings(
     model: Any, tokenizer: PreTrainedTokenizerBase, vectors: str | Path, words: str | Path | None = None
 ) -> Coverage:
-    """Fill a model's input embeddings from a file of word vectors, whether they are trained further or frozen.
+    """Fill the input embeddings of a model from a file of word vectors.
 
-    The row of a token that the file does not hold is zero, and so is the row of padding. The file is read as a stream,
-    or mapped: only the vectors of the vocabulary are in memory. A word that the file holds twice has its first vector.
+    Tokens that the file does not contain, and padding, get zeros. The file is streamed or memory-mapped, so only the
+    vectors of the vocabulary are in memory. If the file contains a word twice, the first vector is used.
 
     Args:
-        model: with ``get_input_embeddings()``, (V, D).
-        tokenizer: the words of the file are compared with its tokens, letter by letter.
-        vectors: a text file in UTF-8, each line a word and D numbers, all apart by one space, as GloVe is published; or
-            a ``.npy`` file (number of words, D).
-        words: for a ``.npy`` file, a text file in UTF-8 with the word of each row on a line of its own.
+        model: model whose ``get_input_embeddings()`` is (V, D).
+        tokenizer: its tokens are compared with the words of the file exactly, including case.
+        vectors: UTF-8 text file with a word and D numbers on each line, separated by single spaces, as GloVe is
+            published; or a ``.npy`` file (number of words, D).
+        words: for a ``.npy`` file, UTF-8 text file with the word of each row on its own line.
 
     Raises:
-        UserError: a file is out of shape, or of another width than the embeddings, or the vocabulary has more tokens
-            than the model; the embeddings are then as they were.
+        UserError: a file is malformed or has vectors of another dimension, or the vocabulary has more tokens than the
+            model. The embeddings are then unchanged.
     """
     embedding = model.get_input_embeddings()
     vocab_size, width = embedding.weight.shape
@@ -56,17 +56,17 @@ def load_embeddings(
     highest = max(vocabulary.values(), default=-1)
     if highest >= vocab_size:
         raise UserError(
-            f"The tokenizer has the id {highest} and the model {vocab_size} embeddings; make the model with vocab_size "
-            f"{highest + 1}, or call resize_token_embeddings."
+            f"The tokenizer has the id {highest} and the model {vocab_size} embeddings; create the model with "
+            f"vocab_size {highest + 1}, or call resize_token_embeddings."
         )
     vectors = Path(vectors)
     if vectors.suffix == ".npy":
         if words is None:
-            raise UserError(f"{vectors.name} holds vectors without their words; pass the file of the words too.")
+            raise UserError(f"{vectors.name} has vectors without words; pass the file of the words too.")
         pairs = _npy_vectors(vectors, Path(words), vocabulary, width)
     else:
         if words is not None:
-            raise UserError(f"{vectors.name} is read as text with a word on each line; leave the file of words out.")
+            raise UserError(f"{vectors.name} is a text file with a word on each line; remove the file of words.")
         pairs = _text_vectors(vectors, vocabulary, width)
 
     rows = np.zeros((vocab_size, width), np.float32)
@@ -84,7 +84,7 @@ def load_embeddings(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines. A line ends at a newline alone: vectors of the web have words with other separators in them."""
+    """Yield numbered lines, split at newlines only: vectors from the web contain words with other separators."""
     number = 0
     with path.open(encoding="utf-8", newline="\n") as file:
         try:
@@ -97,7 +97,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _text_vectors(path: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Pairs of word and vector for the words of the vocabulary; the shape of every line is checked."""
+    """Yield the words of the vocabulary with their vectors; check the format of every line."""
     number = 0
     for number, line in _lines(path):
         line = line.rstrip(" ")
@@ -107,7 +107,7 @@ def _text_vectors(path: Path, vocabulary: dict[str, int], width: int) -> Iterato
                 "give vectors of that width, or a model with their embedding_size."
             )
         word, *numbers = line.rsplit(" ", width)
-        # A few published words hold a space; a number there is one number too many.
+        # A few published words contain a space; if a number follows it, the line has one number too many.
         if len(numbers) != width or _is_number(word.rpartition(" ")[2] if " " in word else ""):
             raise _malformed(path, number, width)
         if word in vocabulary:
@@ -126,34 +126,31 @@ def _is_number(text: str) -> bool:
 
 
 def _malformed(path: Path, number: int, width: int) -> UserError:
-    return UserError(f"Line {number} of {path.name} is not a word and {width} numbers; mend or remove it.")
+    return UserError(f"Line {number} of {path.name} is not a word and {width} numbers; correct or remove it.")
 
 
 def _npy_vectors(path: Path, words: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
-    """The same from an array, which is mapped, so that only the rows of the vocabulary are read from the disk."""
+    """Yield the same from a memory-mapped array, of which only the rows of the vocabulary are read."""
     try:
         array = np.lib.format.open_memmap(path, mode="r")
     except ValueError as error:
-        raise UserError(f"{path.name} is no array of numbers that numpy can map ({error}).") from error
+        raise UserError(f"{path.name} is not an array of numbers that numpy can map ({error}).") from error
     if array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
         raise UserError(
-            f"{path.name} holds {array.dtype} of the shape {array.shape}; give floating-point vectors, one in a row."
+            f"{path.name} has type {array.dtype} and shape {array.shape}; give floating-point vectors, one in each row."
         )
     if array.shape[1] != width:
         raise UserError(
-            f"{path.name} holds vectors of width {array.shape[1]}, and the embeddings are {width} wide; give vectors "
+            f"{path.name} has vectors of width {array.shape[1]}, and the embeddings are {width} wide; give vectors "
             f"of that width, or a model with embedding_size {array.shape[1]}."
         )
     number = 0
     for number, word in _lines(words):
         if word in vocabulary and number <= len(array):
             if not np.isfinite(array[number - 1]).all():
-                raise UserError(f"Row {number - 1} of {path.name} holds something that is no finite number.")
+                raise UserError(f"Row {number - 1} of {path.name} has a value that is not finite.")
             yield word, array[number - 1]
     if number != len(array):
         raise UserError(
             f"{path.name} has {len(array)} rows and {words.name} has {number} words; give a word for each row."
         )
-
-
-__all__ = ["Coverage", "load_embeddings"]
