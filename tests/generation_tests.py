@@ -1,7 +1,7 @@
-"""generate(), the same tests for every family: each mode equals a loop that reads the whole text again for each symbol.
+"""Tests of ``generate()`` for every family: each mode equals a loop that runs the whole text again for each token.
 
-A family's test file subclasses ``GenerationTests`` and gives the fixture ``make``, which builds a model in evaluation
-mode and float64 with a vocabulary of ``vocab_size`` symbols, of which 0 is padding, 1 starts a target and 2 ends one.
+The test file of a family subclasses ``GenerationTests`` and defines the fixture ``make``, which builds a model in
+evaluation mode and float64 with a vocabulary of ``vocab_size`` tokens: 0 is padding, 1 starts a target, 2 ends one.
 """
 
 import itertools
@@ -21,7 +21,7 @@ Inputs = dict[str, torch.Tensor]
 
 
 def sharpen(model: Any, factor: float = 8) -> Any:
-    """An untrained model is close to uniform; sharper, so that the modes of generation differ, and in float64."""
+    """Sharpen an untrained model, which is close to uniform, so that the modes of generation differ; in float64."""
     model = model.double().eval()
     with torch.no_grad():
         model.get_output_embeddings().weight.mul_(factor)
@@ -29,7 +29,7 @@ def sharpen(model: Any, factor: float = 8) -> Any:
 
 
 def texts(lengths: list[int], vocab_size: int = V, seed: int = 3) -> Inputs:
-    """A batch of texts of these lengths, padded on the left, as decoder-only models need it and encoders allow it."""
+    """Return a batch of texts of these lengths, padded on the left, which all models accept."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, vocab_size, (len(lengths), max(lengths)), generator=generator)
     mask = torch.tensor([[0] * (max(lengths) - length) + [1] * length for length in lengths])
@@ -37,7 +37,7 @@ def texts(lengths: list[int], vocab_size: int = V, seed: int = 3) -> Inputs:
 
 
 def row_of(inputs: Inputs, row: int) -> Inputs:
-    """One row of a batch, alone and without its padding."""
+    """Return one row of a batch without its padding."""
     real = inputs["attention_mask"][row].bool()
     return {name: tensor[row : row + 1, real] for name, tensor in inputs.items()}
 
@@ -49,7 +49,7 @@ def prompt(model: Any, inputs: Inputs) -> torch.Tensor:
 
 
 def logits(model: Any, inputs: Inputs, ids: torch.Tensor) -> torch.Tensor:
-    """Logits (B, T, V) of the text so far, read from its start."""
+    """Return the logits (B, T, V) of the whole text so far."""
     if model.config.is_encoder_decoder:
         return model(**inputs, decoder_input_ids=ids, use_cache=False).logits
     mask = inputs["attention_mask"]
@@ -59,7 +59,7 @@ def logits(model: Any, inputs: Inputs, ids: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def literal(model: Any, inputs: Inputs, steps: int, choose: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Generation as it is defined: the whole text through the model, one more symbol, again, until all rows ended."""
+    """Generate by definition: run the model on the whole text for each token, until all rows have ended."""
     ids = prompt(model, inputs)
     ended = torch.zeros(len(ids), dtype=torch.bool)
     for _ in range(steps):
@@ -87,7 +87,7 @@ def draw(temperature: float = 1.0, top_k: int = V, top_p: float = 1.0) -> Callab
 
 @torch.no_grad()
 def log_probability(model: Any, inputs: Inputs, row: int, sequence: torch.Tensor) -> tuple[float, int]:
-    """Sum of the log-probabilities of what was written in ``sequence``, to its end, and the number of its symbols."""
+    """Return the log-probability of the generated part of ``sequence``, and its number of tokens."""
     alone = row_of(inputs, row)
     start = prompt(model, alone)
     written = sequence[prompt(model, inputs).shape[1] :]
@@ -137,7 +137,7 @@ class GenerationTests:
 
     @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0])
     def test_beam_search(self, make: Make, length_penalty: float) -> None:
-        """Cached equals uncached, the n best come in order, and a score is what the model gives the text."""
+        """Cached equals uncached, the n best are sorted, and a score is the text's log-probability."""
         model, inputs = make(), self.batch()
         options = {
             "max_new_tokens": 12,
@@ -159,7 +159,7 @@ class GenerationTests:
             expected = total / number**length_penalty
             assert cached.sequences_scores[index].item() == pytest.approx(expected, rel=1e-4)
 
-    def test_a_wide_beam_finds_the_most_probable_text_of_all(self, make: Make) -> None:
+    def test_a_wide_beam_finds_the_most_probable_text(self, make: Make) -> None:
         model, steps = make(vocab_size=5, eos_token_id=None), 3
         inputs = texts([4], vocab_size=5)
         best = model.generate(**inputs, max_new_tokens=steps, num_beams=25, do_sample=False)
@@ -173,7 +173,7 @@ class GenerationTests:
         expected = max(itertools.product(range(5), repeat=steps), key=probability)
         assert best[0, -steps:].tolist() == list(expected)
 
-    def test_num_return_sequences_draws_each_as_a_row_of_its_own(self, make: Make) -> None:
+    def test_num_return_sequences_draws_independent_rows(self, make: Make) -> None:
         model, inputs = make(), self.batch()
         set_seed(7)
         drawn = model.generate(**inputs, max_new_tokens=10, do_sample=True, top_k=0, num_return_sequences=3)
@@ -194,7 +194,7 @@ class GenerationTests:
             # Beam search takes a padding symbol of 0 for none, and fills with the end symbol.
             assert set(batch[row, start + len(alone) :].tolist()) <= {PAD, EOS if num_beams > 1 else PAD}
 
-    def test_rows_end_at_the_end_symbol(self, make: Make) -> None:
+    def test_rows_end_at_the_end_token(self, make: Make) -> None:
         model, inputs = make(eos_token_id=None), self.batch()
         free = model.generate(**inputs, max_new_tokens=20, do_sample=False)
         start = prompt(model, inputs).shape[1]
@@ -204,7 +204,7 @@ class GenerationTests:
         assert stopped[0, : position + 1].tolist() == free[0, : position + 1].tolist()
         assert not stopped[0, position + 1 :].any()
 
-    def test_streamer_sees_the_text_as_it_is_written(self, make: Make) -> None:
+    def test_streamer_receives_the_text_token_by_token(self, make: Make) -> None:
         model, inputs, streamer = make(), row_of(self.batch(), 1), Collected()
         generated = model.generate(**inputs, max_new_tokens=10, do_sample=False, streamer=streamer)
         assert streamer.values == generated[0].tolist()
@@ -224,7 +224,7 @@ class GenerationTests:
         assert not torch.equal(drawn[0], drawn[2])
 
     @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True, "top_k": 0}, {"num_beams": 3}])
-    def test_after_the_first_a_step_reads_one_symbol(self, make: Make, options: dict[str, object]) -> None:
+    def test_later_steps_read_one_token(self, make: Make, options: dict[str, object]) -> None:
         model, inputs = make(eos_token_id=None), self.batch()
         read: list[int] = []
         embedding = (model.get_decoder() if model.config.is_encoder_decoder else model).get_input_embeddings()
@@ -234,7 +234,7 @@ class GenerationTests:
 
 
 class Seq2SeqGenerationTests(GenerationTests):
-    """What an encoder-decoder adds: the source is read once, and attention to it comes with what was written."""
+    """More tests for encoder-decoders: the source is encoded once, and attention is returned with the text."""
 
     def test_the_source_is_encoded_once(self, make: Make) -> None:
         model, inputs = make(eos_token_id=None), self.batch()
@@ -249,7 +249,7 @@ class Seq2SeqGenerationTests(GenerationTests):
         assert torch.equal(given, expected)
         assert len(runs) == 2
 
-    def test_the_source_may_be_given_as_embeddings(self, make: Make) -> None:
+    def test_the_source_may_be_embeddings(self, make: Make) -> None:
         model, inputs = make(), self.batch()
         expected = model.generate(**inputs, max_new_tokens=10, do_sample=False)
         embeds = model.get_encoder().embed_tokens(inputs["input_ids"])
@@ -259,7 +259,7 @@ class Seq2SeqGenerationTests(GenerationTests):
         assert torch.equal(generated, expected)
 
     @pytest.mark.parametrize("use_cache", [True, False])
-    def test_attention_at_generation_is_that_of_a_second_pass(self, make: Make, use_cache: bool) -> None:
+    def test_attention_during_generation_equals_that_of_a_second_run(self, make: Make, use_cache: bool) -> None:
         model, inputs = make(attn_implementation="eager"), self.batch()
         generated = model.generate(
             **inputs,

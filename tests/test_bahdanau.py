@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoders: against the papers' formulas, and as models of transformers."""
+"""The recurrent encoder-decoders, against the papers' formulas and as transformers models."""
 
 import copy
 import json
@@ -90,7 +90,7 @@ def literal_cell(cell: str, rnn: nn.Module) -> Step:
 def literal_encoder(
     model: Any, ids: torch.Tensor
 ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...] | None]:
-    """Annotations (S, C) of one source, the last state of each layer, and the last layer's backward state alone."""
+    """Return the annotations (S, C) of one source, the last state of each layer, and the last backward state."""
     config = model.config
     inputs = [model.model.encoder.embed_tokens.weight[i] for i in ids]
     finals, backward = [], None
@@ -117,7 +117,7 @@ def literal_luong_score(score: nn.Module, s: torch.Tensor, h: torch.Tensor) -> t
 
 
 @torch.no_grad()
-def test_bahdanau_2015_is_its_formulas() -> None:
+def test_bahdanau_2015_equals_its_formulas() -> None:
     """s_0 = tanh(W_s h←_1); e_ij = v·tanh(W s_{i-1} + U h_j); c_i = Σ α_ij h_j; s_i = GRU(s_{i-1}, [y_{i-1}; c_i]);
     maxout of s_i, y_{i-1}, c_i."""
     model, source, target = make("bahdanau"), texts([5])["input_ids"], targets(1)
@@ -141,7 +141,7 @@ def test_bahdanau_2015_is_its_formulas() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", ["luong", "luong_fed", "luong_local_p", "luong_local_m"])
-def test_luong_2015_is_its_formulas(variant: str) -> None:
+def test_luong_2015_equals_its_formulas(variant: str) -> None:
     """s_t from the cells; score s W h; window and Gaussian where local; s~ = tanh(W_c [c; s]), fed back or not."""
     model, source, target = make(variant), texts([7])["input_ids"], targets(1)
     config = model.config
@@ -175,7 +175,7 @@ def test_luong_2015_is_its_formulas(variant: str) -> None:
 
 
 @torch.no_grad()
-def test_sutskever_2014_is_its_formulas() -> None:
+def test_sutskever_2014_equals_its_formulas() -> None:
     model, source, target = make("sutskever", encoder_layers=2, decoder_layers=2), texts([5])["input_ids"], targets(1)
     out = model(source, decoder_input_ids=target, output_attentions=True)
     assert out.cross_attentions is None
@@ -249,7 +249,7 @@ def test_padding_of_the_source_is_invisible(variant: str, side: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_source_without_a_real_symbol_gives_finite_numbers_and_gradients(variant: str) -> None:
+def test_a_source_of_padding_gives_finite_numbers_and_gradients(variant: str) -> None:
     model = make(variant)
     source = texts([5, 3])
     source["attention_mask"][1] = 0
@@ -280,7 +280,7 @@ def test_padding_before_the_target_is_invisible(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_padding_of_the_target_leaves_the_state(variant: str) -> None:
+def test_padding_of_the_target_keeps_the_state(variant: str) -> None:
     model, source, target = make(variant), texts([5, 3]), targets(2)
     cut = target.clone()
     cut[1, 4:] = 0
@@ -294,7 +294,7 @@ def test_padding_of_the_target_leaves_the_state(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_cached_run_equals_the_whole(variant: str) -> None:
+def test_cached_run_equals_uncached_run(variant: str) -> None:
     model, source, target = make(variant), texts([5, 3, 7]), targets()
     whole = model(**source, decoder_input_ids=target, output_attentions=True, output_hidden_states=True)
     cache, parts = None, []
@@ -332,7 +332,7 @@ def test_the_keys_are_projected_once_per_source(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_embeddings_in_the_place_of_ids(variant: str) -> None:
+def test_inputs_embeds_equal_input_ids(variant: str) -> None:
     model, source, target = make(variant), texts([5, 3]), targets(2)
     expected = model(**source, decoder_input_ids=target).logits
     embeds = {
@@ -391,7 +391,7 @@ def test_the_loss_is_the_mean_of_literal_cross_entropies() -> None:
     torch.testing.assert_close(summed, loss * len(terms) / 10)
 
 
-# Scores and distributions by one word
+# Scores and distributions
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -516,7 +516,7 @@ def test_a_configuration_saved_with_settings_of_the_training(tmp_path: Path) -> 
         AutoConfig.from_pretrained(tmp_path)
 
 
-# A citizen of transformers
+# Saving, loading, training with transformers
 
 
 TIES = [(False, False), (True, False), (False, True), (True, True)]
@@ -558,7 +558,7 @@ def test_resizing_the_vocabulary_keeps_the_weights(share: bool, tie: bool) -> No
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path, variant: str) -> None:
-    """As it is without a checkpoint, whatever the memory held before."""
+    """It gets the values of a new model, not uninitialized memory."""
     build(variant).model.encoder.save_pretrained(tmp_path)
     set_seed(0)
     loaded = BahdanauForConditionalGeneration.from_pretrained(tmp_path)
@@ -625,7 +625,7 @@ RECURRENT = {
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("variant", LINEAR)
 def test_lora(tmp_path: Path, variant: str, recurrent: bool) -> None:
-    """Adapters on the linear layers and on the recurrent weights: trained, saved, loaded, merged."""
+    """Train, save, load and merge adapters on the linear layers and on the recurrent weights."""
     model = build(variant).eval()
     source, labels = texts([5, 3, 7]), targets()
     chosen = {"target_modules": [], "target_parameters": RECURRENT[variant]}
@@ -677,7 +677,7 @@ def test_dropout_acts_only_in_training() -> None:
 
 @pytest.mark.parametrize("variant", ["bahdanau", "luong", "sutskever"])
 def test_it_learns_to_copy(variant: str) -> None:
-    """A sequence reversed or copied within a hundred steps: the whole path of the gradient is there."""
+    """Learn to copy or reverse a sequence within a hundred steps: the gradient reaches every part."""
     model = build(variant, embedding_size=16, encoder_hidden_size=32, hidden_size=32).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     generator = torch.Generator().manual_seed(0)
@@ -694,7 +694,7 @@ def test_it_learns_to_copy(variant: str) -> None:
     assert (copied == ids).float().mean() > (0.4 if variant == "sutskever" else 0.95)
 
 
-def test_each_vocabulary_of_two_is_resized_by_itself(tmp_path: Path) -> None:
+def test_two_vocabularies_are_resized_separately(tmp_path: Path) -> None:
     model = make("luong", share_embeddings=False, source_vocab_size=9)
     model.resize_token_embeddings(10)
     model.resize_source_token_embeddings(14)
@@ -709,7 +709,7 @@ def test_each_vocabulary_of_two_is_resized_by_itself(tmp_path: Path) -> None:
     assert base.decoder.embed_tokens.num_embeddings == base.encoder.embed_tokens.num_embeddings == V + 3
 
 
-def test_the_output_of_the_encoder_is_read_in_each_of_its_forms() -> None:
+def test_encoder_outputs_may_be_an_output_a_tuple_or_a_mapping() -> None:
     model, source, labels = make(), texts([5, 3]), targets(2)
     expected = model(**source, labels=labels).loss
     encoded = model.get_encoder()(**source)
@@ -717,7 +717,7 @@ def test_the_output_of_the_encoder_is_read_in_each_of_its_forms() -> None:
         assert model(encoder_outputs=given, attention_mask=source["attention_mask"], labels=labels).loss == expected
 
 
-def test_the_cache_comes_with_the_loss_when_it_is_asked_for() -> None:
+def test_the_cache_is_returned_with_the_loss_if_requested() -> None:
     model, source, labels = make(), texts([5, 3]), targets(2)
     assert model(**source, labels=labels).past_key_values is None
     assert model(**source, labels=labels, use_cache=True).past_key_values.get_seq_length() == 6

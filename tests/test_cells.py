@@ -35,7 +35,7 @@ def make(cell: str) -> tuple[RecurrentLayer, torch.Tensor, tuple[torch.Tensor, .
 def literal_step(
     cell: str, rnn: nn.Module, x: torch.Tensor, state: tuple[torch.Tensor, ...]
 ) -> tuple[torch.Tensor, ...]:
-    """One step for one row, as the formula is written: one gate, one unit at a time."""
+    """Compute one step for one row as the formula says, one gate and one unit at a time."""
     weight_x, weight_h = rnn.weight_ih_l0, rnn.weight_hh_l0
     bias_x = rnn.bias_ih_l0
     bias_h = torch.zeros_like(bias_x) if cell == "gru_reset_before" else rnn.bias_hh_l0
@@ -75,7 +75,7 @@ def literal_step(
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_cell_equals_its_formula(cell: str) -> None:
+def test_a_cell_equals_its_formula(cell: str) -> None:
     layer, inputs, state = make(cell)
     with torch.no_grad():
         outputs, *final = layer(inputs, None, *state)
@@ -99,7 +99,7 @@ def test_steps_equal_the_whole_run(cell: str) -> None:
     torch.testing.assert_close(state, tuple(final))
 
 
-# Cells of one's own
+# Custom cells
 
 
 class ReluElman(Elman):
@@ -119,14 +119,14 @@ class ReluLooped(LoopedCell):
 
 
 class ReluRNN(nn.RNN):
-    """No step."""
+    """A cell without a step."""
 
     def __init__(self, input_size: int, hidden_size: int, batch_first: bool = True) -> None:
         super().__init__(input_size, hidden_size, nonlinearity="relu", batch_first=batch_first)
 
 
 class Rectified(GRU):
-    """A forward of its own beside the step of another cell."""
+    """A custom forward with the step of another cell."""
 
     def forward(self, *inputs: Any) -> Any:
         outputs, last = super().forward(*inputs)
@@ -138,7 +138,7 @@ class Stepless(LoopedCell):
 
 
 @pytest.mark.parametrize("kind", [ReluElman, ReluLooped])
-def test_encoder_and_decoder_run_a_new_cell_as_one_function(
+def test_encoder_and_decoder_compute_the_same_custom_cell(
     kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """h_t = max(0, W_x x_t + b + W_h h_{t-1}), literally, on both sides of a translator."""
@@ -190,7 +190,7 @@ def test_an_unknown_cell_is_refused() -> None:
 
 
 def test_lstm_under_autocast_without_bfloat16_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is computed and differentiated in float32, where oneDNN has no LSTM in bfloat16."""
+    """It is computed and differentiated in float32, because oneDNN then has no LSTM in bfloat16."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     torch.manual_seed(0)
     layer, inputs = RecurrentLayer("lstm", D, H), torch.randn(B, T, D)
@@ -225,7 +225,7 @@ def test_lstm_under_autocast_with_bfloat16_instructions_is_the_lstm_of_torch(mon
 # Properties of the formulas
 
 
-def test_reset_variants_differ_and_agree_where_they_must() -> None:
+def test_reset_variants_differ_unless_r_is_one() -> None:
     """With r = 1 (a large reset bias) the two GRU variants are one formula; otherwise they are two."""
     before, inputs, state = make("gru_reset_before")
     after = RecurrentLayer("gru", D, H).double()
@@ -286,7 +286,7 @@ def test_gradient_of_a_sigmoid_network_vanishes_at_least_as_fast_as_its_bound() 
 @pytest.mark.parametrize("side", ["left", "right", "both", "middle"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_padding_is_invisible(cell: str, side: str) -> None:
-    """Wherever padding stands, the real steps, the state and the gradients are those of the row without it."""
+    """Wherever padding is, outputs, state and gradients equal those of the row without padding."""
     layer, inputs, state = make(cell)
     mask = torch.ones(B, T, dtype=torch.bool)
     if side in ("left", "both"):
@@ -326,7 +326,7 @@ def test_one_masked_step_equals_the_general_case(cell: str) -> None:
         torch.testing.assert_close(tensor, torch.where(mask, after, before))
 
 
-def test_reset_before_takes_packed_sequences_as_torch_modules_do() -> None:
+def test_reset_before_accepts_packed_sequences() -> None:
     torch.manual_seed(0)
     rnn = GRUResetBefore(D, H).double()
     inputs, h_0 = torch.randn(B, T, D, dtype=torch.float64), torch.randn(1, B, H, dtype=torch.float64)

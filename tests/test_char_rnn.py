@@ -1,4 +1,4 @@
-"""The char-RNN as a model of transformers: configuration, forward pass, precision, adapters, saving."""
+"""The char-RNN: configuration, forward pass, precision, adapters, saving."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ def ids(*shape: int) -> torch.Tensor:
 # Configuration
 
 
-def test_defaults_are_the_documents() -> None:
+def test_defaults() -> None:
     config = CharRNNConfig()
     assert (config.embedding_size, config.hidden_size, config.cell, config.num_hidden_layers) == (16, 128, "gru", 1)
 
@@ -64,7 +64,7 @@ def test_a_field_is_checked_when_it_is_assigned() -> None:
         config.hidden_size = "big"  # type: ignore[assignment]
 
 
-def test_a_saved_configuration_may_hold_names_of_a_later_transformers_but_no_misspelling(tmp_path: Path) -> None:
+def test_a_saved_configuration_may_have_fields_of_a_later_transformers_but_no_misspelled_ones(tmp_path: Path) -> None:
     CharRNNConfig(hidden_size=24).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     saved = json.loads(path.read_text())
@@ -75,7 +75,7 @@ def test_a_saved_configuration_may_hold_names_of_a_later_transformers_but_no_mis
         CharRNNConfig.from_pretrained(tmp_path)
 
 
-def test_a_configuration_survives_copies_and_files(tmp_path: Path) -> None:
+def test_a_configuration_is_copied_and_saved_without_change(tmp_path: Path) -> None:
     config = CharRNNConfig(cell="lstm", num_hidden_layers=2, dropout=0.25, eos_token_id=[3, 4])
     config.save_pretrained(tmp_path)
     for copied in (
@@ -181,7 +181,7 @@ def test_logits_to_keep_and_tuples() -> None:
     assert torch.equal(model(text, return_dict=False)[0], whole)
 
 
-def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
+def test_dropout_acts_only_where_configured_and_only_in_training() -> None:
     model = make(dropout=0.5)
     text = ids(1, 50)
     assert torch.equal(model(text).logits, model(text).logits)
@@ -194,7 +194,7 @@ def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
     assert 0.3 < (embedded == 0).double().mean() < 0.7
 
 
-def test_resizing_the_vocabulary_keeps_what_was_learned() -> None:
+def test_resizing_the_vocabulary_keeps_the_weights() -> None:
     for tied in (False, True):
         model = make(embedding_size=H, tie_word_embeddings=tied)
         text = ids(2, 5)
@@ -231,7 +231,7 @@ def test_gradient_checkpointing_changes_no_gradient_and_keeps_the_state(cell: st
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("cell", CELLS)
 def test_half_precision(cell: str, dtype: torch.dtype) -> None:
-    """Weights in half precision, and autocast: close to float32, states included, trained and generated."""
+    """Half-precision weights and autocast are close to float32, for logits, states, training and generation."""
     model = make(cell).float()
     text = ids(2, 12)
     expected = model(text).logits
@@ -304,7 +304,7 @@ def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path, 
     assert torch.equal(model.model.layers[0].rnn.weight_hh_l0, small.model.layers[0].rnn.weight_hh_l0)
 
 
-def test_auto_classes_know_the_model(tmp_path: Path) -> None:
+def test_auto_classes_load_the_model(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     assert isinstance(AutoConfig.from_pretrained(tmp_path), CharRNNConfig)
     assert isinstance(AutoModelForCausalLM.from_pretrained(tmp_path), CharRNNForCausalLM)

@@ -1,4 +1,4 @@
-"""generate() of the char-RNN: what every family must do, and what a state that is carried adds."""
+"""generate() of the char-RNN: the tests of every family, and those of a state that is carried on."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class TestGeneration(GenerationTests):
 
 
 def test_temperatures_are_repetitive_good_and_noise() -> None:
-    """0.01 is the greedy text; 100 is close to uniform (documents)."""
+    """0.01 gives the greedy text; 100 is close to uniform."""
     model, ids = make(), prompts()
     set_seed(0)
     cold = model.generate(ids, max_new_tokens=20, do_sample=True, top_k=0, temperature=0.01)
@@ -63,7 +63,7 @@ def test_generation_continues_from_a_returned_cache(cell: str) -> None:
 
 @pytest.mark.parametrize("options", [{"num_beams": 3}, {"do_sample": True, "num_return_sequences": 3}])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_a_returned_cache_serves_several_continuations_of_each_text(cell: str, options: dict[str, object]) -> None:
+def test_several_continuations_of_each_text_from_a_returned_cache(cell: str, options: dict[str, object]) -> None:
     model, ids = make(cell), prompts()
     options = {"max_new_tokens": 10, "top_k": 0, "pad_token_id": V, **options}
     cache = model(ids[:, :-1], use_cache=True).past_key_values
@@ -81,8 +81,8 @@ def test_from_inputs_embeds() -> None:
 
 
 @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True, "top_k": 0}, {"num_beams": 3}])
-def test_a_step_reads_one_character_however_long_the_text(options: dict[str, object]) -> None:
-    """The cost of a character is O(1): after the prompt, the network never sees more than the last character."""
+def test_a_step_reads_one_character(options: dict[str, object]) -> None:
+    """The cost of a character is O(1): after the prompt, the network reads only the last character."""
     model = make()
     read: list[int] = []
     model.model.embed_tokens.register_forward_hook(lambda module, args, output: read.append(args[0].shape[1]))
@@ -90,15 +90,15 @@ def test_a_step_reads_one_character_however_long_the_text(options: dict[str, obj
     assert read == [700] + [1] * 29
 
 
-def test_what_a_recurrent_state_cannot_do_is_refused_in_words() -> None:
+def test_what_a_recurrent_state_cannot_do_is_refused() -> None:
     model, ids = make(), prompts(1)
     with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
         model.generate(ids, assistant_model=make(), max_new_tokens=5)
     with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
         model.generate(ids, prompt_lookup_num_tokens=3, max_new_tokens=5)
-    with pytest.raises(ValueError, match="leave cache_implementation out"):
+    with pytest.raises(ValueError, match="is for models with self-attention; remove it"):
         model.generate(ids, cache_implementation="static", max_new_tokens=5)
-    with pytest.raises(ValueError, match="run the shorter text from its start"):
+    with pytest.raises(ValueError, match="run the model on the shorter text"):
         model(ids, use_cache=True).past_key_values.crop(2)
 
 

@@ -74,7 +74,6 @@ def test_all_is_what_the_package_exposes() -> None:
         "errors",
         "explain",
         "pipelines",
-        "models.recurrent_cells",
     ],
 )
 def test_every_name_in_all_exists(module: str) -> None:

@@ -1,4 +1,4 @@
-"""The recurrent encoder and classifier: against torch's own layers, literal loops, and texts without their padding."""
+"""The recurrent encoder and classifier, against torch's layers, literal loops, and texts without padding."""
 
 import json
 import sys
@@ -45,7 +45,7 @@ def ids(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 def with_holes() -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts with padding at the right, at the left, in the middle, everywhere but one step, and nowhere."""
+    """Texts with padding on the right, on the left, in the middle, everywhere except one step, and nowhere."""
     mask = torch.tensor(
         [
             [1, 1, 1, 1, 0, 0, 0, 0, 0],
@@ -66,7 +66,7 @@ def parameters(model: nn.Module) -> tuple[int, int]:
 
 
 def test_preset_gru128() -> None:
-    """E3: 1,000 x 128 embeddings; a GRU of 3 (128 x 128 + 128 x 128) weights; one output."""
+    """1,000 x 128 embeddings; a GRU with 3 (128 x 128 + 128 x 128) weights; one output."""
     model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("gru128"))
     total = 1000 * 128 + 3 * 128 * (128 + 128 + 2) + 128 + 1
     assert parameters(model) == (total, total)
@@ -74,9 +74,9 @@ def test_preset_gru128() -> None:
     assert not RNNEncoderConfig.preset("gru128", mask_padding=False).mask_padding
 
 
-def test_preset_bilstm32_has_the_documents_parameters_and_torchs_second_bias() -> None:
-    """E4: 2,034,113 parameters, 34,113 trained. Keras gives each gate one bias vector, torch gives it two, which are
-    added: 4 x 32 numbers more in each direction, and no function more."""
+def test_preset_bilstm32_glove() -> None:
+    """2,034,113 parameters, 34,113 of them trained, in Keras, where a gate has one bias vector. In torch it has two,
+    which are added: 4 x 32 more parameters in each direction."""
     model = RNNEncoderForSequenceClassification(RNNEncoderConfig.preset("bilstm32_glove"))
     second_biases = 2 * 4 * 32
     assert parameters(model) == (2_034_113 + second_biases, 34_113 + second_biases)
@@ -126,7 +126,7 @@ def test_a_wrong_score_is_refused_when_the_model_is_made() -> None:
         RNNEncoderConfig.preset("gru")
 
 
-# Layers and pooling, against torch's own layers and literal loops
+# Layers and pooling, against torch's layers and literal loops
 
 
 @pytest.mark.parametrize(("cell", "peer_class"), [("elman", nn.RNN), ("lstm", nn.LSTM), ("gru", nn.GRU)])
@@ -199,7 +199,7 @@ def test_pooling_equals_a_literal_loop_over_the_words(pooling: str) -> None:
 
 
 def literal_sentences(words: list[int]) -> list[list[int]]:
-    """Places of the words of each sentence."""
+    """Indices of the words of each sentence."""
     sentences: list[list[int]] = []
     for place, word in enumerate(words):
         if not sentences or (words[place - 1] in STOPS and word not in STOPS):
@@ -210,7 +210,7 @@ def literal_sentences(words: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_hierarchical_pooling_equals_a_literal_double_loop(cell: str) -> None:
-    """Each sentence read alone, its words pooled; the sentences read in order, and pooled (Yang et al. 2016)."""
+    """Run and pool each sentence alone, then run and pool the sentences of a text (Yang et al. 2016)."""
     model = make("hierarchical", cell=cell, num_hidden_layers=2).model
     _, mask = with_holes()
     text = torch.tensor(
@@ -250,8 +250,8 @@ def test_hierarchical_pooling_equals_a_literal_double_loop(cell: str) -> None:
     assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
 
 
-def test_sentence_ids_say_where_sentences_are() -> None:
-    """As numbers of runs: any numbers will do, and those at padding do not count."""
+def test_sentence_ids_define_the_sentences() -> None:
+    """Consecutive equal ids form a sentence; their values do not matter, and ids at padding are ignored."""
     model = make("hierarchical")
     text, mask = with_holes()
     expected = model(text, attention_mask=mask, output_attentions=True)
@@ -267,7 +267,7 @@ def test_sentence_ids_say_where_sentences_are() -> None:
     torch.testing.assert_close(one.attentions[0].sum(-1), torch.ones(5, 1, 1).double())
 
 
-def test_the_layout_of_sentences_is_undone_exactly() -> None:
+def test_joining_split_sentences_restores_the_texts() -> None:
     text, mask = with_holes()
     layout = find_sentences(mask.bool(), end=torch.isin(text, torch.tensor(STOPS)))
     values = torch.randn(*text.shape, 2)
@@ -305,7 +305,7 @@ def test_padding_anywhere_is_invisible(cell: str, pooling: str) -> None:
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_padding_that_is_not_masked_is_a_word(pooling: str) -> None:
-    """mask_padding=False: the mask changes nothing, padding is read, and its embedding learns."""
+    """With mask_padding=False the mask has no effect, padding is read, and its embedding is trained."""
     model = make(pooling, mask_padding=False)
     text, mask = with_holes()
     text = text * mask
@@ -338,7 +338,7 @@ def test_a_text_without_words_has_finite_values_and_gradients(pooling: str, rows
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-# The call
+# Inputs, losses, dropout
 
 
 def test_inputs_embeds_and_hidden_states() -> None:
@@ -376,7 +376,7 @@ def test_wrong_calls_are_refused_in_one_sentence() -> None:
         make(num_labels=3, problem_type="multi_label_classification")(text, labels=torch.tensor([0, 1]))
 
 
-def test_losses_are_those_of_the_formulas() -> None:
+def test_losses_equal_their_formulas() -> None:
     text = ids(3, 5)
     several = make(num_labels=3)
     labels = torch.tensor([0, 2, 1])
@@ -402,7 +402,7 @@ def test_losses_are_those_of_the_formulas() -> None:
     torch.testing.assert_close(outputs.loss, (outputs.logits[:, 0] - targets).square().mean())
 
 
-def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
+def test_dropout_acts_only_where_configured_and_only_in_training() -> None:
     text = ids(2, 50)
     for place in ("embedding_dropout", "dropout", "classifier_dropout"):
         model = make(num_hidden_layers=2, **{place: 0.5})
@@ -431,8 +431,8 @@ def step(model: nn.Module, text: torch.Tensor, labels: torch.Tensor) -> None:
     optimizer.step()
 
 
-def test_frozen_embeddings_stay_as_they_are(tmp_path: Path) -> None:
-    """Through a training step, a file, and another vocabulary; and the rest of the model learns."""
+def test_frozen_embeddings_do_not_change(tmp_path: Path) -> None:
+    """Not by a training step, by saving and loading, or by resizing; the rest of the model is trained."""
     text, labels = ids(2, 5), torch.tensor([0, 1])
     make(freeze_embeddings=True).save_pretrained(tmp_path)
     model = RNNEncoderForSequenceClassification.from_pretrained(tmp_path, dtype=torch.float64).train()
@@ -485,7 +485,7 @@ def test_two_runs_with_one_seed_are_equal() -> None:
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_it_learns_from_padded_texts(pooling: str, side: str) -> None:
-    """Which of two words comes first in a text of 3 to 12 words (in hierarchical pooling, of one-word sentences)."""
+    """Learn which of two words comes first in a text of 3 to 12 words (or one-word sentences)."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(3, 13, (256,), generator=generator)
     text = torch.randint(5, V, (256, 12), generator=generator)
@@ -514,7 +514,7 @@ def test_it_learns_from_padded_texts(pooling: str, side: str) -> None:
     assert (predictions == labels).double().mean() > 0.98
 
 
-def test_trainer_with_labels_as_data_sets_have_them(tmp_path: Path) -> None:
+def test_trainer_with_labels_of_each_problem_type(tmp_path: Path) -> None:
     """One sigmoid, labels 0 and 1, texts of different lengths: the pad token is the only difference to the longest."""
     tokenizer = word_tokenizer()
     rows = [{**tokenizer(text), "label": label} for text, label in (("good film", 1), ("a bad dull film .", 0))]
@@ -593,7 +593,7 @@ def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path) 
             assert not parameter.any(), name
 
 
-def test_resizing_the_vocabulary_keeps_what_was_learned() -> None:
+def test_resizing_the_vocabulary_keeps_the_weights() -> None:
     model = make("attention")
     text = ids(2, 5)
     before = model(text).logits
@@ -657,7 +657,7 @@ CLEAN = (
 )
 
 
-def test_the_pipeline_gives_the_probability_of_one_sigmoid() -> None:
+def test_the_pipeline_returns_the_probability_of_one_sigmoid() -> None:
     model, tokenizer = make(num_labels=1, problem_type="multi_label_classification").float(), word_tokenizer()
     texts = ["the actors were good . a good film !", "dull"]
     scored = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu", batch_size=2)(texts)
@@ -667,7 +667,7 @@ def test_the_pipeline_gives_the_probability_of_one_sigmoid() -> None:
 
 
 def test_a_saved_folder_classifies_where_hfattn_is_not_installed(tmp_path: Path) -> None:
-    """Equal scores here, there, and from what was saved there; texts of different lengths in one batch."""
+    """The scores are equal here, there, and from a copy that was saved there, for texts of different lengths."""
     model, tokenizer = make("hierarchical").float(), word_tokenizer()
     model.save_pretrained(tmp_path / "one")
     tokenizer.save_pretrained(tmp_path / "one")

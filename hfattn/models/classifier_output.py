@@ -15,6 +15,3 @@ class PooledClassifierOutput(SequenceClassifierOutput):
     """
 
     pooler_output: torch.Tensor | None = None
-
-
-__all__ = ["PooledClassifierOutput"]

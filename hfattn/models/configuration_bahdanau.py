@@ -309,5 +309,3 @@ class BahdanauConfig(StrictConfig):
 
 
 BahdanauConfig.register_for_auto_class()
-
-__all__ = ["BahdanauConfig"]

@@ -84,5 +84,3 @@ class CharRNNConfig(StrictConfig):
 
 
 CharRNNConfig.register_for_auto_class()
-
-__all__ = ["CharRNNConfig"]

@@ -157,5 +157,3 @@ class RNNEncoderConfig(StrictConfig):
 
 
 RNNEncoderConfig.register_for_auto_class()
-
-__all__ = ["POOLINGS", "RNNEncoderConfig"]

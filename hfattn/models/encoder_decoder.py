@@ -69,6 +69,3 @@ def shift_right(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
         raise ValueError(f"{name} is null in the configuration; write the id, or pass decoder_input_ids.")
     shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
     return shifted.masked_fill(shifted == -100, padding)
-
-
-__all__ = ["SourceAndTargetEmbeddings", "shift_right"]

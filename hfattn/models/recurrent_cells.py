@@ -403,22 +403,3 @@ def _or_zeros(state: State, like: State) -> State:
 def where_moved(moved: torch.Tensor, new: State, old: State) -> State:
     """Return the new state in the rows where ``moved`` (B, 1) is true, and the old one elsewhere."""
     return tuple(torch.where(moved, after, before) for after, before in zip(new, old, strict=True))
-
-
-__all__ = [
-    "CELLS",
-    "GRU",
-    "LSTM",
-    "DirectedLayer",
-    "Elman",
-    "FusedCell",
-    "GRUResetBefore",
-    "LoopedCell",
-    "RecurrentCell",
-    "RecurrentLayer",
-    "State",
-    "cpu_has_bfloat16",
-    "find_cell",
-    "real_steps",
-    "where_moved",
-]
