@@ -12,16 +12,26 @@ import torch
 
 from . import attention_patterns
 from .attention_patterns import *  # noqa: F403
-from .models import attention, attention_distributions, attention_scores
+from .models import attention, attention_distances, attention_distributions, attention_scores
 from .models import attention_patterns as model_patterns
 from .models.attention import *  # noqa: F403
-from .models.attention import Attention, check_vectors
+from .models.attention import Attention, check_vectors, find_score
+from .models.attention_distances import *  # noqa: F403
 from .models.attention_distributions import *  # noqa: F403
 from .models.attention_distributions import Distribution
 from .models.attention_patterns import *  # noqa: F403
 from .models.attention_scores import *  # noqa: F403
-from .models.attention_scores import SCORES, Parametric, Score
-from .models.strict_config import class_by_name
+from .models.attention_scores import Parametric, Score
+
+# Every score and distribution by its name.
+SCORES = {
+    **attention_scores.SCORES,
+    **{name: vars(attention_distances)[path.split(".")[1]] for name, path in attention_scores.MORE_SCORES.items()},
+}
+DISTRIBUTIONS = {
+    **attention_distributions.DISTRIBUTIONS,
+    "compositional": attention_distances.Compositional,
+}
 
 
 def attend(
@@ -58,7 +68,7 @@ def attend(
     for what, tensor in (("Queries", query), ("Keys", key), ("Values", value)):
         check_vectors(what, tensor)
     if isinstance(score, str):
-        kind = class_by_name(SCORES, score, Score, "a score")
+        kind = find_score(score)
         score_options = {**kind.options_from(parameters), **(score_options or {})}
     with torch.device("meta"):  # so that no random number is drawn for values that are replaced below
         attention = Attention(query.shape[-1], key.shape[-1], score, distribution, score_options, distribution_options)
@@ -82,6 +92,7 @@ def attend(
 
 __all__ = sorted(
     attention.__all__
+    + attention_distances.__all__
     + attention_distributions.__all__
     + attention_patterns.__all__
     + attention_scores.__all__

@@ -5,6 +5,7 @@ imported as a sibling of the files in ``hfattn.models``, as in the folder of a s
 ``.attention_scores``, for example, and runs unchanged where hfattn is not installed.
 """
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -37,7 +38,8 @@ class CustomCode(CustomClasses):
         file, class_name = name.split(".")
         kind = vars(_import(file)).get(class_name)
         if not isinstance(kind, type):
-            raise ValueError(f"{name!r} was not found: {file}.py has no class {class_name}.")
+            whose = ", which is a file of hfattn; give yours another name" if (_MODELS / f"{file}.py").exists() else ""
+            raise ValueError(f"{name!r} was not found: there is no class {class_name} in {file}.py{whose}.")
         return kind
 
     @classmethod
@@ -51,6 +53,7 @@ class CustomCode(CustomClasses):
         from .models.attention_scores import SCORES
         from .models.recurrent_cells import CELLS
 
+        names = list(names)
         registries: tuple[Mapping[str, type], ...] = (SCORES, DISTRIBUTIONS, CELLS)
         for name in names:
             for kind in (registry[name] for registry in registries if name in registry):
@@ -64,7 +67,11 @@ class CustomCode(CustomClasses):
     @classmethod
     def save(cls, names: Iterable[str], folder: Path) -> None:
         """Copy the files of custom classes, with the files of hfattn that they import, and write their imports."""
-        names = [name for name in names if "." in name]
+        from .models.attention_distributions import MORE_DISTRIBUTIONS  # they import torch
+        from .models.attention_scores import MORE_SCORES
+
+        elsewhere = {**MORE_SCORES, **MORE_DISTRIBUTIONS}
+        names = [name for name in (elsewhere.get(name, name) for name in names) if "." in name]
         imports = ["from .{} import {} as {}\n".format(*name.split("."), cls.imported_as(name)) for name in names]
         text = (_MODELS / _WRITTEN).read_text(encoding="utf-8")
         (folder / _WRITTEN).write_text("\n".join([text, "".join(imports)]) if imports else text, encoding="utf-8")
@@ -75,10 +82,8 @@ class CustomCode(CustomClasses):
 def _import(file: str) -> ModuleType:
     """Import a file of ``sys.path`` as a module of ``hfattn.models``, whose files it may import as siblings."""
     name = f"{models.__name__}.{file}"
-    if (_MODELS / f"{file}.py").exists():
-        raise ValueError(f"{file}.py is a file of hfattn; give yours another name.")
-    if name in sys.modules:
-        return sys.modules[name]
+    if name in sys.modules or (_MODELS / f"{file}.py").exists():
+        return importlib.import_module(name)
     found = PathFinder.find_spec(file)
     path = Path(found.origin) if found is not None and found.origin else None
     if path is None or path.name != f"{file}.py":

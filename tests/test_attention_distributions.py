@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from hfattn import attention
 from hfattn.attention_patterns import score_function
-from hfattn.models import attention_distributions
-from hfattn.models.attention_distributions import Compositional, Entmax, Hard, Sparsemax, hard_sample
+from hfattn.models.attention_distances import Compositional
+from hfattn.models.attention_distributions import Entmax, Hard, Sparsemax, hard_sample
 
 F64 = torch.float64
-DISTRIBUTIONS: dict[str, Any] = attention_distributions.DISTRIBUTIONS
+DISTRIBUTIONS: dict[str, Any] = attention.DISTRIBUTIONS
 # name, options: every distribution, entmax in each of its ways, hard in both of its modes
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("softmax", {}),

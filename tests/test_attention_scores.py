@@ -14,13 +14,14 @@ import torch
 from commands import ROOT, environment
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hfattn.models import attention_scores, score_kernels
+from hfattn import attention
+from hfattn.models import score_kernels
 from hfattn.models.attention_scores import SET_FEATURE_MAPS, Additive, Feature, Score
 from hfattn.models.score_kernels import additive_energies
 
 Vector = torch.Tensor
 F64 = torch.float64
-SCORES: dict[str, Any] = attention_scores.SCORES  # made with options that only a score's own class declares
+SCORES: dict[str, Any] = attention.SCORES  # made with options that only a score's own class declares
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +138,7 @@ def loop(score: Any, formula: Any, query: torch.Tensor, key: torch.Tensor) -> to
 def test_the_registry_holds_the_names_of_the_specification() -> None:
     assert list(SCORES) == [
         "dot", "scaled_dot", "cosine", "general", "biased_general", "activated_general", "additive", "concat", "deep",
-        "location", "feature", "gaussian", "boxcar", "generalized_kernel", "euclidean", "sq_euclidean",
+        "location", "feature", "generalized_kernel", "gaussian", "boxcar", "euclidean", "sq_euclidean",
         "standardized_euclidean", "minkowski", "manhattan", "chebyshev", "mahalanobis",
     ]  # fmt: skip
     assert {name for name, *_ in CASES} == set(SCORES)

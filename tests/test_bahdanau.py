@@ -17,8 +17,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCache, set_seed
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, BahdanauModel, RecurrentCache
-from hfattn.models.attention_distributions import DISTRIBUTIONS
-from hfattn.models.attention_scores import SCORES
+from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.models.modeling_bahdanau import Source
 
 H = 5

@@ -24,8 +24,9 @@ from hfattn import (
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
 )
-from hfattn.attention import DISTRIBUTIONS, Softmax
+from hfattn.attention import Softmax
 from hfattn.hub.inspection import inspect
+from hfattn.models.attention_distributions import DISTRIBUTIONS
 
 MODELS = ROOT / "hfattn" / "models"
 SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "encoder_layers": 1, "decoder_layers": 1}
@@ -39,14 +40,14 @@ PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
 SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
-    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
-    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
-    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2900),
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2700),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2700),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 2700),
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        3700,
+        3500,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -56,7 +57,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | RECURRENT
         | PIPELINE
         | {"attention_patterns.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4320,
+        4100,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,
@@ -65,7 +66,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | ATTENTION
         | {"attention_patterns.py", "classifier_output.py", "configuration_rnn_encoder.py"}
         | {"modeling_rnn_encoder.py", "recurrent_cells.py"},
-        2900,
+        2700,
     ),
     "recurrent language model": (
         CharRNNForCausalLM,
@@ -211,6 +212,26 @@ def test_custom_classes_are_saved_and_load_without_hfattn(tmp_path: Path, low_ra
     assert torch.equal(again(IDS, **extra).logits, type(model).from_pretrained(folders[0]).eval()(IDS, **extra).logits)
 
 
+def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
+    """Scores and distributions that few models name are in a file that only these are saved with."""
+    torch.manual_seed(0)
+    parts = {"self_attention_score": "gaussian", "self_attention_distribution": "compositional"}
+    model = VaswaniForSequenceClassification(VaswaniConfig(**SMALL, **parts)).eval()
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.save_pretrained(folders[0])
+    for logits in load_without_hfattn(type(model).__name__, folders):
+        torch.testing.assert_close(logits, model(IDS).logits)
+    for folder in folders:
+        code = {path.name: path.read_text() for path in folder.glob("*.py")}
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {"attention_distances.py"}
+        assert code.pop("custom_classes.py").splitlines()[2:] == [
+            "from .attention_distances import Compositional as attention_distances_Compositional",
+            "from .attention_distances import Gaussian as attention_distances_Gaussian",
+        ]
+        assert all(text == (MODELS / name).read_text() for name, text in code.items())
+        assert not inspect(str(folder)).findings
+
+
 def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, low_rank: Path) -> None:
     low_rank.write_text(LOW_RANK.replace("import torch\n", "import torch\n\nfrom .recurrent_cells import CELLS\n", 1))
     config = VaswaniConfig(**SMALL, **in_attention("self_"))
@@ -222,10 +243,10 @@ def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, l
     ("name", "sentence"),
     [
         ("nowhere.LowRank", "There is no file nowhere.py on sys.path; add the folder that holds it to PYTHONPATH."),
-        ("low_rank.HighRank", "'low_rank.HighRank' was not found: low_rank.py has no class HighRank."),
+        ("low_rank.HighRank", "'low_rank.HighRank' was not found: there is no class HighRank in low_rank.py."),
         ("low_rank.Twice", "low_rank.Twice is not a score: make it a subclass of Score (from .attention_scores"),
         ("low.rank.Twice", "'low.rank.Twice' names no class; write my_scores.LowRank"),
-        ("attention.Twice", "attention.py is a file of hfattn; give yours another name."),
+        ("attention.Twice", "no class Twice in attention.py, which is a file of hfattn; give yours another name."),
         ("json.Twice", "There is no file json.py on sys.path"),
         ("needs_hfattn.LowRank", "needs_hfattn.py imports hfattn, which need not be installed where"),
     ],

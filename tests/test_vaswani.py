@@ -36,9 +36,8 @@ from hfattn import (
     VaswaniForSequenceClassification,
     VaswaniModel,
 )
+from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.models.attention import Attention
-from hfattn.models.attention_distributions import DISTRIBUTIONS
-from hfattn.models.attention_scores import SCORES
 from hfattn.models.modeling_vaswani import VaswaniAttention, sinusoidal_positions
 
 V, H, F, HEADS = 13, 16, 24, 4

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .attention_distributions import DISTRIBUTIONS, Distribution, Softmax
+from .attention_distributions import DISTRIBUTIONS, MORE_DISTRIBUTIONS, Distribution, Softmax
 from .attention_scores import (
+    MORE_SCORES,
     SCORES,
     InnerProduct,
     Parametric,
@@ -32,6 +33,15 @@ def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> A
     return kind(**widths, **options)
 
 
+def find_score(name: str) -> type[Score]:
+    """Return the class of a score by its name, or by the file and the name of a custom class.
+
+    Raises:
+        ValueError: there is no such score.
+    """
+    return class_by_name(SCORES, name, Score, "a score", MORE_SCORES)
+
+
 def make_score(score: str | Score, query_size: int, key_size: int, options: Mapping[str, Any] | None = None) -> Score:
     """A score by its name and options, or the module that is given.
 
@@ -39,7 +49,7 @@ def make_score(score: str | Score, query_size: int, key_size: int, options: Mapp
         ValueError: the name or an option is unknown, the widths do not fit, or a module is given options.
     """
     if isinstance(score, str):
-        kind = class_by_name(SCORES, score, Score, "a score")
+        kind = find_score(score)
         return _make(kind, f"the score {score!r}", options or {}, query_size=query_size, key_size=key_size)
     if options:
         raise ValueError("score_options belong to the name of a score; a module already has its own.")
@@ -53,7 +63,7 @@ def make_distribution(
 ) -> Distribution:
     """A distribution by its name and options, or the module that is given; errors as in ``make_score``."""
     if isinstance(distribution, str):
-        kind = class_by_name(DISTRIBUTIONS, distribution, Distribution, "a distribution")
+        kind = class_by_name(DISTRIBUTIONS, distribution, Distribution, "a distribution", MORE_DISTRIBUTIONS)
         widths = {"query_size": query_size, "key_size": key_size} if kind.compares_vectors else {}
         return _make(kind, f"the distribution {distribution!r}", options or {}, **widths)
     if options:

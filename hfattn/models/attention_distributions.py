@@ -10,11 +10,9 @@ weights are (…, T, S).
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
-from .attention_scores import SCORES, Parametric
+from .attention_scores import Parametric
 from .score_kernels import widen
-from .strict_config import by_name
 
 
 def _fill(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -22,12 +20,13 @@ def _fill(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return energies if mask is None else torch.where(mask, energies, torch.finfo(energies.dtype).min)
 
 
-def _zero(weights: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def zero_masked(weights: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Set masked weights to exactly 0."""
     return weights if mask is None else torch.where(mask, weights, 0)
 
 
 def _softmax(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    return _zero(_fill(energies, mask).softmax(-1), mask)
+    return zero_masked(_fill(energies, mask).softmax(-1), mask)
 
 
 class Distribution(Parametric):
@@ -74,7 +73,7 @@ class Sigmoid(Distribution):
     """1 / (1 + exp(-e_i)), each position on its own: the weights of a row do not sum to one."""
 
     def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        return _zero(_fill(energies, mask).sigmoid(), mask)
+        return zero_masked(_fill(energies, mask).sigmoid(), mask)
 
 
 def _threshold_sparsemax(z: torch.Tensor) -> torch.Tensor:
@@ -128,7 +127,7 @@ class _Entmax(torch.autograd.Function):
         else:
             threshold = _threshold_bisection(z, alpha)
         weights = (z - threshold).clamp(min=0).pow(1 / (alpha - 1))
-        weights = _zero(weights / weights.sum(-1, keepdim=True), mask).to(energies.dtype)
+        weights = zero_masked(weights / weights.sum(-1, keepdim=True), mask).to(energies.dtype)
         ctx.save_for_backward(weights)
         ctx.alpha = alpha
         return weights
@@ -198,7 +197,7 @@ def hard_sample(
     weights = torch.zeros_like(energies).scatter_(-1, index, 1)
     log_prob = log_p.gather(-1, index).squeeze(-1)
     if mask is not None:
-        weights, log_prob = _zero(weights, mask), _zero(log_prob, mask.any(-1))
+        weights, log_prob = zero_masked(weights, mask), zero_masked(log_prob, mask.any(-1))
     return weights, log_prob
 
 
@@ -229,55 +228,6 @@ class Hard(Distribution):
         return weights + (soft - soft.detach())
 
 
-class Compositional(Distribution):
-    """tanh(E) ⊙ sigmoid(N), N minus a dissimilarity of query and key: weights in (-1, 1) (Tay et al. 2019).
-
-    If queries and keys differ in width, a learned P (d_k, d_q) maps the queries.
-
-    Args:
-        dissimilarity: name of a score that is a negated distance: "manhattan" (the default), "euclidean",
-            "sq_euclidean" or "chebyshev".
-    """
-
-    compares_vectors = True
-    P: torch.Tensor
-
-    def __init__(self, query_size: int, key_size: int, *, dissimilarity: str = "manhattan") -> None:
-        super().__init__()
-        self.projects = query_size != key_size
-        if self.projects:
-            self._parameter("P", key_size, query_size)
-        distances = {
-            name: kind
-            for name, kind in SCORES.items()
-            if name in ("manhattan", "euclidean", "sq_euclidean", "chebyshev")
-        }
-        self.dissimilarity = by_name(distances, dissimilarity, "a dissimilarity")(key_size, key_size)
-        self.initialize_()
-
-    @property
-    def prepared_width(self) -> int:
-        return self.dissimilarity.key_size
-
-    def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (self.dissimilarity.prepare(key),)
-
-    def forward(
-        self,
-        energies: torch.Tensor,
-        mask: torch.Tensor | None = None,
-        query: torch.Tensor | None = None,
-        prepared: tuple[torch.Tensor, ...] = (),
-    ) -> torch.Tensor:
-        if query is None or not prepared:
-            raise ValueError("The distribution 'compositional' compares vectors; pass query and prepared=prepare(key).")
-        if self.projects:
-            query = nn.functional.linear(query, self.P)
-        similarity = self.dissimilarity.compare(query, prepared[0])
-        energies, similarity = _zero(energies, mask), _zero(similarity, mask)
-        return energies.tanh() * similarity.sigmoid().to(energies.dtype)
-
-
 class Normalize(Distribution):
     """e_i / Σ e_j, for scores that are not negative, such as ``boxcar`` and ``generalized_kernel``.
 
@@ -285,7 +235,7 @@ class Normalize(Distribution):
     """
 
     def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        energies = _zero(energies, mask)
+        energies = zero_masked(energies, mask)
         total = widen(energies).sum(-1, keepdim=True)
         positive = total > 0
         weights = energies / torch.where(positive, total, 1)
@@ -298,13 +248,14 @@ DISTRIBUTIONS: dict[str, type[Distribution]] = {
     "sparsemax": Sparsemax,
     "entmax": Entmax,
     "hard": Hard,
-    "compositional": Compositional,
     "normalize": Normalize,
 }
 
+# Those that are defined in another file, which is saved only with a model whose configuration names one of them.
+MORE_DISTRIBUTIONS = {"compositional": "attention_distances.Compositional"}
+
 __all__ = [
     "DISTRIBUTIONS",
-    "Compositional",
     "Distribution",
     "Entmax",
     "Hard",

@@ -95,14 +95,29 @@ def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
     return registry[name]
 
 
-def class_by_name(registry: Mapping[str, type[Entry]], name: str, base: type[Entry], what: str) -> type[Entry]:
-    """Return a class of a registry by its name, or a custom class by a name like "my_scores.LowRank".
+def class_by_name(
+    registry: Mapping[str, type[Entry]],
+    name: str,
+    base: type[Entry],
+    what: str,
+    elsewhere: Mapping[str, str] | None = None,
+) -> type[Entry]:
+    """Return a class of a registry by its name, or the class of a file by a name like "my_scores.LowRank".
+
+    Args:
+        base: class of which it must be a subclass.
+        what: what the registry holds, for the error message, such as "a score".
+        elsewhere: further names, each with the file and the class that it stands for.
 
     Raises:
         ValueError: there is no such class, or it is not a subclass of ``base``.
     """
-    if "." not in name:
-        return by_name(registry, name, what)
+    elsewhere = elsewhere or {}
+    if "." not in name and name not in elsewhere:
+        if name not in registry:
+            raise ValueError(unknown_message(name, [*registry, *elsewhere], what))
+        return registry[name]
+    name = elsewhere.get(name, name)
     kind = StrictConfig.custom_classes.find(name)
     if not issubclass(kind, base):
         module = base.__module__.rpartition(".")[2]

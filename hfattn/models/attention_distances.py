@@ -1,0 +1,256 @@
+"""Scores that are distances or kernels of distances, and the distribution that weighs by a distance.
+
+Scores whose rounding would be larger than the result compute and return float32 for inputs in half precision.
+
+Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys. Energies and weights are (…, T, S).
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from transformers import initialization as init
+
+from .attention_distributions import Distribution, zero_masked
+from .attention_scores import InnerProduct, Score
+from .score_kernels import broadcast, full_precision, widen
+from .strict_config import by_name
+
+
+def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
+    """‖q - k‖_p for all pairs, (…, T, S), from differences: equal vectors have the distance 0 and the gradient 0."""
+    query, key = widen(query), widen(key)
+    batch = broadcast(query.shape[:-2], key.shape[:-2])
+    with full_precision(query):
+        return torch.cdist(
+            query.expand(*batch, -1, -1),
+            key.expand(*batch, -1, -1),
+            p=p,
+            compute_mode="donot_use_mm_for_euclid_dist",
+        )
+
+
+class SqEuclidean(InnerProduct):
+    """-‖q - k‖², in float32 at least.
+
+    The energies come from differences. The fused kernels take products instead, of vectors measured from the mean of
+    the keys: what they lose is the rounding of ‖k - mean‖², so keys that lie apart by 10³ widths of the kernel need
+    float64 there.
+    """
+
+    one_width = True
+    precise = True
+    s: float = math.sqrt(0.5)
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return widen(key)
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """q' = [q, -½] / s² and k' = [k, ‖k‖²], of width d + 1: q'·k' is the energy but for -‖q‖² / (2 s²)."""
+        # No distance depends on where the origin is, hence no gradient either; a mean that was prepared would tie a key
+        # to those that were prepared with it, and a decoder prepares its own one by one.
+        origin = prepared.detach().sum(-2, keepdim=True) / max(1, prepared.shape[-2])
+        query, key = widen(query) - origin, prepared - origin
+        right = torch.cat([key, key.square().sum(-1, keepdim=True)], dim=-1)
+        return nn.functional.pad(query, (0, 1), value=-0.5) / self.s**2, right
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return -_distance(query, prepared, 2.0).square() / (2 * self.s**2)
+
+
+class Gaussian(SqEuclidean):
+    """-‖q - k‖² / (2 s²), the logarithm of a Gaussian kernel: softmax makes Nadaraya-Watson weights of it.
+
+    Args:
+        s: width of the kernel.
+    """
+
+    def __init__(self, query_size: int, key_size: int, *, s: float = 1.0) -> None:
+        super().__init__(query_size, key_size)
+        if not isinstance(s, int | float) or not s > 0:
+            raise ValueError(f"s is {s!r}; write a width above 0.")
+        self.s = s
+
+
+class Boxcar(Score):
+    """½ if ‖q - k‖ ≤ 1, else 0: the uniform kernel. It has no gradient, and its Gram matrices may be indefinite.
+
+    Read it as a score, through any distribution, or as a kernel, through ``normalize``: K / Σ K.
+    """
+
+    one_width = True
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        with torch.no_grad():
+            return 0.5 * (_distance(query, prepared, 2.0) <= 1).to(query.dtype)
+
+
+class Minkowski(Score):
+    """-(Σ |q_i - k_i|^p)^(1/p).
+
+    Args:
+        p: order of the norm, at least 1; infinity is the largest difference.
+    """
+
+    one_width = True
+
+    def __init__(self, query_size: int, key_size: int, *, p: float = 2.0) -> None:
+        super().__init__(query_size, key_size)
+        if not isinstance(p, int | float) or not p >= 1:
+            raise ValueError(f"p is {p!r}; below 1 it makes no distance: write a number of at least 1, or infinity.")
+        self.p = float(p)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return -_distance(query, prepared, self.p)
+
+
+class Euclidean(Minkowski):
+    """-‖q - k‖."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size, p=2.0)
+
+
+class Manhattan(Minkowski):
+    """-Σ |q_i - k_i|."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size, p=1.0)
+
+
+class Chebyshev(Minkowski):
+    """-max |q_i - k_i|."""
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size, p=math.inf)
+
+
+class StandardizedEuclidean(Euclidean):
+    """-√(Σ (q_i - k_i)² / s_i²). Parameter: s (d), the deviation of each feature."""
+
+    s: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("s", key_size)
+        self.initialize_()
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return widen(key) / self.s
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().compare(widen(query) / self.s, prepared)
+
+
+class Mahalanobis(Euclidean):
+    """-√((q - k)ᵀ Σ⁻¹ (q - k)). Parameter: W (d, d) with WᵀW = Σ⁻¹, so that no step of training leaves the distances.
+
+    ``attend(..., parameters={"Sigma": matrix})`` takes the covariance itself.
+    """
+
+    W: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self._parameter("W", key_size, key_size)
+        self.initialize_()
+
+    def initialize_(self) -> None:
+        init.eye_(self.W)
+
+    def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        parameters = dict(parameters)
+        if "Sigma" in parameters:
+            if "W" in parameters:
+                raise ValueError("W and Sigma both say what the covariance is; pass one of them.")
+            sigma = widen(parameters.pop("Sigma"))
+            if sigma.shape != self.W.shape:
+                raise ValueError(
+                    f"Sigma has the shape {tuple(sigma.shape)}; pass a covariance of the shape {tuple(self.W.shape)}."
+                )
+            factor, failed = torch.linalg.cholesky_ex(sigma)
+            if failed or not torch.allclose(sigma, sigma.T, rtol=1e-3):
+                raise ValueError(
+                    "Sigma is not symmetric and positive definite; pass a covariance that is, for example by adding a "
+                    "small multiple of the identity matrix."
+                )
+            identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+            parameters["W"] = torch.linalg.solve_triangular(factor, identity, upper=False)
+        super().substitute(parameters)
+
+    def prepare(self, key: torch.Tensor) -> torch.Tensor:
+        return self._map(key)
+
+    def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return super().compare(self._map(query), prepared)
+
+    def _map(self, vectors: torch.Tensor) -> torch.Tensor:
+        with full_precision(vectors):
+            return nn.functional.linear(widen(vectors), widen(self.W))
+
+
+DISSIMILARITIES: dict[str, type[Score]] = {
+    "manhattan": Manhattan,
+    "euclidean": Euclidean,
+    "sq_euclidean": SqEuclidean,
+    "chebyshev": Chebyshev,
+}
+
+
+class Compositional(Distribution):
+    """tanh(E) ⊙ sigmoid(N), N minus a dissimilarity of query and key: weights in (-1, 1) (Tay et al. 2019).
+
+    If queries and keys differ in width, a learned P (d_k, d_q) maps the queries.
+
+    Args:
+        dissimilarity: name of a score that is a negated distance: "manhattan" (the default), "euclidean",
+            "sq_euclidean" or "chebyshev".
+    """
+
+    compares_vectors = True
+    P: torch.Tensor
+
+    def __init__(self, query_size: int, key_size: int, *, dissimilarity: str = "manhattan") -> None:
+        super().__init__()
+        self.projects = query_size != key_size
+        if self.projects:
+            self._parameter("P", key_size, query_size)
+        self.dissimilarity = by_name(DISSIMILARITIES, dissimilarity, "a dissimilarity")(key_size, key_size)
+        self.initialize_()
+
+    @property
+    def prepared_width(self) -> int:
+        return self.dissimilarity.key_size
+
+    def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.dissimilarity.prepare(key),)
+
+    def forward(
+        self,
+        energies: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        prepared: tuple[torch.Tensor, ...] = (),
+    ) -> torch.Tensor:
+        if query is None or not prepared:
+            raise ValueError("The distribution 'compositional' compares vectors; pass query and prepared=prepare(key).")
+        if self.projects:
+            query = nn.functional.linear(query, self.P)
+        similarity = self.dissimilarity.compare(query, prepared[0])
+        energies, similarity = zero_masked(energies, mask), zero_masked(similarity, mask)
+        return energies.tanh() * similarity.sigmoid().to(energies.dtype)
+
+
+__all__ = [
+    "Boxcar",
+    "Chebyshev",
+    "Compositional",
+    "Euclidean",
+    "Gaussian",
+    "Mahalanobis",
+    "Manhattan",
+    "Minkowski",
+    "SqEuclidean",
+    "StandardizedEuclidean",
+]
