@@ -157,7 +157,7 @@ def test_what_a_model_cannot_read_is_said(url: str, user: Client) -> None:
         assert "Not in the vocabulary of this model: ®, ñ." in shown
         assert "<table" not in shown
     for shown in translate(user, "the elephant is old"):
-        assert re.search(r"reads them in pieces: e·?l\S+\.", shown)
+        assert re.search(r"Split into subwords, because they are not in the vocabulary of this model: e·?l\S+\.", shown)
         assert rows(shown)
     for shown in translate(user, "the Ω is old"):
         assert "Not in the vocabulary of this model: Ω." in shown

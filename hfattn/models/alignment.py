@@ -179,8 +179,8 @@ class AttentionRecord:
     def to_html(self, title: str | None = None) -> str:
         """Return one self-contained HTML page, to be written to a file in UTF-8.
 
-        Where hfattn is imported, it is the interactive page of ``hfattn.explain.render_html``; elsewhere, the table of
-        ``render_table``.
+        For the records of hfattn, it is the interactive page of ``hfattn.explain.render_html``; for those of a
+        repository's copy of this file, the table of ``render_table``. ``render_html`` draws both.
 
         Args:
             title: heading of the page; default ``self.title``.
