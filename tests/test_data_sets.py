@@ -189,12 +189,10 @@ for name, recipe in {
     assert {split: list(rows) for split, rows in here.items()} == {split: list(rows) for split, rows in there.items()}
     assert here["train"].features == there["train"].features
     module = load_recipe(root / "recipes" / recipe / "train.py")
-    overrides = ["--data.source", f"user/{name}", "--data.validation", "validation", "--data.test", "test"]
+    overrides = ["--data.dataset", f"user/{name}", "--data.validation", "validation", "--data.test", "test"]
     config = load_config(module.Config, root / "recipes" / recipe / f"{name}.yaml", overrides)
-    if recipe == "translation":
-        parts = module.read_parts(config.data, 1)
-    else:
-        parts = config.data.read_parts(1)
+    parts = config.data.read_parts(1)
+    if recipe == "classification":
         labels, field, values = {
             "opinions": (["negative", "positive"], "language", {"en", "es"}),
             "reber": (["broken", "valid"], "broken", {"nowhere", "middle"}),

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import ROOT, run_here
 from tiny_models import with_tiny_models
 from typer.testing import CliRunner
@@ -12,14 +13,20 @@ from hfattn.cli import app
 from hfattn.training.expected import SUFFIX, expected_files, read_expected
 
 LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
-# Two files of tests, for two processes to run them.
+# Two test files, so that two processes can run them.
 FROM_SCRATCH = ("baselines", "char_lm", "classification", "translation")
 FILES = expected_files(ROOT / "recipes")
 
 
+def begins_from_scratch(path: Path) -> bool:
+    """Return whether the configuration of an expected.json trains without a pretrained model or a teacher."""
+    config = yaml.safe_load(path.with_name(path.name.removesuffix(SUFFIX) + ".yaml").read_text())
+    return path.parent.name in FROM_SCRATCH and "name" not in config.get("model", {})
+
+
 def variants(from_scratch: bool) -> pytest.MarkDecorator:
-    """The parameter ``path`` of a test: all configurations that begin from nothing, or all others."""
-    files = [path for path in FILES if (path.parent.name in FROM_SCRATCH) == from_scratch]
+    """Return the parameter ``path`` of a test: all configurations from scratch, or all others."""
+    files = [path for path in FILES if begins_from_scratch(path) == from_scratch]
     return pytest.mark.parametrize(
         "path", files, ids=[f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}" for path in files]
     )
