@@ -15,6 +15,7 @@ import pytest
 import yaml
 from commands import ROOT, refusal, run, run_here
 from huggingface_hub import ModelCard
+from recipe_contract import BadInputs, Configure
 from safetensors.numpy import load_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -619,21 +620,17 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    tmp_path: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", tiny_config(tmp_path), *words(tmp_path))
-    assert re.search(message, error), error
-
-
 def test_several_processes_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", tiny_config(tmp_path))
     assert error == "error: A baseline is fitted by one process; launch it with --num_processes 1."
+
+
+class TestTheRecipe(BadInputs):
+    recipe, bad = "baselines", BAD
+
+    @pytest.fixture
+    def configure(self) -> Configure:
+        return tiny_config

@@ -3,17 +3,18 @@
 import io
 import json
 import math
-import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
+from commands import ROOT, printed_by_card, run, run_here
 from huggingface_hub import ModelCard
+from recipe_contract import BadInputs, Configure, KilledRun
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
@@ -27,9 +28,7 @@ from hfattn.evaluation import score_ids, score_text
 from hfattn.generation import TokenStreamer
 from hfattn.hub.card import render_card
 from hfattn.metrics import next_token_loss, text_scores
-from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
-from hfattn.training import load_config
 
 RECIPE = ROOT / "recipes" / "causal_lm"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
@@ -374,26 +373,6 @@ def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
         assert render_card(finished / "run", changed, lambda code: "").data.to_dict().get("base_model") == expected
 
 
-def test_a_run_that_was_killed_ends_as_one_that_was_not(
-    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Gone after the second checkpoint; GPT-2 has dropout, and is evaluated before it is trained."""
-    config = tiny_config(tmp_path, gpt2, training={"max_steps": 30}, early_stopping_patience=2)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
-    with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.max_length", 15)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
-    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    first, second = (results_of(folder) for folder in (whole, killed))
-    for part in ("validation", "test"):
-        assert first["metrics"][part]["nats_per_token"] == second["metrics"][part]["nats_per_token"]
-        before = [each["metrics"][part]["before"]["nats_per_token"] for each in (first, second)]
-        assert before[0] == before[1]
-    assert first["samples"] == second["samples"]
-
-
 def test_training_stops_where_the_validation_perplexity_rises(
     gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -491,17 +470,6 @@ def test_processes_and_accumulated_steps_are_one_large_batch(
                 assert scores[1]["nats_per_token"] == pytest.approx(scores[0]["nats_per_token"], rel=1e-4)
 
 
-def test_files_of_the_recipe_are_valid() -> None:
-    recipe = load_recipe(RECIPE / "train.py")
-    for path in CONFIGURATIONS:
-        header = path.read_text().split("\n\n")[0]
-        assert all(line.startswith("#") for line in header.splitlines()), path
-        for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
-            assert word in header, path
-        recipe.validate(load_config(recipe.Config, path))
-        assert path.with_name(f"{path.stem}.expected.json").exists()
-
-
 # Bad input
 
 
@@ -575,15 +543,14 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    gpt2: Path,
-    tmp_path: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, config = tmp_path / "run", tiny_config(tmp_path, gpt2)
-    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
-    assert re.search(message, error), error
+class TestTheRecipe(KilledRun, BadInputs):
+    recipe, bad = "causal_lm", BAD
+    changed: ClassVar[list[object]] = ["--data.max_length", 15]
+
+    @pytest.fixture
+    def configure(self, gpt2: Path) -> Configure:
+        return partial(tiny_config, base=gpt2)
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        """GPT-2 has dropout, and is evaluated before it is trained."""
+        return {"training": {"max_steps": 30}, "early_stopping_patience": 2}

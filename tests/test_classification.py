@@ -5,15 +5,16 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
+from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
 from huggingface_hub import ModelCard
 from peft import PeftModel
+from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
 from safetensors.torch import load_file
 from sklearn.metrics import confusion_matrix, f1_score
 from tiny_models import labelled_file, tiny_model
@@ -75,6 +76,8 @@ def tiny_config(folder: Path, **fields: Any) -> Path:
     config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    if "max_tokens" in config:
+        del config["training"]["per_device_train_batch_size"]
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -125,9 +128,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         training={"max_steps": 60, "eval_steps": 20, "save_steps": 20, "metric_for_best_model": "accuracy"},
         evaluation={"columns": ["where"], "words": ["man"], "counterfactual_texts": 20},
     )
-    text = yaml.safe_load(config.read_text())
-    del text["training"]["per_device_train_batch_size"]  # max_tokens decides
-    config.write_text(yaml.safe_dump(text))
     with pytest.MonkeyPatch.context() as monkeypatch:
         run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
     return folder
@@ -260,24 +260,6 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
     assert printed_by_card(finished / "run") == results["example"]["label"] + "\n"
 
 
-def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gone after the second checkpoint; batches by tokens, dropout, strings of the grammar."""
-    config = tiny_config(tmp_path, model={"classifier_dropout": 0.3}, max_tokens=300, training={"max_steps": 40})
-    text = yaml.safe_load(config.read_text())
-    del text["training"]["per_device_train_batch_size"]
-    config.write_text(yaml.safe_dump(text))
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
-    with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume", "--data.examples", 201)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
-    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    first, second = (json.loads((folder / "results.json").read_text())["metrics"] for folder in (whole, killed))
-    for part in ("validation", "test"):
-        assert first[part]["nats_per_example"] == second[part]["nats_per_example"]
-
-
 @pytest.mark.parametrize(
     ("model", "data"),
     [
@@ -392,17 +374,16 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    tmp_path: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, config = tmp_path / "run", tiny_config(tmp_path)
-    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
-    assert re.search(message, error), error
+class TestFromScratch(KilledRun, BadInputs):
+    recipe, bad = "classification", BAD
+    changed: ClassVar[list[object]] = ["--data.examples", 201]
+
+    @pytest.fixture
+    def configure(self) -> Configure:
+        return tiny_config
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        return {"model": {"classifier_dropout": 0.3}, "max_tokens": 300, "training": {"max_steps": 40}}
 
 
 # Fine-tuning
@@ -696,32 +677,6 @@ def test_our_own_encoder_is_fine_tuned_and_published_like_the_others(
     assert validation["counterfactual"]["name"]["texts"] == 20
 
 
-def test_two_processes_train_as_one_with_twice_the_batch(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = fine_tuning_config(
-        tmp_path,
-        models["distilbert"],
-        model={"options": {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}},
-        data={"max_length": 12, "too_long": "windows", "overlap": 2},
-        class_weights=[1.0, 2.0],
-        training={"learning_rate": 1.0, "adam_epsilon": 1.0, "max_steps": 6, "eval_steps": 6, "save_steps": 6},
-        evaluation={"counterfactual_texts": 0},
-    )
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "one")
-    launch = ["accelerate", "launch", "--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml"]
-    words = ["--config", path, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4]
-    two = run([*launch, RECIPE / "train.py", *words])
-    assert two.returncode == 0, two.stderr
-    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")]
-    assert [each["hardware"]["processes"] for each in results] == [1, 2]
-    torch.testing.assert_close(
-        *(load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")), atol=1e-5, rtol=1e-4
-    )
-    assert [each["metrics"]["validation"]["examples"] for each in results] == [60, 60]
-
-
 # Bad input
 
 
@@ -736,7 +691,7 @@ def test_two_processes_train_as_one_with_twice_the_batch(
         ({"model": {"name": "TMP"}}, "holds no model: config.json is missing"),
         ({"model": {"options": {"dropuot": 0.1}}}, "did you mean 'dropout'?"),
         ({"model": {"options": {"vocab_size": 7}}}, "of the shape that its configuration says"),
-        ({"data": {"max_length": 65}}, "data.max_length is 65, and this model reads 64 tokens"),
+        ({"data": {"max_length": 65}}, "data.max_length is 65; this model reads at most 64 tokens"),
         ({"data": {"max_length": 12, "too_long": "windows", "overlap": 10}}, "raise max_length or lower overlap"),
         ({"data": {"too_long": "tail"}}, "too_long is 'tail'; write one of cut, cut_start, head_tail, windows."),
         ({"data": {"part_column": "part"}}, "has no column 'part'; write one of text, label."),
@@ -780,3 +735,20 @@ def test_rows_of_a_part_are_told_by_their_column(tmp_path: Path) -> None:
         UserError, match=re.escape("has no row with 'test' in the column 'tag'; write one of dev, train.")
     ):
         read_labelled(path, part_column="tag", split="test")
+
+
+class TestFineTuning(TwoProcesses):
+    recipe, loss = "classification", "nats_per_example"
+
+    @pytest.fixture
+    def configure(self, models: dict[str, Path]) -> Configure:
+        return lambda folder, **sections: fine_tuning_config(folder, models["distilbert"], **sections)
+
+    def shared(self, folder: Path) -> dict[str, Any]:
+        """Several windows of a text, and weights of the classes."""
+        return {
+            "model": {"options": {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}},
+            "data": {"max_length": 12, "too_long": "windows", "overlap": 2},
+            "class_weights": [1.0, 2.0],
+            "evaluation": {"counterfactual_texts": 0},
+        }

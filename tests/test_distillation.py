@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run, run_here, run_until_step
+from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
 from huggingface_hub import ModelCard
+from recipe_contract import Configure, TwoProcesses
 from safetensors.torch import load_file
 from tiny_models import labelled_file, tiny_model, tiny_teacher
 from torch.nn import functional
@@ -431,30 +432,6 @@ def test_a_killed_run_resumes_to_the_same_weights_and_asks_the_teacher_no_more(
     assert (killed / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 
-def test_two_processes_train_as_one_with_twice_the_batch(
-    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = config(
-        tmp_path,
-        files,
-        model={"classifier_dropout": 0.0},
-        distillation={"hidden_weight": 0.5},
-        training={"learning_rate": 1.0, "adam_epsilon": 1.0, "max_steps": 4, "eval_steps": 4, "save_steps": 4},
-    )
-    launch = ["accelerate", "launch", "--config_file", ROOT / "recipes" / "accelerate" / "ddp.yaml"]
-    words = ["--config", path, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4]
-    two = run([*launch, RECIPE / "train.py", *words])
-    assert two.returncode == 0, two.stderr
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "one")
-    results = [results_of(tmp_path / name) for name in ("one", "two")]
-    assert [each["hardware"]["processes"] for each in results] == [1, 2]
-    torch.testing.assert_close(
-        *(load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")), atol=1e-5, rtol=1e-4
-    )
-    assert [each["metrics"]["test"]["examples"] for each in results] == [420, 420]
-
-
 # Bad input
 
 
@@ -506,3 +483,14 @@ def test_bad_input_is_one_sentence(
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", path)
     assert sentence in error
+
+
+class TestTheRecipe(TwoProcesses):
+    recipe, loss = "distillation", "nats_per_example"
+
+    @pytest.fixture
+    def configure(self, files: dict[str, Path]) -> Configure:
+        return lambda folder, **sections: config(folder, files, **sections)
+
+    def shared(self, folder: Path) -> dict[str, Any]:
+        return {"model": {"classifier_dropout": 0.0}, "distillation": {"hidden_weight": 0.5}}

@@ -1,17 +1,17 @@
 """Masked language modelling: what is hidden, pairs of passages, and the recipe through its real command line."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, refusal, run, run_card, run_here, run_until_step
+from commands import ROOT, refusal, run_card, run_here
 from huggingface_hub import ModelCard
+from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
 from safetensors.torch import load_file
 from tiny_models import tiny_model
 from transformers import (
@@ -28,7 +28,6 @@ from transformers import (
 from hfattn import VaswaniForSequenceClassification
 from hfattn.data import Document, Documents, MaskedTexts, Masking, SentencePairs, read_documents, split_sentences
 from hfattn.data.next_sentence import FOLLOWS, RANDOM
-from hfattn.errors import UserError
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import load_config
@@ -342,6 +341,8 @@ def tiny_config(folder: Path, **fields: Any) -> Path:
     config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    if "max_tokens" in config:
+        del config["training"]["per_device_train_batch_size"]
     config["data"].setdefault("dataset", str(written(folder, farm())))
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -565,53 +566,12 @@ def test_the_loss_is_that_of_all_batches_of_a_step(
     assert logs[0][0]["eval_loss"] == pytest.approx(logs[1][0]["eval_loss"], rel=1e-4)
 
 
-def test_two_processes_are_one_with_twice_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
-    data = {"dataset": str(written(tmp_path, texts)), "packing": False, "next_sentence": True, "max_length": 64}
-    kinds: dict[str, Any] = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0,
-                             "attention_probs_dropout_prob": 0.0}}  # fmt: skip
-    training = {"max_steps": 5, "eval_steps": 5, "save_steps": 5, "learning_rate": 1.0, "adam_epsilon": 1.0}
-    config = tiny_config(tmp_path, data=data, **kinds, training=training)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
-    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", 2, RECIPE / "train.py", "--config", config]
-    done = run([*launch, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4])
-    assert done.returncode == 0, done.stderr
-    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")]
-    assert results[1]["hardware"]["processes"] == 2
-    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    for name, tensor in first.items():
-        torch.testing.assert_close(second[name], tensor, rtol=1e-4, atol=1e-6)
-    for name in ("nats_per_masked_token", "next_sentence_accuracy", "masked_tokens", "pairs"):
-        scores = [each["metrics"]["test"][name] for each in results]
-        assert scores[1] == pytest.approx(scores[0], rel=1e-4)
-
-
-def test_a_run_that_was_killed_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gone after the second checkpoint, in the second pass; pairs drawn anew, dropout, early stopping."""
-    data = {"packing": False, "next_sentence": True, "max_length": 64}
-    config = tiny_config(tmp_path, data=data, **BERT, early_stopping_patience=9, training={"max_steps": 30})
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
-    run_until_step(RECIPE, monkeypatch, 23, "--config", config, "--output_dir", killed)
-    words = ["--resume", "--data.masked_share", "0.2"]
-    with pytest.raises(UserError, match="was started with another 'data'"):
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, *words)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", killed, "--resume")
-    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    first, second = (json.loads((folder / "results.json").read_text()) for folder in (whole, killed))
-    assert first["metrics"]["test"]["nats_per_masked_token"] == second["metrics"]["test"]["nats_per_masked_token"]
-    assert first["samples"] == second["samples"]
-
-
 def test_batches_of_like_length_a_tracker_and_early_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rate of nothing improves nothing: training ends at the second evaluation."""
     training = {"learning_rate": 1e-12, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
     config = tiny_config(
         tmp_path, **VASWANI, data={"packing": False}, training=training, max_tokens=200, early_stopping_patience=1
     )
-    text = yaml.safe_load(config.read_text())
-    del text["training"]["per_device_train_batch_size"]
-    config.write_text(yaml.safe_dump(text))
     words = ["--training.metric_for_best_model", "masked_accuracy"]
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run", *words)
     results = results_of(tmp_path)
@@ -716,20 +676,6 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    tmp_path: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    arguments = ["--config", tiny_config(tmp_path, **VASWANI), *words(tmp_path)]
-    capfd.readouterr()  # what writing a model says is not the command's
-    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", *arguments)
-    assert re.search(message, error), error
-
-
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                capfd: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     folder = tiny_model(tmp_path / "maskless", "distilbert")
@@ -739,3 +685,23 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path, monkeypatch: pyte
     capfd.readouterr()
     error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", config)
     assert "The tokenizer has no mask token; write the model.name of a masked language model." in error
+
+
+class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
+    recipe, loss, bad, tiny = "masked_lm", "nats_per_masked_token", BAD, VASWANI
+    changed: ClassVar[list[object]] = ["--data.masked_share", "0.2"]
+
+    @pytest.fixture
+    def configure(self) -> Configure:
+        return tiny_config
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        """Killed in the second epoch; pairs are drawn anew in each."""
+        data = {"packing": False, "next_sentence": True, "max_length": 64}
+        return {**BERT, "data": data, "early_stopping_patience": 9, "training": {"max_steps": 30}}
+
+    def shared(self, folder: Path) -> dict[str, Any]:
+        texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
+        data = {"dataset": str(written(folder, texts)), "packing": False, "next_sentence": True, "max_length": 64}
+        model = {**BERT["model"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return {**BERT, "model": model, "data": data}

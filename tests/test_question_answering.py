@@ -13,7 +13,7 @@ import torch
 import yaml
 from commands import ROOT, printed_by_card, run_here
 from huggingface_hub import ModelCard
-from recipe_contract import Configure, RecipeContract
+from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -241,6 +241,8 @@ def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
     }
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    if "max_tokens" in config:
+        del config["training"]["per_device_train_batch_size"]
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -289,9 +291,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         max_tokens=600,
         early_stopping_patience=3,
     )
-    text = yaml.safe_load(config.read_text())
-    del text["training"]["per_device_train_batch_size"]  # max_tokens decides
-    config.write_text(yaml.safe_dump(text))
     with pytest.MonkeyPatch.context() as monkeypatch:
         run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
     return folder
@@ -401,25 +400,20 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-class TestTheRecipe(RecipeContract):
+class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
     recipe, loss, bad = "question_answering", "nats_per_window", BAD
-    killed: ClassVar[dict[str, Any]] = {
-        "data": {"split": [0.6, 0.2, 0.2], "unanswerable": True},
-        "training": {"max_steps": 40},
-    }
     changed: ClassVar[list[object]] = ["--data.overlap", 15]
-    shared: ClassVar[dict[str, Any]] = {
-        "model": {"options": {"qa_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0}},
-        "data": {"unanswerable": True},
-    }
 
     @pytest.fixture
-    def configure(self, model: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Configure:
-        if "refused" in request.fixturenames:
-            return partial(tiny_config, pretrained=model)
-        asked = str(color_questions(tmp_path, "all.jsonl", 120, seed=0))
+    def configure(self, model: Path) -> Configure:
+        return partial(tiny_config, pretrained=model)
 
-        def configure(folder: Path, data: dict[str, Any], **sections: Any) -> Path:
-            return tiny_config(folder, model, data={**data, "dataset": asked}, **sections)
+    def killed(self, folder: Path) -> dict[str, Any]:
+        asked = str(color_questions(folder, "all.jsonl", 120, seed=0))
+        data = {"dataset": asked, "split": [0.6, 0.2, 0.2], "unanswerable": True}
+        return {"data": data, "training": {"max_steps": 40}}
 
-        return configure
+    def shared(self, folder: Path) -> dict[str, Any]:
+        asked = str(color_questions(folder, "all.jsonl", 120, seed=0))
+        options = {"qa_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0}
+        return {"model": {"options": options}, "data": {"dataset": asked, "unanswerable": True}}

@@ -12,7 +12,7 @@ import torch
 import yaml
 from commands import ROOT, printed_by_card, run_here
 from huggingface_hub import ModelCard
-from recipe_contract import Configure, RecipeContract
+from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -203,6 +203,8 @@ def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
     }
     for name, value in fields.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    if "max_tokens" in config:
+        del config["training"]["per_device_train_batch_size"]
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -238,9 +240,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         max_tokens=600,
         early_stopping_patience=3,
     )
-    text = yaml.safe_load(config.read_text())
-    del text["training"]["per_device_train_batch_size"]  # max_tokens decides
-    config.write_text(yaml.safe_dump(text))
     with pytest.MonkeyPatch.context() as monkeypatch:
         run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
     return folder
@@ -346,16 +345,18 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]  # fmt: skip
 
 
-class TestTheRecipe(RecipeContract):
+class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
     recipe, loss, bad = "token_classification", "nats_per_word", BAD
-    killed: ClassVar[dict[str, Any]] = {"training": {"max_steps": 40}}
     changed: ClassVar[list[object]] = ["--data.examples", 201]
-    # 31 windows in batches of 8: the last ones are not shared evenly.
-    shared: ClassVar[dict[str, Any]] = {
-        "model": {"options": {"dropout": 0.0, "attention_dropout": 0.0}},
-        "data": {"evaluation_examples": 31},
-    }
 
     @pytest.fixture
     def configure(self, model: Path) -> Configure:
         return partial(tiny_config, pretrained=model)
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        return {"training": {"max_steps": 40}}
+
+    def shared(self, folder: Path) -> dict[str, Any]:
+        """31 windows in batches of 8: the last ones are not shared evenly."""
+        options = {"dropout": 0.0, "attention_dropout": 0.0}
+        return {"model": {"options": options}, "data": {"evaluation_examples": 31}}

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run, run_card, run_here, train, train_until
+from commands import ROOT, printed_by_card, run, run_card, run_here, train, train_until
 from huggingface_hub import ModelCard
+from recipe_contract import BadInputs, Configure
 from sacrebleu.metrics import BLEU
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from typer.testing import CliRunner
@@ -630,14 +631,9 @@ BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input(
-    tmp_path: Path,
-    words: Callable[[Path], list[object]],
-    message: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, config = tmp_path / "run", tiny_config(tmp_path)
-    error = refusal(RECIPE, monkeypatch, capfd, run, "--config", config, *words(tmp_path))
-    assert re.search(message, error), error
+class TestTheRecipe(BadInputs):
+    recipe, bad = "translation", BAD
+
+    @pytest.fixture
+    def configure(self) -> Configure:
+        return tiny_config
