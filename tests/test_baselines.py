@@ -33,7 +33,7 @@ from hfattn.baselines import (
     VectorsConfig,
 )
 from hfattn.baselines.cleaning import without_html
-from hfattn.data import read_labelled, split_labelled
+from hfattn.data import read_labelled
 from hfattn.errors import UserError
 from hfattn.generated import reviews_es
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -400,7 +400,7 @@ def test_words_that_are_too_rare_are_an_error() -> None:
 # The Spanish reviews (experiment E9)
 
 
-def test_the_spanish_reviews_are_split_as_in_the_documents() -> None:
+def test_the_spanish_reviews_are_split_as_scikit_learn_does() -> None:
     parts = reviews_es()
     assert {part: len(texts) for part, texts in parts.items()} == {"train": 10, "test": 4}
     items = sorted((item for texts in parts.values() for item in texts), key=lambda item: item.line or 0)
@@ -462,7 +462,7 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     assert str(finished) not in json.dumps(results)
     loaded = BaselineClassifier.from_pretrained(finished / "run")
     whole = read_labelled(finished / "train.jsonl", labels=["negative", "positive"])
-    train, validation = split_labelled(whole, [0.9, 0.1], seed=4)
+    train, validation = whole.split([0.9, 0.1], 4, lambda item: item.text, "texts")
     test = read_labelled(finished / "test.jsonl", labels=["negative", "positive"])
     for part, texts in (("train", train), ("validation", validation), ("test", test)):
         right = np.array([item.label for item in texts])

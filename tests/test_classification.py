@@ -28,7 +28,6 @@ from hfattn.data import (
     WindowedTexts,
     mean_of_windows,
     read_labelled,
-    split_labelled,
 )
 from hfattn.data.labelled import Labelled
 from hfattn.errors import UserError
@@ -152,7 +151,7 @@ def test_scores_are_those_of_the_published_model_counted_one_text_at_a_time(fini
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     texts = {
-        "validation": split_labelled(read_labelled(finished / "train.jsonl"), [0.9, 0.1], seed=42)[1],
+        "validation": read_labelled(finished / "train.jsonl").split([0.9, 0.1], 42, lambda item: item.text, "texts")[1],
         "test": read_labelled(finished / "test.jsonl"),
     }
     assert results["data"]["labels"] == ["negative", "positive"]

@@ -38,7 +38,6 @@ from hfattn.data import (
     read_labelled,
     read_unlabelled,
     spell_masks,
-    split_labelled,
     unlabelled,
 )
 from hfattn.errors import UserError
@@ -350,7 +349,9 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 def test_scores_of_both_are_those_of_the_models_one_text_at_a_time(finished: Path, files: dict[str, Path]) -> None:
     results = results_of(finished / "run")
-    parts = split_labelled(read_labelled(files["reviews"], labels=["no", "yes"]), [0.2, 0.1, 0.7], seed=42)
+    parts = read_labelled(files["reviews"], labels=["no", "yes"]).split(
+        [0.2, 0.1, 0.7], 42, lambda item: item.text, "texts"
+    )
     folders = {"student": finished / "run", "teacher": files["teacher"]}
     models = {who: AutoModelForSequenceClassification.from_pretrained(path).eval() for who, path in folders.items()}
     tokenizers = {who: AutoTokenizer.from_pretrained(path) for who, path in folders.items()}

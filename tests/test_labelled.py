@@ -1,6 +1,7 @@
 """Labelled texts, the strings of the Reber grammar, and the token ids that they become."""
 
 import json
+from functools import partial
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -14,7 +15,6 @@ from hfattn.data import (
     Labelled,
     LabelledTexts,
     read_labelled,
-    split_labelled,
 )
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, is_embedded_reber, reber_texts
@@ -123,15 +123,16 @@ def test_labels_that_are_neither_names_nor_numbers(tmp_path: Path, label: object
 
 def test_a_split_keeps_equal_texts_together() -> None:
     texts = LabelledTexts("numbers", [Labelled(str(i // 2), i % 2, i) for i in range(200)], ["a", "b"], unit="Row")
-    parts = split_labelled(texts, [0.8, 0.1, 0.1], seed=1)
+    split = partial(texts.split, key=lambda item: item.text, unit="texts")
+    parts = split([0.8, 0.1, 0.1], 1)
     assert [len({item.text for item in part}) for part in parts] == [80, 10, 10]
     assert sorted(item.line or 0 for part in parts for item in part) == list(range(200))
     assert all(part.labels == ["a", "b"] for part in parts)
     assert parts[1].place(0) == f"Row {parts[1].items[0].line} of numbers"
-    assert [part.items for part in split_labelled(texts, [0.8, 0.1, 0.1], seed=1)] == [part.items for part in parts]
-    assert split_labelled(texts, [0.8, 0.2], seed=2)[0].items != parts[0].items
+    assert [part.items for part in split([0.8, 0.1, 0.1], 1)] == [part.items for part in parts]
+    assert split([0.8, 0.2], 2)[0].items != parts[0].items
     with pytest.raises(UserError, match=r"^numbers has 100 texts, and split .* leaves a part empty; add texts"):
-        split_labelled(texts, [0.001, 0.999], seed=1)
+        split([0.001, 0.999], 1)
 
 
 # The Reber grammar

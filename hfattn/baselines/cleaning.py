@@ -20,27 +20,9 @@ _LETTER = r"[\p{L}\p{M}\p{N}]"
 _APOSTROPHE = regex.compile(rf"(?<={_LETTER})['’](?={_LETTER})")
 _WORD = regex.compile(rf"{_LETTER}+")
 # Tags that may occur within a word; any other tag ends it.
-_INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "b",
-        "big",
-        "code",
-        "em",
-        "font",
-        "i",
-        "mark",
-        "s",
-        "small",
-        "span",
-        "strong",
-        "sub",
-        "sup",
-        "tt",
-        "u",
-    ]
-)
+_INLINE = {
+    "a", "abbr", "b", "big", "code", "em", "font", "i", "mark", "s", "small", "span", "strong", "sub", "sup", "tt", "u",
+}  # fmt: skip
 _HIDDEN = frozenset(("script", "style"))
 # The languages of the stemmer by code; the other two packages use codes themselves.
 _STEMMERS = {

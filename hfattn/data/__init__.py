@@ -1,10 +1,10 @@
-"""From texts, labelled texts and pairs of texts to batches."""
+"""Read texts, labeled texts, pairs, tagged sentences and questions, and turn them into batches."""
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
 from .documents import Document, Documents, read_documents
 from .examples import check_columns
-from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, split_labelled, unlabelled
+from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, unlabelled
 from .labelled_parts import LabelledDataConfig
 from .masking import MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
@@ -12,9 +12,9 @@ from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import PartsConfig, fingerprints
-from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions, split_questions
+from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
 from .rows import Row, Rows, is_local, open_rows, source_of_part
-from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, split_tagged, tag_labels
+from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
 from .vectors import Coverage, load_embeddings
@@ -83,11 +83,8 @@ __all__ = [
     "source_of_part",
     "spell_masks",
     "split_corpus",
-    "split_labelled",
     "split_positions",
-    "split_questions",
     "split_sentences",
-    "split_tagged",
     "tag_labels",
     "unlabelled",
 ]

@@ -145,22 +145,6 @@ def _number_or_name(name: str) -> tuple[bool, int, str]:
     return (False, int(name), name) if _is_number(name) else (True, 0, name)
 
 
-def split_labelled(texts: LabelledTexts, split: Sequence[float | int | str], seed: int) -> list[LabelledTexts]:
-    """Shuffle labeled texts and cut them into train, validation and, if three parts are given, test.
-
-    Equal texts stay together, so that no evaluated text was trained on.
-
-    Args:
-        texts: the texts to split.
-        split: shares or numbers of distinct texts, see ``split_positions``.
-        seed: seed of the shuffling.
-
-    Raises:
-        UserError: the split is impossible, or leaves a part empty.
-    """
-    return texts.split(split, seed, key=lambda item: item.text, unit="texts")
-
-
 class EncodedTexts(Dataset[dict[str, Any]]):
     """Token ids of labeled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
 

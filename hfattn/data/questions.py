@@ -175,22 +175,6 @@ def _answers(written: Any) -> tuple[Answer, ...]:
     return tuple(dict.fromkeys(answers))
 
 
-def split_questions(questions: Questions, split: Sequence[float | int | str], seed: int) -> list[Questions]:
-    """Shuffle questions and cut them into train, validation and, if three parts are given, test.
-
-    Questions about the same context stay together, so that no evaluated context was trained on.
-
-    Args:
-        questions: the questions to split.
-        split: shares or numbers of distinct contexts, see ``split_positions``.
-        seed: seed of the shuffling.
-
-    Raises:
-        UserError: the split is impossible, or leaves a part empty.
-    """
-    return questions.split(split, seed, key=lambda item: item.context, unit="contexts")
-
-
 class FoundAnswer(NamedTuple):
     """The answer of a model to a question.
 

@@ -119,22 +119,6 @@ def read_tagged(
     return TaggedSentences(name, items, names, unit=unit)
 
 
-def split_tagged(sentences: TaggedSentences, split: Sequence[float | int | str], seed: int) -> list[TaggedSentences]:
-    """Shuffle tagged sentences and cut them into train, validation and, if three parts are given, test.
-
-    Equal sentences stay together, so that no evaluated sentence was trained on.
-
-    Args:
-        sentences: the sentences to split.
-        split: shares or numbers of distinct sentences, see ``split_positions``.
-        seed: seed of the shuffling.
-
-    Raises:
-        UserError: the split is impossible, or leaves a part empty.
-    """
-    return sentences.split(split, seed, key=lambda item: item.words, unit="sentences")
-
-
 class _Read(NamedTuple):
     """A sentence as it was read: tags are names or numbers."""
 
