@@ -1,7 +1,7 @@
-"""A model folder as a stranger would load it: in a process of its own, without hfattn and without a network.
+"""Check a model folder in a process of its own, without hfattn and without a network.
 
-``hfattn verify`` runs this file by its path, so it imports nothing of hfattn. What it computes of the probes, the
-process that trained the model has computed with the same functions.
+``hfattn verify`` runs this file by its path, so it imports nothing from hfattn. The process that trained the model
+computed the fingerprints with the same functions that recompute them here.
 """
 
 import contextlib
@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROBES = "probes.safetensors"
-MANY = 2**18  # logits that are stored at most: one megabyte
+FINGERPRINTS = "fingerprints.safetensors"
+MANY = 2**18  # logits stored at most: one megabyte
 NEW_TOKENS = 12
-MAX_TOKENS = 48  # of a probe
+MAX_TOKENS = 48  # longest fingerprint text
 
-# The largest difference from the stored logits that another machine or another version of torch may make.
+# Largest difference from the stored logits that another machine or another version of torch may cause.
 RELATIVE, ABSOLUTE = 1e-3, 1e-3
 
 
-def probe_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
-    """The logits of some inputs, side by side as one row of float32 numbers; of very many every k-th."""
+def fingerprint_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """Return the logits of some inputs as one float32 vector; if there are more than ``MANY``, every k-th of them."""
     import torch
 
     with torch.no_grad():
@@ -36,9 +36,9 @@ def probe_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
     return flat[:: max(1, -(-flat.numel() // MANY))].contiguous()
 
 
-def probe_encoding(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any) -> Any:
-    """Some texts, or pairs of texts, as a model reads them side by side; what it does not read is left out."""
-    # A model that writes on goes on from the last position.
+def encode_texts(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any) -> Any:
+    """Return one batch of texts, or of pairs of texts, with the tensors that the model's ``forward`` takes."""
+    # A decoder continues from the last position.
     side = "left" if model.can_generate() and not model.config.is_encoder_decoder else "right"
     longest = min(MAX_TOKENS, tokenizer.model_max_length)
     columns = [list(column) for column in zip(*texts, strict=True)]
@@ -47,8 +47,8 @@ def probe_encoding(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any) -
     return {name: inputs[name] for name in inputs if name in inspect.signature(model.forward).parameters}
 
 
-def probe_generation(model: Any, inputs: Mapping[str, Any]) -> Any:
-    """The most probable continuation or translation of some inputs, as ids (B, T)."""
+def greedy_continuation(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """Return the greedy continuation or translation of some inputs, as ids (B, T)."""
     import torch
 
     inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
@@ -58,35 +58,35 @@ def probe_generation(model: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def _room(model: Any, length: int) -> int:
-    """How many tokens a model is to write after so many: fewer where it has no positions for more."""
-    positions = getattr(model.config, "max_position_embeddings", None)  # whatever the model calls them
+    """Return how many tokens to generate after ``length`` tokens: at most as many as the model has positions for."""
+    positions = getattr(model.config, "max_position_embeddings", None)  # attribute_map knows the model's own name
     if positions is None or model.config.is_encoder_decoder:
         return NEW_TOKENS
     return min(NEW_TOKENS, positions - length)
 
 
 def main() -> None:
-    """Check the folder that is named on the command line; print what was found as one line of JSON.
+    """Check the folder named on the command line, and print the outcomes as one line of JSON.
 
-    Standard input has what to check: ``card_code`` and what it ``printed``, ``pipeline_tag``, ``needs_hfattn``.
+    Standard input is a JSON object: ``card_code``, what it ``printed``, ``pipeline_tag``, and ``needs_hfattn``.
     """
     folder, order = Path(sys.argv[1]), json.load(sys.stdin)
     if not order["needs_hfattn"]:
-        sys.modules["hfattn"] = None  # type: ignore[assignment]  # importing it fails as where it is not installed
+        sys.modules["hfattn"] = None  # type: ignore[assignment]  # importing it fails, as if it were not installed
     _cut_the_network()
     os.chdir(folder)
     checks: list[dict[str, Any]] = []
     with contextlib.redirect_stdout(io.StringIO()):
         if not order["needs_hfattn"]:
-            _check_model(order, checks)
+            _ModelChecks(order).run(checks)
         if order["card_code"] is not None:
-            _run(checks, "the card's code prints what the card says", lambda: _card(order))
+            _run(checks, "the code in the card prints what the card shows", lambda: _card(order))
     print(json.dumps(checks))
 
 
 def _cut_the_network() -> None:
     def connect(*_: Any, **__: Any) -> None:
-        raise OSError("the process that verifies a folder has no network")
+        raise OSError("a folder is verified without a network")
 
     refuse: Any = connect
     socket.socket.connect = refuse  # type: ignore[method-assign]
@@ -95,138 +95,162 @@ def _cut_the_network() -> None:
 
 
 def _run(checks: list[dict[str, Any]], name: str, check: Callable[[], str | None]) -> None:
-    """Note whether a check passes; it returns what was seen, or None where there is nothing to check."""
+    """Append the outcome of a check, which returns what it compared, or None if there is nothing to compare."""
     try:
         seen = check()
     except AssertionError as error:
         checks.append({"name": name, "passed": False, "detail": str(error)})
-    except (Exception, SystemExit) as error:  # whatever the folder's own code raises is a finding
+    except (Exception, SystemExit) as error:  # an error in the folder's own code is an outcome
         last = traceback.format_exception_only(error)[-1].strip()
         checks.append({"name": name, "passed": False, "detail": last})
     else:
         checks.append({"name": name, "passed": None if seen is None else True, "detail": seen or "nothing to check"})
 
 
-def _check_model(order: Mapping[str, Any], checks: list[dict[str, Any]]) -> None:
-    import torch
-    import transformers
-    from safetensors import safe_open
+class _ModelChecks:
+    """The checks of a model folder, which is the working directory; each uses what the ones before it have loaded.
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    loaded: dict[str, Any] = {}
-    probes: dict[str, Any] = {}
+    Args:
+        order: what ``main`` reads.
+    """
 
-    def config() -> str:
-        loaded["config"] = transformers.AutoConfig.from_pretrained(".", trust_remote_code=True)
-        return type(loaded["config"]).__name__
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self.order = order
+        self.fingerprints: dict[str, Any] = {}
+        self.config: Any = None
+        self.tokenizer: Any = None
+        self.model: Any = None
 
-    def tokenizer() -> str:
-        loaded["tokenizer"] = transformers.AutoTokenizer.from_pretrained(".", trust_remote_code=True)
-        return f"{type(loaded['tokenizer']).__name__} of {len(loaded['tokenizer']):,} tokens"
+    def run(self, checks: list[dict[str, Any]]) -> None:
+        """Run the checks in order, as far as the folder loads, and append the outcomes."""
+        import transformers
 
-    def model() -> str:
-        name = auto_class(loaded["config"])
-        loaded["model"], found = getattr(transformers, name).from_pretrained(
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        _run(checks, "the configuration loads", self.load_config)
+        _run(checks, "the tokenizer loads", self.load_tokenizer)
+        if all(check["passed"] for check in checks):
+            _run(checks, "the model loads, each weight in its place", self.load_model)
+        if all(check["passed"] for check in checks):
+            _run(checks, "logits match", self.compare_logits)
+            _run(checks, "tied weights are tied", self.compare_ties)
+            if self.fingerprints:
+                _run(checks, "generation is reproducible", self.compare_generation)
+                _run(checks, "the tokenizer round-trips", self.compare_tokenizer)
+                _run(checks, "the pipeline runs", self.run_pipeline)
+
+    def load_config(self) -> str:
+        from transformers import AutoConfig
+
+        self.config = AutoConfig.from_pretrained(".", trust_remote_code=True)
+        return type(self.config).__name__
+
+    def load_tokenizer(self) -> str:
+        from transformers import AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(".", trust_remote_code=True)
+        return f"{type(self.tokenizer).__name__} of {len(self.tokenizer):,} tokens"
+
+    def load_model(self) -> str:
+        import torch
+        import transformers
+
+        name = auto_class(self.config)
+        self.model, found = getattr(transformers, name).from_pretrained(
             ".", trust_remote_code=True, use_safetensors=True, output_loading_info=True, dtype=torch.float32
         )
-        loaded["model"].eval()
+        self.model.eval()
         for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-            assert not found[kind], (
-                f"{kind.replace('_', ' ')} in the weights: {', '.join(map(str, sorted(found[kind])))}"
-            )
-        return f"{type(loaded['model']).__name__} by {name}, {loaded['model'].num_parameters():,} parameters"
+            names = ", ".join(map(str, sorted(found[kind])))
+            assert not found[kind], f"{kind.replace('_', ' ')} in the weights: {names}"
+        return f"{type(self.model).__name__} by {name}, {self.model.num_parameters():,} parameters"
 
-    def logits() -> str:
-        assert Path(PROBES).is_file(), (
-            f"{PROBES} is missing; hfattn.hub.store_probes writes it where a model is trained"
+    def compare_logits(self) -> str:
+        import torch
+        from safetensors import safe_open
+
+        assert Path(FINGERPRINTS).is_file(), (
+            f"{FINGERPRINTS} is missing; hfattn.hub.store_fingerprints writes it where a model is trained (in folders "
+            "written before it is probes.safetensors: rename that, and run hfattn card)"
         )
-        with safe_open(PROBES, "pt") as file:
-            for key in file.keys():  # noqa: SIM118  (no mapping)
-                probes[key] = file.get_tensor(key)
-            probes["texts"] = json.loads(file.metadata()["texts"])
-        now = probe_logits(loaded["model"], _inputs(probes))
-        then = probes["logits"]
-        assert now.shape == then.shape, f"{now.numel():,} logits where training had {then.numel():,}"
-        furthest = float((now - then).abs().max())
-        assert torch.allclose(now, then, rtol=RELATIVE, atol=ABSOLUTE), f"they differ by up to {furthest:.3g}"
-        return f"{now.numel():,} logits, the furthest off by {furthest:.1e}"
+        with safe_open(FINGERPRINTS, "pt") as file:
+            for key in file.keys():  # noqa: SIM118  (not a mapping)
+                self.fingerprints[key] = file.get_tensor(key)
+            self.fingerprints["texts"] = json.loads(file.metadata()["texts"])
+        now, then = fingerprint_logits(self.model, self._inputs()), self.fingerprints["logits"]
+        assert now.shape == then.shape, f"{now.numel():,} logits, and {then.numel():,} in training"
+        largest = float((now - then).abs().max())
+        assert torch.allclose(now, then, rtol=RELATIVE, atol=ABSOLUTE), f"they differ by up to {largest:.3g}"
+        return f"{now.numel():,} logits, largest difference {largest:.1e}"
 
-    def ties() -> str | None:
-        named = dict(loaded["model"].named_parameters(remove_duplicate=False))
-        tied = loaded["model"].all_tied_weights_keys
+    def compare_ties(self) -> str | None:
+        named = dict(self.model.named_parameters(remove_duplicate=False))
+        tied = self.model.all_tied_weights_keys
         for one, other in tied.items():
             assert named[one].data_ptr() == named[other].data_ptr(), f"{one} is not {other}"
-        return f"{', '.join(f'{one} is {other}' for one, other in sorted(tied.items()))}" if tied else None
+        return ", ".join(f"{one} is {other}" for one, other in sorted(tied.items())) if tied else None
 
-    def generation() -> str | None:
-        if not loaded["model"].can_generate():
+    def compare_generation(self) -> str | None:
+        import torch
+        import transformers
+
+        if not self.model.can_generate():
             return None
-        first = probe_generation(loaded["model"], _inputs(probes))
-        again = probe_generation(loaded["model"], _inputs(probes))
+        first, again = (greedy_continuation(self.model, self._inputs()) for _ in range(2))
         assert torch.equal(first, again), "two greedy searches differ"
-        assert torch.equal(first, probes["generated"]), "greedy search finds other tokens than in training"
-        new = _room(loaded["model"], probes["inputs.input_ids"].shape[1])
+        assert torch.equal(first, self.fingerprints["generated"]), "greedy search finds other tokens than in training"
+        new = _room(self.model, self.fingerprints["inputs.input_ids"].shape[1])
+        inputs = {name: value for name, value in self._inputs().items() if not name.startswith("decoder_")}
         drawn = []
         for _ in range(2):
             transformers.set_seed(0)
-            inputs = {name: value for name, value in _inputs(probes).items() if not name.startswith("decoder_")}
-            drawn.append(loaded["model"].generate(**inputs, do_sample=True, max_length=None, max_new_tokens=new))
-        assert torch.equal(*drawn), "two draws with one seed differ"
-        return f"{first.numel()} tokens as in training, draws repeat with their seed"
+            drawn.append(self.model.generate(**inputs, do_sample=True, max_length=None, max_new_tokens=new))
+        assert torch.equal(*drawn), "two samples with the same seed differ"
+        return f"{first.numel()} tokens as in training; the same seed gives the same sample"
 
-    def round_trip() -> str:
-        read = loaded["tokenizer"]
-        again = probe_encoding(read, probes["texts"], loaded["model"])
-        for name, ids in _inputs(probes).items():
+    def compare_tokenizer(self) -> str:
+        import torch
+
+        texts = self.fingerprints["texts"]
+        again = encode_texts(self.tokenizer, texts, self.model)
+        for name, ids in self._inputs().items():
             if name in again:
-                assert torch.equal(again[name], ids), f"{name} of the probes are not those of training"
-        for text in probes["texts"]:
-            ids = read(text[0], add_special_tokens=False, truncation=True)["input_ids"]
-            back = read(read.decode(ids), add_special_tokens=False)["input_ids"]
-            assert back == ids, f"the ids of {text[0]!r}, decoded, have other ids"
-        return f"{len(probes['texts'])} texts: the ids of training, and from ids to text to the same ids"
+                assert torch.equal(again[name], ids), f"{name} of the fingerprint texts differ from those of training"
+        for text in texts:
+            ids = self.tokenizer(text[0], add_special_tokens=False, truncation=True)["input_ids"]
+            back = self.tokenizer(self.tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
+            assert back == ids, f"the ids of {text[0]!r}, decoded and encoded again, are other ids"
+        return f"{len(texts)} texts: the ids of training, and the same ids after decoding and encoding"
 
-    def pipeline() -> str | None:
+    def run_pipeline(self) -> str | None:
+        import transformers
         from transformers.pipelines import PIPELINE_REGISTRY
 
-        own = getattr(loaded["config"], "custom_pipelines", None) or {}
-        task = next(iter(own), order["pipeline_tag"])
+        own = getattr(self.config, "custom_pipelines", None) or {}
+        task = next(iter(own), self.order["pipeline_tag"])
         if task not in own and task not in PIPELINE_REGISTRY.get_supported_tasks():
             return None
-        answer = transformers.pipeline(task, model=".", trust_remote_code=True)
-        text, *pair = probes["texts"][0]
+        pipeline = transformers.pipeline(task, model=".", trust_remote_code=True)
+        text, *pair = self.fingerprints["texts"][0]
         if task == "fill-mask":
-            text = f"{answer.tokenizer.mask_token} {text}"
+            text = f"{pipeline.tokenizer.mask_token} {text}"
         options: dict[str, Any] = {"truncation": True} if pair else {}
         if task == "text-generation":
-            options = {"max_new_tokens": _room(loaded["model"], probes["inputs.input_ids"].shape[1])}
-        said = answer({"text": text, "text_pair": pair[0]} if pair else text, **options)
-        assert said, f"{task} says nothing of {text!r}"
+            options = {"max_new_tokens": _room(self.model, self.fingerprints["inputs.input_ids"].shape[1])}
+        answer = pipeline({"text": text, "text_pair": pair[0]} if pair else text, **options)
+        assert answer, f"{task} returns nothing for {text!r}"
         return str(task)
 
-    _run(checks, "the configuration loads", config)
-    _run(checks, "the tokenizer loads", tokenizer)
-    if all(check["passed"] for check in checks):
-        _run(checks, "the model loads, each weight in its place", model)
-    if all(check["passed"] for check in checks):
-        _run(checks, "logits are those of the process that trained it", logits)
-        _run(checks, "tied weights are tied", ties)
-        if probes:
-            _run(checks, "generation repeats itself", generation)
-            _run(checks, "the tokenizer goes there and back", round_trip)
-            _run(checks, "the pipeline answers", pipeline)
-
-
-def _inputs(probes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix("inputs."): value for name, value in probes.items() if name.startswith("inputs.")}
+    def _inputs(self) -> dict[str, Any]:
+        tensors = self.fingerprints.items()
+        return {name.removeprefix("inputs."): value for name, value in tensors if name.startswith("inputs.")}
 
 
 def auto_class(config: Any) -> str:
-    """Name of the Auto class that loads the architecture of a configuration.
+    """Return the name of the Auto class that loads the architecture of a configuration.
 
     Raises:
-        ValueError: there is none for it.
+        ValueError: no Auto class loads it.
     """
     from transformers.models.auto import modeling_auto
 
@@ -246,13 +270,13 @@ def auto_class(config: Any) -> str:
 
 def _card(order: Mapping[str, Any]) -> str:
     printed = run_code(order["card_code"]).replace("\r\n", "\n").replace("\r", "\n")
-    assert order["printed"] is not None, "the card does not say what its code prints"
+    assert order["printed"] is not None, "the card does not show what its code prints"
     assert printed.strip() == order["printed"].strip(), f"it prints {printed.strip()[:300]!r}"
     return printed.strip()[:80]
 
 
 def run_code(code: str) -> str:
-    """What Python code prints, run in this process and folder."""
+    """Run Python code in this process and folder, and return what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "the card's code", "exec"), {"__name__": "__main__"})

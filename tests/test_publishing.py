@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from hfattn.cli import app
 from hfattn.errors import UserError
-from hfattn.hub import CardConfig, push, verify, write_manifest
+from hfattn.hub import CardConfig, PushOptions, push, verify, write_manifest
 from hfattn.hub.card import card_code, check_card
 from hfattn.hub.manifest import check_manifest, published_files, repository_files
 from hfattn.hub.templates import interval
@@ -114,8 +114,8 @@ def test_what_was_pushed_is_pulled_where_hfattn_is_not_and_says_the_same(
         commits = list(hub.repos["model", f"user/{name}"].head("main").history())
         assert len(commits) == 2  # the Hub's own, and one for all files
         code, _ = card_code((folder / "README.md").read_text())
-        with safe_open(folder / "probes.safetensors", "pt") as probes:
-            text = json.loads(probes.metadata()["texts"])[0][0]
+        with safe_open(folder / "fingerprints.safetensors", "pt") as stored:
+            text = json.loads(stored.metadata()["texts"])[0][0]
         orders[f"user/{name}"] = (code, TASKS[name][0], text, commits[0].oid)
     done = subprocess.run(
         [sys.executable, "-c", PULL],
@@ -153,9 +153,9 @@ def test_a_spoiled_model_is_found_out_in_a_clean_process(run: Path) -> None:
     report = json.loads(done.stdout)
     assert not report["passed"]
     found = {check["name"]: check["detail"] for check in report["checks"] if check["passed"] is False}
-    assert "differ by up to" in found["logits are those of the process that trained it"]
-    assert "the card's code prints what the card says" in found
-    assert "files are those that the card was written for" not in found
+    assert "differ by up to" in found["logits match"]
+    assert "the code in the card prints what the card shows" in found
+    assert "files are unchanged since the card was written" not in found
 
 
 def test_code_that_is_missing_or_needs_a_network_is_found_out(run: Path) -> None:
@@ -164,9 +164,9 @@ def test_code_that_is_missing_or_needs_a_network_is_found_out(run: Path) -> None
     with pytest.raises(UserError, match="does not pass hfattn verify") as refused:
         push(run, "user/other")
     for found in (
-        "files are those that the card was written for: modeling_char_rnn.py has changed",
-        "the model loads, each weight in its place: OSError: the process that verifies a folder has no network",
-        "the card's code prints what the card says: OSError: the process that verifies a folder has no network",
+        "files are unchanged since the card was written: modeling_char_rnn.py has changed",
+        "the model loads, each weight in its place: OSError: a folder is verified without a network",
+        "the code in the card prints what the card shows: OSError: a folder is verified without a network",
     ):
         assert found in str(refused.value)
 
@@ -224,7 +224,7 @@ def test_a_safetensors_file_whose_header_has_640_bytes_is_no_pickle(tmp_path: Pa
 def test_tokens_and_paths_of_a_computer_are_found(run: Path, text: str) -> None:
     check_no_secrets(run, run)
     (run / "notes.md").write_text(text)
-    with pytest.raises(AssertionError, match=r"notes\.md holds") as error:
+    with pytest.raises(AssertionError, match=r"notes\.md contains") as error:
         check_no_secrets(run, run)
     assert "aB3" not in str(error.value)
 
@@ -355,7 +355,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def push_data(folder: Path, name: str, **options: Any) -> Any:
-    return push(folder, name, repo_type="dataset", **{"execute": True, **options})
+    return push(folder, name, PushOptions(**{"execute": True, **options}), repo_type="dataset")
 
 
 def test_a_dry_run_tells_all_and_sends_nothing(data: Path, hub: Hub) -> None:
@@ -390,7 +390,7 @@ def test_what_somebody_else_committed_is_not_overwritten_silently(data: Path, hu
     push_data(data, "user/shared")
     theirs = hub.put("dataset", "user/shared", {"README.md": b"theirs"})
     (data / "README.md").write_text("mine")
-    with pytest.raises(UserError, match=rf"commit that this folder does not come from \({theirs[:7]}: 'Put files'\)"):
+    with pytest.raises(UserError, match=rf"was not made from this folder \({theirs[:7]}: 'Put files'\)"):
         push_data(data, "user/shared")
     assert hub.files("dataset", "user/shared")["README.md"] == b"theirs"
     push_data(data, "user/shared", over=theirs[:7])
@@ -449,7 +449,7 @@ def test_what_arrives_broken_is_noticed(data: Path, hub: Hub) -> None:
     ("name", "message"),
     [
         ("user/a b", "allows no repository named 'user/a b'"),
-        ("name", "does not say whose repository it is; write USER/name"),
+        ("name", "does not name the owner of the repository; write USER/name"),
         ("user/--x", "allows no repository named"),
     ],
 )
@@ -479,7 +479,7 @@ def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, mo
 
 def test_a_token_in_a_file_is_not_pushed(data: Path, hub: Hub) -> None:
     (data / "notes.txt").write_text("hf_" + "x1Y2" * 8)
-    with pytest.raises(UserError, match=r"notes\.txt holds what looks like a token"):
+    with pytest.raises(UserError, match=r"notes\.txt contains what looks like a token"):
         push_data(data, "user/secret")
     assert ("dataset", "user/secret") not in hub.repos
 

@@ -32,6 +32,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
 from hfattn.explain import hidden_units
+from hfattn.hub import PushOptions
 from hfattn.hub.manifest import repository_files
 from hfattn.spaces import LANGUAGES, Texts, language_of, load_folder
 from hfattn.spaces.building import build_space, space_names
@@ -311,7 +312,7 @@ def test_what_keeps_a_space_from_being_pushed(built: Path, tmp_path: Path) -> No
         if text is not None:
             (broken / name).write_text(text)
         with pytest.raises(UserError, match=sentence):
-            push_space(broken, "user/name", execute=True)
+            push_space(broken, "user/name", PushOptions(execute=True))
 
 
 def test_a_build_is_refused_in_one_sentence_and_leaves_nothing(tmp_path: Path, writer: Writer) -> None:

@@ -12,6 +12,13 @@ Model = Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the 
 NumBeams = Annotated[int | None, typer.Option(min=1, help="Number of beams; default: the model's.")]
 MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Longest translation, in tokens; default: the model's.")]
 
+# The options of the three commands that push, in the order of hfattn.hub.PushOptions.
+Private = Annotated[bool, typer.Option("--private", help="Make a new repository visible to its owner only.")]
+Branch = Annotated[str | None, typer.Option(help="Branch of the repository, created if needed; default: main.")]
+PullRequest = Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")]
+Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Commit of somebody else that may be replaced.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Send the commit; without this option it is only shown.")]
+
 
 def require_text(*texts: str) -> None:
     if not all(text.strip() for text in texts):

@@ -1,4 +1,4 @@
-"""The commands that take a finished run to the Hub: ``card``, ``verify``, ``push``."""
+"""The commands that publish a finished run: ``card``, ``verify``, ``push``."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,17 @@ from typing import Annotated
 import typer
 
 from ..errors import one_sentence
+from .common import Branch, Execute, Over, Private, PullRequest
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def card(folder: Folder) -> None:
-    """Write the model card of a finished run anew, from its results.json: its code is run, and what it prints is in it.
+    """Write the model card and the manifest of a finished run again, from its results.json.
+
+    The code of the card is run, and its output becomes part of the card. The manifest then lists all files of the
+    folder, which verify and push use.
 
     Example: hfattn card runs/dates
     """
@@ -21,15 +25,15 @@ def card(folder: Folder) -> None:
         from ..hub import write_again
 
         write_again(folder)
-        print(f"Written: {folder / 'README.md'}")
+        print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'}")
 
 
 def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Load a model folder as a stranger would, where hfattn is not and no network; exit code 1 if anything is wrong.
+    """Check that a model folder loads where neither hfattn nor a network is available; exit code 1 if a check fails.
 
-    The code that the folder brings along is run, as trust_remote_code=True runs it. Looked at: files and their hashes,
-    pickles, tokens and paths of this computer, the card's numbers and its code, weights, ties, logits, generation,
-    tokenizer, pipeline.
+    The code in the folder is run, as trust_remote_code=True runs it. Checked are the hashes of the files, pickles,
+    tokens and local paths, the numbers and the code of the card, weights, logits, generation, tokenizer and pipeline.
+    Files that manifest.json does not list are not published; they are named and not checked.
 
     Example: hfattn verify runs/dates
     """
@@ -44,22 +48,19 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 
 def push(
     folder: Folder,
-    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository, which is made if need be.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new repository that only its owner sees.")] = False,
-    branch: Annotated[str | None, typer.Option(help="Of the repository, made if need be; default: main.")] = None,
-    pr: Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")] = False,
-    over: Annotated[
-        str | None, typer.Option(metavar="COMMIT", help="The commit of somebody else that may be replaced.")
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Send it; without this, only show what would be sent.")
-    ] = False,
+    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository, created if needed.")],
+    private: Private = False,
+    branch: Branch = None,
+    pr: PullRequest = False,
+    over: Over = None,
+    execute: Execute = False,
 ) -> None:
-    """Verify a model folder and push it to the Hub as one commit. Without --execute nothing is sent.
+    """Verify a model folder, and show what a push would send; with --execute push it to the Hub as one commit.
 
     Example: hfattn push runs/dates user/dates
     """
     with one_sentence():
+        from ..hub import PushOptions
         from ..hub import push as push_folder
 
-        print(push_folder(folder, repo_id, private=private, branch=branch, pr=pr, over=over, execute=execute))
+        print(push_folder(folder, repo_id, PushOptions(private, branch, pr, over, execute)))

@@ -7,6 +7,7 @@ import typer
 
 from ..errors import UserError, one_sentence
 from ..extras import require
+from .common import Branch, Execute, Over, Private, PullRequest
 
 space_app = typer.Typer(help="Build, serve and push the Gradio demos.", no_args_is_help=True)
 
@@ -86,15 +87,11 @@ def run(
 def push(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a built demo.")],
     repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The Space, which is made if need be.")],
-    private: Annotated[bool, typer.Option("--private", help="Make a new Space that only its owner sees.")] = False,
-    branch: Annotated[str | None, typer.Option(help="Of the Space, made if need be; default: main.")] = None,
-    pr: Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")] = False,
-    over: Annotated[
-        str | None, typer.Option(metavar="COMMIT", help="The commit of somebody else that may be replaced.")
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Send it; without this, only show what would be sent.")
-    ] = False,
+    private: Private = False,
+    branch: Branch = None,
+    pr: PullRequest = False,
+    over: Over = None,
+    execute: Execute = False,
 ) -> None:
     """Check that a built demo starts, and push it to the Hub as one commit. Without --execute nothing is sent.
 
@@ -102,9 +99,10 @@ def push(
     """
     with one_sentence():
         require("spaces")
+        from ..hub import PushOptions
         from ..spaces.serving import push_space
 
-        print(push_space(folder, repo_id, private=private, branch=branch, pr=pr, over=over, execute=execute))
+        print(push_space(folder, repo_id, PushOptions(private, branch, pr, over, execute)))
 
 
 def _built(name: str, output: Path | None, model: list[str] | None, settings: list[str] | None) -> Path:

@@ -53,7 +53,7 @@ def convert(
         vocabulary, target_vocabulary: symbols in the order of their ids; the second of a target that has its own.
         allow_pt: read a pickle, with ``weights_only``.
 
-    Where there is a vocabulary, the folder can be verified and pushed like that of a run: it has a card and probes.
+    With a vocabulary, the folder has a card and fingerprints, and can be verified and pushed like a run.
 
     Returns:
         What was written.

@@ -1,4 +1,4 @@
-"""What stands beside converted weights, so that the folder can be verified and published as a run can."""
+"""Write what a folder with converted weights needs to be verified and published like a run."""
 
 import platform
 import shlex
@@ -19,18 +19,18 @@ TASKS = {
     "SequenceClassification": "text-classification",
 }
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers")
-TOKENS, NEW_TOKENS = 8, 20  # of the text that stands for all others, and of what is written after it
+TOKENS, NEW_TOKENS = 8, 20  # of the example, and of its continuation
 
 
 def write_record(folder: Path, kind: str, file: Path, converted: Converted, command: Sequence[str]) -> None:
-    """Write probes, results, card and manifest of a folder that holds a converted model and its tokenizer.
+    """Write fingerprints, results, card and manifest into a folder with a converted model and its tokenizer.
 
     Args:
-        folder: of the model.
-        kind: of checkpoint.
+        folder: the model folder.
+        kind: kind of checkpoint, such as "nanogpt".
         file: the checkpoint.
-        converted: what became of it, with a tokenizer.
-        command: that made it.
+        converted: the model and tokenizer made from it.
+        command: the words of the command that made it.
     """
     model, tokenizer = converted.model, converted.tokenizer
     assert tokenizer is not None
@@ -57,7 +57,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted, comm
 
 
 def first_entries(tokenizer: PreTrainedTokenizerBase, number: int) -> str:
-    """A text of the first entries of a vocabulary that are not special."""
+    """Return a text made of the first entries of a vocabulary that are not special."""
     special = set(tokenizer.all_special_ids)
     ids = [i for i in sorted(tokenizer.get_vocab().values()) if i not in special]
     return tokenizer.decode(ids[:number])

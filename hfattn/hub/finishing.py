@@ -1,4 +1,4 @@
-"""What makes a saved model a folder that can be verified and published."""
+"""Turn the folder of a saved model into one that can be verified and published."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import UserError
 from ..files import write_results
 from .card import write_card
+from .fingerprints import store_fingerprints
 from .manifest import write_manifest
-from .probes import store_probes
 
 
 def finish_folder(
@@ -19,34 +19,32 @@ def finish_folder(
     results: Mapping[str, Any],
     model: PreTrainedModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    probes: Sequence[str | Sequence[str]] = (),
+    fingerprint_texts: Sequence[str | Sequence[str]] = (),
 ) -> None:
-    """Put beside a saved model what it was measured to do: probes, results, card, manifest.
+    """Write fingerprints, results, card and manifest into the folder of a saved model.
 
     Args:
         folder: where the model is saved.
-        results: for ``results.json``.
-        model, tokenizer: as they were saved; None where they are not those of transformers.
-        probes: a text or two, or pairs of texts, by which a copy of the model is recognised.
+        results: content of ``results.json``.
+        model, tokenizer: as they were saved; None if they are not transformers classes.
+        fingerprint_texts: one or two texts, or pairs of texts, by whose outputs a copy of the model is recognized.
     """
     if model is not None and tokenizer is not None:
-        store_probes(folder, model, tokenizer, probes)
+        store_fingerprints(folder, model, tokenizer, fingerprint_texts)
     write_results(folder / "results.json", results)
     write_card(folder, results)
     write_manifest(folder)
 
 
 def write_again(folder: Path) -> None:
-    """Render the card of a finished run anew, from its results.
+    """Write the card and the manifest of a finished run again.
 
     Raises:
-        UserError: the folder holds no results.
+        UserError: the folder has no ``results.json``.
     """
     path = folder / "results.json"
     if not path.is_file():
-        raise UserError(
-            f"{folder} has no results.json, from which a card is written; give the folder of a finished run."
-        )
+        raise UserError(f"{folder} has no results.json to write a card from; give the folder of a finished run.")
     write_card(folder, json.loads(path.read_text(encoding="utf-8")))
     write_manifest(folder)
 

@@ -1,4 +1,4 @@
-"""Folders to the Hub: shown first, verified, then sent as one commit."""
+"""Push folders to the Hub: verified, shown, then sent as one commit."""
 
 import hashlib
 import json
@@ -17,8 +17,27 @@ from ..hub_access import hub_errors, no_token
 from .manifest import published_files, repository_files, unpublished_files
 from .verify import check_publishable, verify
 
-PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # which commit this folder was pushed as, by repository and branch
-_OWN = (".gitattributes",)  # of the Hub; it stays
+PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # the commits made from this folder
+_OWN = (".gitattributes",)  # written by the Hub itself
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """How to push a folder.
+
+    Attributes:
+        private: whether a new repository is visible to its owner only.
+        branch: branch of the repository, created if needed; None is ``main``.
+        pr: propose the commit as a pull request instead.
+        over: a commit of somebody else that may be replaced.
+        execute: send the commit; without it nothing is sent.
+    """
+
+    private: bool = False
+    branch: str | None = None
+    pr: bool = False
+    over: str | None = None
+    execute: bool = False
 
 
 @dataclass
@@ -26,14 +45,14 @@ class PushPlan:
     """What a push changes in a repository, or has changed.
 
     Attributes:
-        repo_id, branch: where.
-        new: whether there is no such repository yet.
+        repo_id, branch: where to push.
+        new: whether the repository does not exist yet.
         added, changed, unchanged: paths and their sizes in bytes.
         deleted: paths in the repository that the folder does not publish.
         unpublished: paths in a model folder that its manifest does not list; they are not sent.
-        head: the commit that the push goes on from; None in a new repository.
-        url: of the commit or the pull request that was made; None for a dry run, and where nothing changes.
-        executed: whether this is more than a dry run.
+        head: the commit that the push builds on; None in a new repository.
+        url: address of the commit or the pull request; None for a dry run, and if nothing changes.
+        executed: whether the commit was sent, or would have been if anything had changed.
     """
 
     repo_id: str
@@ -72,60 +91,56 @@ class PushPlan:
 def push(
     folder: Path,
     repo_id: str,
+    options: PushOptions | None = None,
     *,
     repo_type: str = "model",
-    private: bool = False,
-    branch: str | None = None,
-    pr: bool = False,
-    execute: bool = False,
-    over: str | None = None,
     space_sdk: str | None = None,
 ) -> PushPlan:
-    """Push a folder as one commit, after which the repository holds what the folder holds.
+    """Push the published files of a folder as one commit; the repository then holds these files and no others.
 
-    Without ``execute`` nothing is sent. A model folder is verified first. Files that the Hub has are not sent again, so
-    an upload that broke is continued by the same call; a folder that has not changed makes no commit. A repository
-    whose last commit this folder neither made nor was told of is not overwritten.
+    Unless ``options.execute`` is set, nothing is sent. A model folder is verified first. Files that the Hub already has
+    are not sent again, so the same call continues an interrupted upload, and a folder that has not changed makes no
+    commit. If the last commit of the repository was not made from this folder, nothing is replaced unless
+    ``options.over`` names that commit.
 
     Args:
         folder: what to push.
         repo_id: ``user/name``.
+        options: default: a dry run to the branch ``main``.
         repo_type: "model", "dataset" or "space".
-        private: whether a new repository is one that only its owner sees.
-        branch: of the repository, made if need be; default: main.
-        pr: propose the commit as a pull request instead.
-        execute: send it.
-        over: the commit that may be overwritten, where it is not this folder's own.
-        space_sdk: of a new Space.
+        space_sdk: SDK of a new Space.
 
     Raises:
-        UserError: the folder does not pass its verification, or the Hub refuses or cannot be reached; nothing on it has
-            changed, and the same call continues.
+        UserError: the folder does not pass verification, or the Hub refuses or cannot be reached; nothing on the Hub
+            has changed then, and the same call continues.
     """
+    options = options or PushOptions()
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
     check_may_push(repo_id)
-    revision = branch or "main"
+    revision = options.branch or "main"
     names = published_files(folder) if repo_type == "model" else repository_files(folder)
     if not names:
-        raise UserError(f"{folder} holds nothing to push; give the folder of a finished run.")
+        raise UserError(f"{folder} has no file to push; give the folder of a finished run.")
     if repo_type == "model":
         report = verify(folder)
         if not report.passed:
-            raise UserError(f"{folder} was not pushed, for it does not pass hfattn verify: {report.failures()}")
+            raise UserError(f"{folder} was not pushed, because it does not pass hfattn verify: {report.failures()}")
     else:
         check_publishable(folder)
     with _one_sentence(repo_id, revision):
         api = HfApi()
-        plan = _plan(api, folder, names, repo_id, repo_type, revision, pr)
+        plan = _plan(api, folder, names, repo_id, repo_type, revision, options.pr)
         plan.unpublished = unpublished_files(folder) if repo_type == "model" else []
-        if not plan.new and not plan.nothing_to_do and not pr:
-            _check_head(api, folder, plan, repo_type, over)
-        plan.executed = execute
-        if not execute or plan.nothing_to_do:
+        if not plan.new and not plan.nothing_to_do and not options.pr:
+            _check_head(api, folder, plan, repo_type, options.over)
+        plan.executed = options.execute
+        if not options.execute or plan.nothing_to_do:
             return plan
-        api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, space_sdk=space_sdk)
+        api.create_repo(
+            repo_id, repo_type=repo_type, private=options.private or None, exist_ok=True, space_sdk=space_sdk
+        )
         if (plan.head is None and not plan.new) or (plan.new and revision != "main"):
             api.create_branch(repo_id, repo_type=repo_type, branch=revision, exist_ok=True)
         head = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=revision).sha
@@ -138,12 +153,12 @@ def push(
             commit_message=f"Push {folder.resolve().name} with hfattn",
             repo_type=repo_type,
             revision=revision,
-            create_pr=pr,
+            create_pr=options.pr,
             parent_commit=head,
         )
-        plan.url = commit.pr_url if pr else commit.commit_url
-        _check_arrived(api, folder, names, repo_id, repo_type, commit.pr_revision if pr else commit.oid)
-    if not pr:
+        plan.url = commit.pr_url if options.pr else commit.commit_url
+        _check_arrived(api, folder, names, repo_id, repo_type, commit.pr_revision if options.pr else commit.oid)
+    if not options.pr:
         _remember(folder, repo_type, plan, commit.oid)
     return plan
 
@@ -157,8 +172,8 @@ def _plan(
         info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
     except RevisionNotFoundError:
         if pr:
-            raise UserError(f"{repo_id} has no branch {revision!r} to propose a change of; leave out --pr.") from None
-        # A new branch begins where main stands.
+            raise UserError(f"{repo_id} has no branch {revision!r} to open a pull request for; remove --pr.") from None
+        # A new branch starts at main.
         info = api.repo_info(repo_id, repo_type=repo_type)
         there = _tree(api, repo_id, repo_type, info.sha)
     except RepositoryNotFoundError:
@@ -181,7 +196,7 @@ def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dic
 
 
 def _same(path: Path, there: RepoFile) -> bool:
-    """Whether a file holds what the Hub says that its own holds: git's name of small files, SHA-256 of large ones."""
+    """Return whether a file equals one on the Hub: by git's object id, or by SHA-256 if it is large."""
     if path.stat().st_size != there.size:
         return False
     if there.lfs is not None:
@@ -192,7 +207,7 @@ def _same(path: Path, there: RepoFile) -> bool:
 
 
 def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: str | None) -> None:
-    """Make sure that the commit which a push goes on from is this folder's own, or one that may be overwritten.
+    """Check that the commit which a push builds on was made from this folder, or may be replaced.
 
     Raises:
         UserError: somebody else's work would be lost.
@@ -203,8 +218,8 @@ def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: 
         return
     last = api.list_repo_commits(plan.repo_id, repo_type=repo_type, revision=plan.head)[0]
     raise UserError(
-        f"{plan.repo_id} has a commit that this folder does not come from ({plan.head[:7]}: {last.title!r}); look at "
-        f"it, and to replace what it holds add --over {plan.head[:7]}, or push to a --branch or as a --pr."
+        f"The last commit of {plan.repo_id} was not made from this folder ({plan.head[:7]}: {last.title!r}); look at "
+        f"it, then add --over {plan.head[:7]} to replace it, or push to a --branch or as a --pr."
     )
 
 
@@ -241,19 +256,19 @@ def _size(size: int) -> str:
 
 
 def check_may_push(repo_id: str) -> None:
-    """Say before a long training what would keep its result from the Hub.
+    """Check that a push can succeed, before a long training.
 
     Raises:
-        UserError: the name is none that the Hub allows, or there is no token.
+        UserError: the Hub does not allow the name, or there is no token.
     """
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise UserError(
-            f"The Hub allows no repository named {repo_id!r}; write USER/NAME of letters, digits, - _ and ."
+            f"The Hub allows no repository named {repo_id!r}; write USER/NAME with letters, digits, -, _ and ."
         ) from error
     if "/" not in repo_id:
-        raise UserError(f"{repo_id!r} does not say whose repository it is; write USER/{repo_id}.")
+        raise UserError(f"{repo_id!r} does not name the owner of the repository; write USER/{repo_id}.")
     if get_token() is None:
         raise no_token()
 
@@ -272,4 +287,4 @@ def _one_sentence(repo_id: str, revision: str) -> Iterator[None]:
         ) from error
 
 
-__all__ = ["PushPlan", "check_may_push", "push"]
+__all__ = ["PushOptions", "PushPlan", "check_may_push", "push"]

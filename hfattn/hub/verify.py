@@ -1,4 +1,4 @@
-"""A model folder, loaded as a stranger will load it: nothing is published that was not seen to work."""
+"""Verify that a model folder loads where hfattn is not installed, and contains nothing that must not be published."""
 
 import json
 import os
@@ -21,18 +21,24 @@ from .manifest import CARD, MANIFEST, PICKLES, check_manifest, published_files, 
 
 _PICKLES = (*PICKLES, ".msgpack")
 _TEXT = (".bib", ".html", ".jinja", ".json", ".jsonl", ".md", ".py", ".svg", ".tsv", ".txt", ".yaml", ".yml")
-# Vocabularies hold whatever their texts held.
+# Vocabularies may contain anything that their texts contained.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 _TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}\b")
 _LOCAL_PATH = re.compile(r"(?<![\w./:~-])(?:/(?:home|root|Users|tmp|mnt|scratch)/[\w.-]+|[A-Z]:\\+Users\\+\w+)")
 
-# Of libraries, and of a launch with several processes, of which the clean one would seem to be a part.
+# Prefixes of variables that change libraries, or that make a process part of a launch with several of them.
 _SETTINGS = ("ACCELERATE_", "FSDP_", "HF_", "LOCAL_", "MASTER_", "PYTHON", "RANK", "TORCH", "TRANSFORMERS_", "WORLD_")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: whether it is right (None: there is nothing of it here), and what was seen."""
+    """The outcome of one check.
+
+    Attributes:
+        name: what was checked.
+        passed: the outcome, or None if the folder has nothing to check.
+        detail: what was compared, or why the check failed.
+    """
 
     name: str
     passed: bool | None
@@ -41,7 +47,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """What the verification of a folder found.
+    """The outcome of verifying a folder.
 
     Attributes:
         folder: the model folder.
@@ -103,27 +109,27 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
     files = published_files(folder)
     weights = [name for name in files if name.endswith(".safetensors")]
     if not weights or not {"config.json", "baseline.json"} & set(files):
-        raise UserError(f"{folder} holds no model with its weights as safetensors; give the folder of a finished run.")
+        raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
         for name in files:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
         checks = [
-            _checked("files are those that the card was written for", lambda: check_manifest(copy)),
+            _checked("files are unchanged since the card was written", lambda: check_manifest(copy)),
             _checked("no file is a pickle", lambda: check_no_pickles(copy)),
-            _checked("no token and no path of a computer", lambda: check_no_secrets(copy, folder)),
-            _checked("the card says what was measured", lambda: _check_card(copy)),
+            _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, folder)),
+            _checked("the card matches the results", lambda: _check_card(copy)),
         ]
         checks += _in_a_clean_process(copy, Path(scratch), timeout)
     return Report(folder, checks, unpublished_files(folder))
 
 
 def check_publishable(folder: Path) -> None:
-    """Make sure that a folder which is no model has nothing in it that must not be published.
+    """Check that a folder without a model contains nothing that must not be published.
 
     Raises:
-        UserError: it holds a pickle, a token or a path of this computer.
+        UserError: it contains a pickle, a token or a local path.
     """
     try:
         check_no_pickles(folder)
@@ -148,22 +154,22 @@ def check_no_pickles(folder: Path) -> str:
 
 
 def check_no_secrets(copy: Path, folder: Path) -> str:
-    """Look for tokens and for paths of this computer in all text; raises AssertionError without the token."""
+    """Check that no text file contains a token or a local path; raises AssertionError, without the token."""
     own = {str(Path.home()), str(folder.resolve()), str(Path.cwd())} - {"/"}
     looked = [name for name in repository_files(copy) if name.endswith(_TEXT) and Path(name).name not in _VOCABULARIES]
     for name in looked:
         text = (copy / name).read_text(encoding="utf-8", errors="replace")
-        assert not _TOKEN.search(text), f"{name} holds what looks like a token of the Hub"
+        assert not _TOKEN.search(text), f"{name} contains what looks like a token of the Hub"
         found = _LOCAL_PATH.search(text)
-        assert not found, f"{name} holds a path of a computer: {found and found[0]}"
+        assert not found, f"{name} contains a local path: {found and found[0]}"
         here = next((path for path in own if re.search(re.escape(path) + r"(?![\w.-])", text)), None)
-        assert here is None, f"{name} holds a path of this computer: {here}"
+        assert here is None, f"{name} contains a local path: {here}"
     return f"{len(looked)} text files"
 
 
 def _check_card(folder: Path) -> str:
     assert (folder / CARD).is_file(), f"{CARD} is missing; hfattn card writes it"
-    assert (folder / "results.json").is_file(), "results.json is missing, from which the card's numbers come"
+    assert (folder / "results.json").is_file(), "results.json, the source of the numbers in the card, is missing"
     return check_card(folder, json.loads((folder / "results.json").read_text(encoding="utf-8")))
 
 
@@ -172,7 +178,7 @@ def _checked(name: str, check: Callable[[], str]) -> Check:
         return Check(name, True, check())
     except AssertionError as error:
         return Check(name, False, str(error))
-    except (ValueError, KeyError, LookupError) as error:  # of a card or a results.json that cannot be read
+    except (ValueError, KeyError, LookupError) as error:  # the card or results.json cannot be read
         return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
@@ -206,11 +212,11 @@ def _in_a_clean_process(copy: Path, scratch: Path, timeout: float) -> list[Check
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return [Check("it loads in a clean process", False, f"that was given up after {timeout:.0f} seconds")]
+        return [Check("it loads in a clean process", False, f"timed out after {timeout:.0f} s")]
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return [Check("it loads in a clean process", False, f"that ended with code {done.returncode}: {last}")]
+        return [Check("it loads in a clean process", False, f"it ended with exit code {done.returncode}: {last}")]
     return [Check(**check) for check in json.loads(lines[-1])]
 
 

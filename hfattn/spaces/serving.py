@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 from huggingface_hub import SpaceCard
 
 from ..errors import UserError
-from ..hub.push import PushPlan, push
+from ..hub.push import PushOptions, PushPlan, push
 from .settings import read_space
 
 PATIENCE = 300  # seconds until a Space must answer; some load several models
@@ -36,20 +36,14 @@ def serve(folder: Path, port: int = 7860, host: str = "127.0.0.1") -> int:
         process.wait()
 
 
-def push_space(
-    folder: Path, repo_id: str, *, private: bool = False, branch: str | None = None, pr: bool = False,
-    over: str | None = None, execute: bool = False,
-) -> PushPlan:  # fmt: skip
-    """Check a built Space, then push it in one commit (a dry run unless ``execute``), like ``hfattn.hub.push``.
+def push_space(folder: Path, repo_id: str, options: PushOptions | None = None) -> PushPlan:
+    """Check that a built demo starts, then push it as ``hfattn.hub.push`` does.
 
     Raises:
-        UserError: if a check of ``check_space`` fails; see ``hfattn.hub.push`` for its errors.
+        UserError: it does not pass ``check_space``, or as ``hfattn.hub.push``.
     """
     check_space(folder)
-    return push(
-        folder, repo_id, repo_type="space", space_sdk="gradio", private=private, branch=branch, pr=pr, over=over,
-        execute=execute,
-    )  # fmt: skip
+    return push(folder, repo_id, options, repo_type="space", space_sdk="gradio")
 
 
 def check_space(folder: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..hub import finish_folder, push
+from ..hub import PushOptions, finish_folder, push
 from .command import RecipeCommand
 
 
@@ -15,22 +15,22 @@ def publish_run(
     summary: str,
     model: PreTrainedModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    probes: Sequence[str | Sequence[str]] = (),
+    fingerprint_texts: Sequence[str | Sequence[str]] = (),
 ) -> None:
     """Write results, card and manifest, print the summary, and push the folder if ``--push_to`` was given.
 
     Args:
         command: the command line of the run.
         summary: text to print.
-        results, model, tokenizer, probes: as in ``finish_folder``.
+        results, model, tokenizer, fingerprint_texts: as in ``finish_folder``.
 
     Raises:
         UserError: the push failed. The folder is complete, and ``hfattn push`` tries again.
     """
-    finish_folder(command.run, results, model, tokenizer, probes)
+    finish_folder(command.run, results, model, tokenizer, fingerprint_texts)
     print(summary)
     if command.push_to is not None:
-        print(push(command.run, command.push_to, private=command.push_private, execute=True))
+        print(push(command.run, command.push_to, PushOptions(private=command.push_private, execute=True)))
 
 
 __all__ = ["publish_run"]
