@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
+from hfattn.errors import UserError
 from hfattn.hub.card import card_code, render_card
 
 CARDS = sorted(path.parent for path in (Path(__file__).parent / "cards").glob("*/results.json"))
@@ -40,6 +41,15 @@ def test_the_card_is_well_formed(folder: Path) -> None:
     assert re.findall(r"^## (.*)$", card.text, re.MULTILINE) == headings
     prose = re.sub(r"^```.*?^```", "(code)", card.text, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"\n{4,}|\b(undefined|None)\b", prose)
+
+
+def test_results_of_an_older_version_are_refused(tmp_path: Path) -> None:
+    results = json.loads((CARDS[0].parent / "translation" / "results.json").read_text())
+    del results["data"]["vocabulary"]
+    with pytest.raises(
+        UserError, match=r"lacks a field that the card needs .*'vocabulary'.*; run the training command"
+    ):
+        render_card(tmp_path, results, lambda code: "")
 
 
 if __name__ == "__main__":

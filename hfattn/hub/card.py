@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 from huggingface_hub.dataclasses import strict
+from jinja2 import UndefinedError
 
 from ..clean_process import run_code
 from ..errors import UserError
@@ -58,7 +59,7 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
         results: what ``results.json`` holds.
 
     Raises:
-        jinja2.UndefinedError: a field is missing.
+        UserError: the results lack a field that the template needs.
     """
     folder = Path(folder)
     card = render_card(folder, results, _printed_in(folder))
@@ -78,16 +79,25 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
         folder: the model folder.
         results: what ``results.json`` holds.
         output_of: says what Python code prints.
+
+    Raises:
+        UserError: the results lack a field that the template needs.
     """
     name = "soup" if "soup" in results else results["recipe"]
-    text = template(f"{name}.md", output_of=output_of).render(
-        results,
-        card=stated(results),
-        architecture=architecture(folder) if (folder / "config.json").is_file() else None,
-        code_files=code_files(folder),
-        citations=citations(folder, results),
-        energy=energy(results),
-    )
+    try:
+        text = template(f"{name}.md", output_of=output_of).render(
+            results,
+            card=stated(results),
+            architecture=architecture(folder) if (folder / "config.json").is_file() else None,
+            code_files=code_files(folder),
+            citations=citations(folder, results),
+            energy=energy(results),
+        )
+    except UndefinedError as error:
+        raise UserError(
+            f"results.json in {folder} lacks a field that the card needs ({error}), as those of older versions do; run "
+            "the training command again with another --output_dir."
+        ) from error
     card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # of a sample; a file would be read otherwise
     data = _data(card)
     data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))

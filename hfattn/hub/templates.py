@@ -8,6 +8,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from ..resources import resource
 
 
+class _Missing(StrictUndefined):
+    """A field that is not given; it cannot be formatted either."""
+
+    __format__ = StrictUndefined._fail_with_undefined_error
+
+
 def template(name: str, **functions: Any) -> Template:
     """A template by the path of its file in ``model_cards/``; a field that it names and is not given is an error.
 
@@ -16,7 +22,7 @@ def template(name: str, **functions: Any) -> Template:
     """
     environment = Environment(
         loader=FileSystemLoader(resource("model_cards")),
-        undefined=StrictUndefined,
+        undefined=_Missing,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
