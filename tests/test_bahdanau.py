@@ -689,7 +689,7 @@ def test_it_learns_to_copy(variant: str) -> None:
         optimizer.step()
     ids = torch.randint(3, V, (32, 4), generator=generator)
     copied = model.eval().generate(ids, max_new_tokens=6, do_sample=False)[:, 1:5]
-    # A fixed context is slower to learn than attention (the documents' claim); here it only has to be far from chance.
+    # A fixed context learns more slowly than attention; here it only has to be far from chance.
     assert (copied == ids).float().mean() > (0.4 if variant == "sutskever" else 0.95)
 
 

@@ -397,7 +397,7 @@ def test_words_that_are_too_rare_are_an_error() -> None:
             TextVectors(VectorsConfig(method=method, algorithm=algorithm)).fit_transform([["a"], ["b"]])
 
 
-# The Spanish reviews (experiment E9)
+# The Spanish reviews
 
 
 def test_the_spanish_reviews_are_split_as_scikit_learn_does() -> None:

@@ -391,7 +391,7 @@ def test_losses_equal_their_formulas() -> None:
     torch.testing.assert_close(outputs.loss, -torch.where(marks == 1, p, 1 - p).log().mean())
 
     one = make(num_labels=1, problem_type="multi_label_classification")
-    for shape in ((3,), (3, 1)):  # the one sigmoid of the documents, with labels as a data set has them
+    for shape in ((3,), (3, 1)):  # one sigmoid, with labels in either shape
         outputs = one(text, labels=torch.tensor([0, 1, 1]).view(shape))
         p = outputs.logits[:, 0].sigmoid()
         torch.testing.assert_close(outputs.loss, -torch.stack([1 - p[0], p[1], p[2]]).log().mean())

@@ -17,6 +17,13 @@ from .classification import (
     class_probabilities,
     class_statistics,
 )
+from .classification_report import (
+    ClassifierEvaluationConfig,
+    ClassResults,
+    class_predictions,
+    class_results,
+    classification_report,
+)
 from .counterfactual import counterfactual, read_swaps, swap_words
 from .entities import Entity, EntityMetric, EntityScores, find_entities
 from .language_model import (
@@ -26,13 +33,6 @@ from .language_model import (
     text_scores,
     token_loss,
     token_statistics,
-)
-from .report import (
-    ClassifierEvaluationConfig,
-    ClassResults,
-    class_predictions,
-    class_results,
-    classification_report,
 )
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
 from .translation import ExactMatch, TranslationScores, bleu_by_length, decode_generated, translation_report

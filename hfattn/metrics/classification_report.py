@@ -78,12 +78,3 @@ def classification_report(
         "confusion": confusion["confusion_matrix"],
         "by_slice": scores_by_slice(Accuracy(), predicted, right, slices),
     }
-
-
-__all__ = [
-    "ClassResults",
-    "ClassifierEvaluationConfig",
-    "class_predictions",
-    "class_results",
-    "classification_report",
-]
