@@ -74,7 +74,7 @@ def opened(
 
 
 def lit(page: Any, side: str) -> list[float]:
-    """How strongly each word of a text is coloured."""
+    """How strongly each word of a text is colored."""
     style = "buttons => buttons.map(button => Number(button.style.getPropertyValue('--weight')))"
     return page.locator(f"#{side} button").evaluate_all(style)
 
@@ -103,7 +103,7 @@ def ink(page: Any, canvas: str) -> int:
 
 
 def assert_lit(page: Any, record: AttentionRecord, layer: int | None = None, head: int | None = None) -> None:
-    """The colours and the sentence below are what the record says of the active word."""
+    """The colors and the sentence below are what the record says of the active word."""
     matrix = record.matrix(layer, head).double()
     side, index = active(page)
     weights = matrix[index] if side == "target" else matrix[:, index]
@@ -409,15 +409,15 @@ def test_a_phone_shows_any_text_without_being_pushed_sideways(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stay_legible_on_any_colour(browser: Any, tmp_path: Path, scheme: str) -> None:  # noqa: F811
+def test_words_stay_legible_on_any_color(browser: Any, tmp_path: Path, scheme: str) -> None:  # noqa: F811
     weights = torch.linspace(0, 1, 41)[None, None, None]
     record = AttentionRecord(words(41), ("x",), weights)
     with opened(browser, tmp_path, record, DESKTOP, scheme) as page:
         contrasts = page.evaluate(
             """() => {
               const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-              const light = colour => {
-                pen.fillStyle = colour;
+              const light = color => {
+                pen.fillStyle = color;
                 pen.fillRect(0, 0, 1, 1);
                 const parts = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map(c => c / 255);
                 const [r, g, b] = parts.map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
