@@ -87,7 +87,10 @@ def _import(file: str) -> ModuleType:
     found = PathFinder.find_spec(file)
     path = Path(found.origin) if found is not None and found.origin else None
     if path is None or path.name != f"{file}.py":
-        raise ValueError(f"There is no file {file}.py on sys.path; add the folder that holds it to PYTHONPATH.")
+        raise ValueError(
+            f"There is no file {file}.py on sys.path; add the folder that holds it, such as that of a saved model, to "
+            "PYTHONPATH."
+        )
     from transformers.dynamic_module_utils import get_imports  # takes long to import, and is needed here only
 
     if "hfattn" in get_imports(path):

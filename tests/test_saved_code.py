@@ -25,6 +25,7 @@ from hfattn import (
     VaswaniForSequenceClassification,
 )
 from hfattn.attention import Softmax
+from hfattn.hub.architecture import architecture
 from hfattn.hub.inspection import inspect
 from hfattn.models.attention_distributions import DISTRIBUTIONS
 
@@ -242,7 +243,10 @@ def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, l
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nowhere.LowRank", "There is no file nowhere.py on sys.path; add the folder that holds it to PYTHONPATH."),
+        (
+            "nowhere.LowRank",
+            "There is no file nowhere.py on sys.path; add the folder that holds it, such as that of a saved model, to",
+        ),
         ("low_rank.HighRank", "'low_rank.HighRank' was not found: there is no class HighRank in low_rank.py."),
         ("low_rank.Twice", "low_rank.Twice is not a score: make it a subclass of Score (from .attention_scores"),
         ("low.rank.Twice", "'low.rank.Twice' names no class; write my_scores.LowRank"),
@@ -316,3 +320,21 @@ def test_a_custom_cell_is_its_formula(low_rank: Path) -> None:
         state = (cell.weight_ih_l0 @ x + cell.weight_hh_l0 @ state[0] + cell.bias_ih_l0).clamp(min=0)[None]
         states.append(state)
     torch.testing.assert_close(model.model(IDS).last_hidden_state[0], torch.cat(states))
+
+
+def test_a_folder_with_a_custom_cell_needs_its_file_where_hfattn_loads_it(
+    tmp_path: Path, low_rank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hfattn runs no code from a folder that it was not told to search."""
+    path = low_rank.with_name("relu_cell.py")
+    path.write_text(CELL)
+    sizes = {"vocab_size": 12, "embedding_size": 8, "hidden_size": 8}
+    CharRNNForCausalLM(CharRNNConfig(**sizes, cell="relu_cell.ReLU")).save_pretrained(tmp_path / "model")
+    path.unlink()
+    monkeypatch.delitem(sys.modules, "hfattn.models.relu_cell")
+    with pytest.raises(
+        ValueError, match=r"no file relu_cell\.py on sys\.path; add the folder that holds it, such as that"
+    ):
+        architecture(tmp_path / "model")
+    monkeypatch.syspath_prepend(str(tmp_path / "model"))
+    assert "ReLU" in architecture(tmp_path / "model")

@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel
 
 from .. import models  # (registers the classes)
+from ..fields import refusal
 
 DEPTH = 3  # of the tree; what is deeper belongs to the part above it
 
@@ -19,8 +21,14 @@ def architecture(folder: Path) -> str:
 
     Returns:
         A line for each part: its name, its class, its sizes, how many parameters. Equal layers are one line.
+
+    Raises:
+        ValueError: the configuration is refused, for example because the file of a custom class is not on ``sys.path``.
     """
-    config = AutoConfig.from_pretrained(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except StrictDataclassError as error:
+        raise ValueError(refusal(error)) from error
     name = config.architectures[0]
     model_class = vars(models).get(name) or getattr(models, name, None) or getattr(transformers, name)
     with torch.device("meta"):
