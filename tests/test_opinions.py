@@ -2,9 +2,6 @@
 
 import re
 
-import pytest
-
-from hfattn.errors import UserError
 from hfattn.generated import GENERATED
 from hfattn.generated.opinions import LABELS, WORDINGS, opinion_texts, part_of_opinion
 
@@ -68,10 +65,3 @@ def test_a_word_alone_does_not_tell() -> None:
     for word in ("boring", "wonderful", "loved", "aburrida", "divertido", "not", "although", "aunque", "nunca"):
         labels = {item.label for item in texts if re.search(rf"\b{word}\b", item.text)}
         assert labels == {0, 1}, word
-
-
-def test_bad_draws() -> None:
-    with pytest.raises(UserError, match=r"^opinions has no part 'dev'; write one of train, validation, test"):
-        opinion_texts("dev", 10, 1)
-    with pytest.raises(UserError, match=r"^opinions cannot give 1000000 examples of its part test; write at most"):
-        opinion_texts("test", 1_000_000, 1)
