@@ -171,7 +171,7 @@ def evaluate_folder(
 
     Args:
         name: folder or id of a translator, a classifier or a language model.
-        data: pairs, labelled texts or a text: a file, or a data set on the Hub, whose ``split`` and ``config`` is read.
+        data: pairs, labeled texts or a text: a file, or a dataset on the Hub, whose ``split`` and ``config`` is read.
         columns: names of those of the data: of a source and a target; of a text, [a second text,] and a label.
         num_beams: of a translator; None is the model's.
         limit: take so many pairs or texts, drawn; None is all.
@@ -267,7 +267,7 @@ def evaluate_classifier(
         model: a classifier. Long texts are read as ``set_reading`` stored it, else cut to the tokenizer's or the
             model's maximum length.
         tokenizer: its tokenizer.
-        texts: n labelled texts.
+        texts: n labeled texts.
         rows: texts per batch.
         bf16: compute in mixed precision.
     """

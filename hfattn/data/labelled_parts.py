@@ -12,7 +12,7 @@ from .parts import PartsConfig
 @strict
 @dataclass
 class LabelledDataConfig(PartsConfig[LabelledTexts]):
-    """Where the labelled texts of each part come from.
+    """Where the labeled texts of each part come from.
 
     ``dataset`` is a ``.jsonl`` file, a tab-separated file whose first line names its columns, or the id of a dataset on
     the Hub.

@@ -45,8 +45,8 @@ def report(
 
     Args:
         run: the finished run.
-        parts: the labelled texts of each part.
-        extra: the training texts that only the teacher labelled, by kind.
+        parts: the labeled texts of each part.
+        extra: the training texts that only the teacher labeled, by kind.
         outputs: predictions of the student for the parts that were not trained on.
         encode: function that makes inputs of the student from texts.
         teacher: the teacher.

@@ -1,4 +1,4 @@
-"""Fit a classical classifier to labelled texts, and write a folder that can be published.
+"""Fit a classical classifier to labeled texts, and write a folder that can be published.
 
 accelerate launch recipes/baselines/train.py --config recipes/baselines/reviews_es.yaml
 accelerate launch recipes/baselines/train.py --config recipes/baselines/imdb_tfidf_svm.yaml \\

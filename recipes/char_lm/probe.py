@@ -37,7 +37,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("model", help="folder or Hub id of a trained char_lm")
-    parser.add_argument("--dataset", required=True, help="labelled texts: .jsonl, .tsv with a header, or a Hub dataset")
+    parser.add_argument("--dataset", required=True, help="labeled texts: .jsonl, .tsv with a header, or a Hub dataset")
     parser.add_argument("--validation", help="another file, or split of the Hub dataset (default: a tenth of dataset)")
     parser.add_argument("--test", required=True, help="another file, or split of the Hub dataset")
     parser.add_argument("--text_column", default="text")
@@ -61,7 +61,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def read_parts(arguments: argparse.Namespace) -> dict[str, LabelledTexts]:
-    """Return the labelled texts of each part: train, validation, test."""
+    """Return the labeled texts of each part: train, validation, test."""
     fields = {
         each.name: getattr(arguments, each.name)
         for each in dataclasses.fields(LabelledDataConfig)
@@ -81,7 +81,7 @@ def main() -> None:
         raise UserError("The probe runs in one process; launch it with --num_processes 1.")
     started = time.perf_counter()
 
-    # Data: labelled texts in the characters of the model's vocabulary
+    # Data: labeled texts in the characters of the model's vocabulary
 
     parts = read_parts(arguments)
     model, tokenizer = load_language_model(arguments.model)

@@ -103,7 +103,7 @@ def main() -> None:
     arguments = validate(config, command.run)
     command.start(arguments)
 
-    # Data: texts, also those that only the teacher labels -> ids, with a tokenizer learned on the labelled texts
+    # Data: texts, also those that only the teacher labels -> ids, with a tokenizer learned on the labeled texts
 
     data, distillation = config.data, config.distillation
     parts = data.read_parts(arguments.seed)
