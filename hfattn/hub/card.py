@@ -28,18 +28,18 @@ _PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MUL
 @strict
 @dataclass
 class CardConfig:
-    """What a model card says and no measurement can tell; what is left out, the card says is not stated."""
+    """The section ``card``: facts for the model card that are not measured; the card says which are not stated."""
 
     license: str | None = None  # of the weights, as the Hub names it: apache-2.0, cc-by-4.0, ...
-    # The data.source that the rest is said of: who trains on other texts does not publish what was said of these.
+    # The data.dataset that the fields below describe; the card leaves them out for any other dataset.
     describes: str | None = None
     language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
-    data: str | None = None  # where the texts come from, and under which licence, in a sentence
+    data: str | None = None  # origin and license of the texts, in one sentence
     datasets: list[str] = field(default_factory=list)  # their ids on the Hub
 
     def validate_describes(self) -> None:
         if self.describes is None and (self.language or self.data or self.datasets):
-            raise ValueError("language, data and datasets are said of a data.source; write it as describes.")
+            raise ValueError("language, data and datasets describe a dataset; write its data.dataset as describes.")
 
 
 # Watts of a busy processor: what its maker gives for the whole board; of a CPU's core, its share of a server's.

@@ -67,7 +67,7 @@ class DataConfig(PartsConfig[Documents]):
     # By position: characters of a single document, or whole documents.
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])
     lines_are_texts: bool = False  # each line or row is a document; false: the whole dataset is a single document
-    document_start: str | None = None  # regular expression for the first line of documents with several lines
+    document_start: str | None = None  # matches the first line of each document; null: each line is a document
     text_column: str = "text"
     max_length: int = at_least(2, 256)  # tokens that the model reads at once
 
