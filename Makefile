@@ -1,4 +1,4 @@
-# `make help` lists the targets. Each one sets up what it needs: a virtual environment with the pinned versions.
+# `make help` lists the targets. Each one creates the virtual environment that it needs, with pinned versions.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -19,12 +19,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-install: $(INSTALLED)  ## Make .venv and install hfattn with all its extras, pinned
+install: $(INSTALLED)  ## Create .venv and install hfattn with all extras, at pinned versions
 
-# The date that quickstart translates beside its own: make quickstart TEXT="4 de julio de 1776"
+# One more date for quickstart to translate: make quickstart TEXT="4 de julio de 1776"
 export TEXT
-quickstart: $(INSTALLED)  ## Train a translator of dates (a minute), let it translate, draw where it looks
-	@test ! -e runs/dates/results.json || echo "runs/dates is trained; remove it to train again."
+quickstart: $(INSTALLED)  ## Train a date translator (a minute), translate with it, and draw its attention
+	@test ! -e runs/dates/results.json || echo "runs/dates is already trained; remove it to train again."
 	test -e runs/dates/results.json || $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no \
 	  --dynamo_backend no recipes/translation/train.py --config recipes/translation/dates.yaml --output_dir runs/dates --resume
 	$(BIN)/hfattn translate runs/dates "April 22, 2019" "lunes, 22 de abril de 2019" "the 3rd of May, 1986" $${TEXT:+"$$TEXT"}
@@ -37,10 +37,10 @@ test: $(INSTALLED)  ## Lint, type-check and run the tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile -m "not demos and not variants"
 
-variants: $(INSTALLED)  ## Train the tiny variant of every recipe's configuration, and check its score
+variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
 	$(BIN)/pytest -n 2 --dist loadfile -m variants
 
-# The oldest transformers that pyproject.toml admits, which has an older huggingface-hub with it; the rest as pinned.
+# The oldest transformers that pyproject.toml allows, with its older huggingface-hub; everything else as pinned.
 $(OLDEST)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OLDEST)
 	grep -v '^\(huggingface_hub\|transformers\)==' constraints.txt > $(OLDEST)/constraints.txt
@@ -50,25 +50,25 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized pytest pytest-xdist
 	@touch $@
 
-oldest: $(OLDEST)/.installed  ## Test models, recipes and the Hub with the oldest transformers that is supported
+oldest: $(OLDEST)/.installed  ## Test models, recipes and publishing with the oldest supported transformers
 	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not variants" tests/test_accelerate.py tests/test_char_rnn.py \
 	  tests/test_data_sets.py tests/test_generation.py tests/test_hub_server.py tests/test_inspection.py tests/test_publishing.py \
 	  tests/test_classification.py tests/test_token_classification.py tests/test_training.py \
 	  tests/test_translation.py tests/test_vaswani.py \
 	  --deselect tests/test_publishing.py::test_every_command_has_an_example_that_runs  # needs all extras
 
-# What a Space of the Hub installs, and nothing else: its requirements, and the version of Gradio that its card names.
+# Only what a Space on the Hub installs: its requirements, and the version of Gradio that its card names.
 $(DEMOS)/.installed: $(wildcard spaces/*/requirements.txt) constraints.txt
 	$(PYTHON) -m venv $(DEMOS)
 	$(DEMOS)/bin/pip install --quiet --disable-pip-version-check $(addprefix -r ,$(wildcard spaces/*/requirements.txt)) \
 	  "gradio==$$(sed -n 's/^gradio==//p' constraints.txt)"
 	@touch $@
 
-spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start them with their requirements alone, drive them in a browser
+spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start each with only its requirements, and test them in a browser
 	SPACES_PYTHON=$(CURDIR)/$(DEMOS)/bin/python $(BIN)/pytest -n 2 --dist loadfile -m demos
 
-# Each extra of the built wheel in an environment of its own, which is removed afterwards.
-extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that it is for
+# Each extra in an environment of its own, which is removed afterwards.
+extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that need it
 	rm -rf build/extras && mkdir -p build/extras
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extras/wheel .
 	set -e; for extra in base recipes baselines trackio explain spaces export; do \
@@ -86,7 +86,7 @@ docs: $(INSTALLED)  ## Build the documentation into build/site/
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation: build/site/index.html"
 
-check: $(INSTALLED)  ## Lint and type-check only
+check: $(INSTALLED)  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -95,5 +95,5 @@ format: $(INSTALLED)  ## Format the code and sort its imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## Remove the environment and the caches (runs stay)
+clean:  ## Remove environments and caches, but not runs
 	rm -rf $(VENV) $(DEMOS) $(OLDEST) .cache .mypy_cache .pytest_cache .ruff_cache build dist

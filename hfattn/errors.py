@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one sentence that says what was wrong and what to do, and an exit code."""
+"""Errors that a user can fix: one sentence that says what was wrong and what to do, and an exit code."""
 
 import os
 import sys
@@ -13,18 +13,18 @@ class UserError(ValueError):
 
 
 class NonFiniteError(UserError):
-    """Training met a loss or a weight that is not a finite number; a command exits with code 1."""
+    """A loss or a weight is NaN or infinite; a command exits with code 1."""
 
     exit_code = 1
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """End the process with one sentence and an exit code on bad input or a file out of reach, without a traceback."""
+    """On bad input or an unreadable file, print one sentence without a traceback, and exit with a code."""
     try:
         yield
     except UserError as error:
-        # Every process of a launch meets the same bad input, and one of them says so.
+        # Every process of a launch gets the same bad input; one of them reports it.
         if isinstance(error, NonFiniteError) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, on a disk that may be full."""
+"""Write files and folders completely or not at all, also on a full disk."""
 
 import errno
 import json
@@ -13,22 +13,22 @@ from safetensors import SafetensorError
 
 from .errors import UserError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, no more of it for this user, a file that is too large
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, quota exceeded, file too large
 
 
 @contextmanager
 def writing(folder: str | Path, advice: str = "free some space and continue with --resume") -> Iterator[None]:
-    """Say in one sentence that a file did not fit into ``folder``, whichever library was writing it.
+    """Turn the error of any library that writes into ``folder`` on a full disk into one sentence.
 
     Raises:
-        UserError: the disk is full; what is in the folder may be incomplete.
+        UserError: the disk is full; the folder may be incomplete.
     """
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
         if not _is_full(error):
             raise
-        raise UserError(f"The disk is full, and {folder} could not be written to its end; {advice}.") from error
+        raise UserError(f"The disk is full: {folder} is incomplete; {advice}.") from error
 
 
 def _is_full(error: Exception) -> bool:
@@ -36,12 +36,12 @@ def _is_full(error: Exception) -> bool:
         return error.errno in _FULL
     if isinstance(error, SafetensorError):
         return any(f"os error {code}" in str(error) for code in _FULL)
-    # All that torch.save says of a file that it could not go on with.
+    # torch.save reports nothing more specific.
     return any(words in str(error) for words in ("inline_container", "iostream error"))
 
 
 def write_at_once(path: Path, text: str) -> None:
-    """Write a file that a reader, or the next run, finds whole or not at all.
+    """Write a file under a temporary name, and rename it when it is complete.
 
     Raises:
         UserError: the disk is full.
@@ -57,22 +57,22 @@ def write_at_once(path: Path, text: str) -> None:
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json``, the sign that a run has finished."""
+    """Write ``results.json``, which marks a run as finished."""
     write_at_once(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the name ``output`` once all of it is written.
+    """Give a temporary folder to write into; it is renamed to ``output`` at the end.
 
     Raises:
-        UserError: there is something of that name, or no folder to make it in.
+        UserError: ``output`` exists, or its parent does not.
     """
     if os.path.lexists(output):
         raise UserError(f"{output} exists already; choose a new folder.")
     parent = output.absolute().parent
     if not parent.is_dir():
-        raise UserError(f"There is no folder {output.parent} to make {output.name} in; make it first.")
+        raise UserError(f"There is no folder {output.parent} to create {output.name} in; create it first.")
     with TemporaryDirectory(dir=parent, prefix=f".{output.name}-") as scratch:
         folder = Path(scratch) / "new"
         folder.mkdir()

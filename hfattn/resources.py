@@ -1,4 +1,4 @@
-"""Recipes, card templates and Spaces: folders beside the package in a checkout, and inside it in an installation."""
+"""Paths of recipes, card templates and Spaces: beside the package in a checkout, inside it in an installation."""
 
 import importlib.util
 import sys
@@ -11,24 +11,24 @@ PACKAGE = Path(__file__).parent
 
 
 def resource(*parts: str) -> Path:
-    """Path of a file or folder such as ``resource("recipes", "char_lm")``."""
+    """Return the path of a file or folder such as ``resource("recipes", "char_lm")``."""
     installed = PACKAGE / "resources" / Path(*parts)
     return installed if installed.exists() else PACKAGE.parent / Path(*parts)
 
 
 def recipe_folders() -> list[Path]:
-    """The folders of all recipes."""
+    """Return the folders of all recipes."""
     return sorted(path.parent for path in resource("recipes").glob("*/train.py"))
 
 
 def load_recipe(path: Path) -> ModuleType:
-    """The module of a recipe's ``train.py``.
+    """Import a recipe's ``train.py``.
 
     Raises:
-        UserError: there is no such file.
+        UserError: the file does not exist.
     """
     if not path.is_file():
-        raise UserError(f"{path} is missing; a configuration stands beside the train.py that reads it.")
+        raise UserError(f"{path} is missing; a configuration must be beside the train.py that reads it.")
     spec = importlib.util.spec_from_file_location(f"recipe_{path.parent.name}", path)
     assert spec is not None
     assert spec.loader is not None

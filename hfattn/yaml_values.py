@@ -1,4 +1,4 @@
-"""YAML as its second version reads it."""
+"""Read YAML 1.2."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import yaml
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's scalars: 1e-3 is a number, and ``no``, ``off`` and ``yes`` are words."""
+    """Loader with the scalars of YAML 1.2: 1e-3 is a number; ``no``, ``off`` and ``yes`` are strings."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -24,10 +24,10 @@ _Loader.add_implicit_resolver(
 
 
 def load_yaml(text: str) -> Any:
-    """The value that a text of YAML holds.
+    """Return the value of a YAML text.
 
     Raises:
-        yaml.YAMLError: it is none.
+        yaml.YAMLError: the text is not valid YAML.
     """
     return yaml.load(text, _Loader)
 

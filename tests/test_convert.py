@@ -482,5 +482,5 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     with pytest.raises(UserError, match="exists already"):
         convert("char-rnn", tmp_path / "empty.pt", tmp_path / "ours")
-    with pytest.raises(UserError, match=r"There is no folder .*nowhere to make"):
+    with pytest.raises(UserError, match=r"There is no folder .*nowhere to create"):
         convert("char-rnn", tmp_path / "empty.pt", tmp_path / "nowhere" / "ours")

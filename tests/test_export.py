@@ -260,7 +260,7 @@ def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     masked = VaswaniForMaskedLM(VaswaniConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, encoder_layers=1))
     with pytest.raises(UserError, match="holds a VaswaniForMaskedLM; give a classifier"):
         export("onnx", model_folder(tmp_path / "masked", masked), tmp_path / "onnx")
-    with pytest.raises(UserError, match=r"is no model folder: it has no config.json"):
+    with pytest.raises(UserError, match=r"is not a model folder: config.json is missing"):
         export("onnx", tmp_path, tmp_path / "onnx")
     with pytest.raises(UserError, match="'onxx' is not a kind of export; did you mean 'onnx'"):
         export("onxx", by_sentences, tmp_path / "onnx")
@@ -430,7 +430,7 @@ def test_the_page_from_top_to_bottom(
         for command in block.replace("\\\n", " ").splitlines():
             app(shlex.split(command)[1:], standalone_mode=False)
         printed.append(capsys.readouterr().out)
-    assert "taken for granted; --set changes them: activation=relu, layer_norm_eps=1e-05," in printed[2]
+    assert "assumed (override with --set): activation=relu, layer_norm_eps=1e-05," in printed[2]
     first, again = (load_file(tmp_path / "runs" / name / "model.safetensors") for name in ("gpt", "gpt-again"))
     assert_equal(again, first)
     # The classifier that the page exports, on either side of padding and alone.
@@ -449,13 +449,13 @@ def test_the_page_from_top_to_bottom(
         ("convert nanogpt none.pt --output ours", "error: There is no file none.pt; give the path of a checkpoint.\n"),
         (
             "convert nanogpt none.pt --output ours --set n_head",
-            "--set n_head has no name or no =; write",
+            "--set n_head is not NAME=VALUE; write",
         ),
         (
             "convert nanogpt none.pt --output ours --set n_head=[",
             "of --set n_head is not valid YAML",
         ),
-        ("export onnx none --output ours", "error: none is no model folder: it has no config.json;"),
+        ("export onnx none --output ours", "error: none is not a model folder: config.json is missing;"),
     ],
 )
 def test_a_refusal_is_one_sentence(

@@ -320,9 +320,9 @@ def test_a_build_is_refused_in_one_sentence_and_leaves_nothing(tmp_path: Path, w
     for words, sentence in (
         (["char_writr"], "did you mean 'char_writer'?"),
         (["char_writer", "--model", "writr=x"], "did you mean 'writer'?"),
-        (["char_writer", "--model", "writer"], "--model writer gives no value; write --model NAME=VALUE."),
+        (["char_writer", "--model", "writer"], "--model writer is not NAME=VALUE; write --model NAME=VALUE."),
         (["char_writer", "--model", "writer=runs/none/here"], "runs/none/here was not found locally or on the Hub"),
-        (["char_writer", "--model", f"writer={tmp_path / 'there'}"], "it has no config.json"),
+        (["char_writer", "--model", f"writer={tmp_path / 'there'}"], "config.json is missing"),
         (["char_writer", "--set", "other.training.max_steps=1"], "'other' is not a model of char_writer"),
         (["char_writer", "--set", "writer.training.max_step=1"], "The training of writer failed"),
     ):

@@ -713,7 +713,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, fails: str) -> 
     with files_of_at_most(limit), pytest.raises(UserError) as error:
         trainer.train(str(tmp_path / "checkpoint-2"))
     assert str(error.value) == (
-        f"The disk is full, and {tmp_path}/checkpoint-4 could not be written to its end; the last good checkpoint is "
+        f"The disk is full: {tmp_path}/checkpoint-4 is incomplete; the last good checkpoint is "
         f"{tmp_path}/checkpoint-2: free some space and continue with --resume."
     )
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
@@ -725,7 +725,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, fails: str) -> 
 def test_results_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with (
         files_of_at_most(100),
-        pytest.raises(UserError, match=f"The disk is full, and {tmp_path} could not be written"),
+        pytest.raises(UserError, match=f"The disk is full: {tmp_path} is incomplete"),
     ):
         write_results(tmp_path / "results.json", {"much": "x" * 1000})
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The command ``hfattn``: the life of a model, from a recipe to the Hub and back."""
+"""The command line ``hfattn``."""
 
 import typer
 
@@ -13,7 +13,7 @@ from .space import space_app
 from .use import evaluate, generate, score, translate
 
 app = typer.Typer(
-    help="Recurrent and attention models for the Hugging Face ecosystem: train them, let them write, share them.",
+    help="Train, use, explain and publish attention and recurrent models in the Hugging Face ecosystem.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

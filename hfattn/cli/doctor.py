@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 
 def doctor() -> None:
-    """Show versions, the accelerator and what is missing.
+    """Show the installed versions, the accelerator and what is missing.
 
     Example: hfattn doctor
     """
@@ -32,7 +32,7 @@ def doctor() -> None:
             wanting.setdefault(package, []).append(f"{requirement.name}{requirement.specifier}")
         print(f"{requirement.name:20}{found:20}{package}")
     for package, names in wanting.items():
-        print(f"To get {', '.join(names)}: pip install --upgrade '{package}'")
+        print(f"To install {', '.join(names)}: pip install --upgrade '{package}'")
     if not wanting:
         print("Nothing is missing.")
 

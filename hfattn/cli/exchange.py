@@ -16,28 +16,33 @@ def convert(
         ),
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights: safetensors, or .pt with --allow-pt.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
     config: Annotated[
-        Path | None, typer.Option(help="The project's own configuration, in YAML or JSON.", show_default=False)
+        Path | None, typer.Option(help="Configuration of the other project, in YAML or JSON.", show_default=False)
     ] = None,
     fields: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Of the new configuration, such as num_attention_heads=8."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Field of the new model, such as hidden_size=8.",
+        ),
     ] = None,
     renames: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="THEIRS=OURS", help="A beginning of names in FILE, and what to read instead."),
+        typer.Option("--rename", metavar="THEIRS=OURS", help="Prefix of names in FILE, and its replacement."),
     ] = None,
     vocabulary: Annotated[
         Path | None,
-        typer.Option(help="Symbols by their ids: JSON, or one on each line.", show_default=False),
+        typer.Option(help="Tokens in the order of their ids: JSON, or one per line.", show_default=False),
     ] = None,
     target_vocabulary: Annotated[
-        Path | None, typer.Option(help="Of a target that has symbols of its own.", show_default=False)
+        Path | None,
+        typer.Option(help="The same for a target side of its own.", show_default=False),
     ] = None,
-    allow_pt: Annotated[bool, typer.Option("--allow-pt", help="Read a pickle, as far as it holds no code.")] = False,
+    allow_pt: Annotated[bool, typer.Option("--allow-pt", help="Read a pickle, but load no code.")] = False,
 ) -> None:
-    """Make a model folder of another project's checkpoint.
+    """Convert a checkpoint of another project to a model folder.
 
     Example: hfattn convert nanogpt ckpt.pt --allow-pt --vocabulary characters.json --output runs/gpt
     """
@@ -58,20 +63,20 @@ def convert(
         print(f"{type(converted.model).__name__}: {output}")
         if converted.assumed:
             assumed = ", ".join(f"{name}={value}" for name, value in converted.assumed.items())
-            print(f"Nothing tells these, so they are taken for granted; --set changes them: {assumed}")
+            print(f"Not stored in the checkpoint, assumed (override with --set): {assumed}")
         if converted.tokenizer is None:
-            print("There is no vocabulary, so the folder has no tokenizer; --vocabulary makes one.")
+            print("Without --vocabulary the folder has no tokenizer.")
 
 
 def export(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="torch, onnx or ctranslate2.")],
     model: Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
     quantization: Annotated[
-        str | None, typer.Option(help="Of ctranslate2: float32 (the default) or int8.", show_default=False)
+        str | None, typer.Option(help="For ctranslate2: float32 (the default) or int8.", show_default=False)
     ] = None,
 ) -> None:
-    """Write a model for other software.
+    """Export a model for other software.
 
     Example: hfattn export onnx runs/reader --output runs/reader-onnx
     """
@@ -87,7 +92,7 @@ def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UserError(f"{option} {word} has no name or no =; write {option} NAME=VALUE.")
+            raise UserError(f"{option} {word} is not NAME=VALUE; write {option} NAME=VALUE.")
         pairs[name] = value
     return pairs
 

@@ -13,12 +13,12 @@ def inspect_code(
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a model on the Hub; default: main.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what code a model would run under trust_remote_code, and run none of it; exit code 1 if any is unusual.
+    """Show the code that a model would run under trust_remote_code, without running it; exit code 1 on findings.
 
-    Unusual is what a model needs rarely and an attack often, each with its line. Whoever hides code with care can still
-    hide it: read what is shown before you trust it. Of a model on the Hub only small text files are fetched.
+    A finding is code that models rarely need and attacks often use, with its line. Carefully hidden code can escape
+    detection, so read the files before you trust them. From the Hub only small text files are downloaded.
 
     Example: hfattn inspect runs/dates
     """

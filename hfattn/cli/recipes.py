@@ -17,7 +17,7 @@ from .common import check_output
 
 ONE_PROCESS = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 
-recipes_app = typer.Typer(help="List and copy the training recipes, check and record their runs.", no_args_is_help=True)
+recipes_app = typer.Typer(help="List, copy and validate recipes; check and record their runs.", no_args_is_help=True)
 
 
 def train(
@@ -62,7 +62,7 @@ def _from_here(path: Path) -> str:
 
 @recipes_app.command("list")
 def list_recipes() -> None:
-    """List the recipes and their configurations, with the first line of each.
+    """List the recipes and their configurations.
 
     Example: hfattn recipes list
     """
@@ -185,7 +185,7 @@ def compare_runs(
         Path | None,
         typer.Option("--output", "-o", help="Chart to draw (.png, .svg, .pdf); default: print the table only."),
     ] = None,
-    part: Annotated[str, typer.Option(help="Part of the data: test, or test.beam for its beam search.")] = "test",
+    part: Annotated[str, typer.Option(help="Part of the data; test.beam is the test with beam search.")] = "test",
 ) -> None:
     """Compare BLEU by source length between runs.
 

@@ -1,4 +1,4 @@
-"""The commands for the demos: ``hfattn space list | build | run | push``."""
+"""The commands ``hfattn space``: list, build, run and push the demos."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,22 +9,22 @@ from ..errors import UserError, one_sentence
 from ..extras import require
 from .common import Branch, Execute, Over, Private, PullRequest
 
-space_app = typer.Typer(help="Build, serve and push the Gradio demos.", no_args_is_help=True)
+space_app = typer.Typer(help="Build, run and push the Gradio demos.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A demo, as hfattn space list names it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a demo; hfattn space list shows them.")]
 Given = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="MODEL=DIR", help="A model of the demo: a folder, or an id on the Hub. Repeat it."),
+    typer.Option("--model", metavar="MODEL=DIR", help="Model of the demo: a folder, or an id on the Hub. Repeatable."),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="MODEL.FIELD=VALUE", help="A field of what trains a small model. Repeat it."),
+    typer.Option("--set", metavar="MODEL.FIELD=VALUE", help="Field of a recipe that trains a small model."),
 ]
 
 
 @space_app.command("list")
 def list_spaces() -> None:
-    """List the demos, and which models they show.
+    """List the demos and their models.
 
     Example: hfattn space list
     """
@@ -43,12 +43,12 @@ def list_spaces() -> None:
 def build(
     name: Name,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to make; default: runs/spaces/NAME.")
+        Path | None, typer.Option("--output", "-o", help="Folder to create; default: runs/spaces/NAME.")
     ] = None,
     model: Given = None,
     settings: Set = None,
 ) -> None:
-    """Make the folder that is pushed: the demo, this package, and its models, trained small where none is given.
+    """Build a folder with the demo, this package and its models, which are trained small if none is given.
 
     Example: hfattn space build attention_lab --output runs/lab
     """
@@ -58,13 +58,13 @@ def build(
 
 @space_app.command("run")
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A demo, or the folder of a built one.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a demo, or folder of a built demo.")],
     model: Given = None,
     settings: Set = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens.")] = 7860,
-    host: Annotated[str, typer.Option(help="0.0.0.0 lets other computers in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other computers.")] = "127.0.0.1",
 ) -> None:
-    """Serve a demo on this computer, built in runs/spaces/NAME first if it is not there.
+    """Run a demo on this computer, after building it in runs/spaces/NAME if needed.
 
     Example: hfattn space run attention_lab
     """
@@ -77,7 +77,7 @@ def run(
         if not folder.is_dir():
             _built(name, None, model, settings)
         elif model or settings:
-            raise UserError(f"{folder} is built already; remove it, or leave out --model and --set.")
+            raise UserError(f"{folder} is already built; remove it, or remove --model and --set.")
         print(f"{folder} at http://{host}:{port}", flush=True)
         code = serve(folder, port, host)
     raise typer.Exit(code)
@@ -85,15 +85,15 @@ def run(
 
 @space_app.command("push")
 def push(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a built demo.")],
-    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The Space, which is made if need be.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a built demo.")],
+    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The Space, created if needed.")],
     private: Private = False,
     branch: Branch = None,
     pr: PullRequest = False,
     over: Over = None,
     execute: Execute = False,
 ) -> None:
-    """Check that a built demo starts, and push it to the Hub as one commit. Without --execute nothing is sent.
+    """Check that a built demo starts, and show what a push would send; with --execute push it to the Hub.
 
     Example: hfattn space push runs/spaces/attention_lab user/attention-lab
     """
@@ -118,7 +118,7 @@ def _built(name: str, output: Path | None, model: list[str] | None, settings: li
 def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
     for word in words or ():
         if "=" not in word:
-            raise UserError(f"{option} {word} gives no value; write {option} NAME=VALUE.")
+            raise UserError(f"{option} {word} is not NAME=VALUE; write {option} NAME=VALUE.")
     return dict(word.split("=", 1) for word in words or ())
 
 

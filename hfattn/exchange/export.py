@@ -72,9 +72,9 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
 
 
 def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
-    """A model with the head that it was saved with, and its tokenizer, if it has one."""
+    """Load a model with the head that it was saved with, and its tokenizer, if it has one."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} is no model folder: it has no config.json; give the folder of a trained model.")
+        raise UserError(f"{folder} is not a model folder: config.json is missing; give that of a trained model.")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         (architecture,) = config.architectures or [""]

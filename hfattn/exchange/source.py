@@ -1,4 +1,4 @@
-"""What a user gives of another project's model, and what becomes of it."""
+"""The input of a conversion, and its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class Source:
 
     Attributes:
         checkpoint: its weights.
-        config: its own configuration, where that is a file beside them.
-        settings: fields of our configuration that neither the weights nor ``config`` tell.
-        vocabulary, target_vocabulary: files; the second of a target that has one of its own.
+        config: its own configuration, if there is a file.
+        settings: fields of the new configuration that the user sets.
+        vocabulary, target_vocabulary: files; the second one if the target side has its own.
     """
 
     checkpoint: Checkpoint
@@ -31,10 +31,10 @@ class Source:
     target_vocabulary: Path | None = None
 
     def refuse_target_vocabulary(self) -> None:
-        """For a language model or a classifier, which has one.
+        """Check that a model with one vocabulary gets one.
 
         Raises:
-            UserError: two are given.
+            UserError: a target vocabulary is given.
         """
         if self.target_vocabulary is not None:
             raise UserError("--target-vocabulary is for translation; a model of one text has one --vocabulary.")
@@ -42,13 +42,13 @@ class Source:
 
 @dataclass
 class Converted:
-    """A model of ours, or of transformers.
+    """A converted model.
 
     Attributes:
-        model: with the weights.
-        tokenizer: where a vocabulary was given.
-        target_tokenizer: of a target that has one of its own.
-        assumed: fields of the configuration that nothing told, and what was taken for granted.
+        model: a model of hfattn or of transformers, with the weights.
+        tokenizer: None without a vocabulary.
+        target_tokenizer: for a target side with a vocabulary of its own.
+        assumed: fields of the configuration that the checkpoint does not store, with the assumed values.
     """
 
     model: PreTrainedModel
@@ -60,21 +60,21 @@ class Converted:
 def make_config(
     config_class: type[PreTrainedConfig], told: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> PreTrainedConfig:
-    """A configuration of what a source tells and of what the user says.
+    """Return a configuration.
 
     Args:
         told: fields that follow from weights and files.
         settings: fields that the user sets.
 
     Raises:
-        UserError: a setting is no field, has no such value, or contradicts what the source tells.
+        UserError: a setting is not a field, has an invalid value, or contradicts ``told``.
     """
     known = {*config_class().to_dict(), *config_class.attribute_map}
     for name, value in settings.items():
         if name not in known:
             raise UserError(f"--set {unknown_name_message(name, known, config_class.__name__)}")
         if name in told and told[name] != value:
-            raise UserError(f"--set {name}={value} contradicts the model, which has {told[name]}; leave it out.")
+            raise UserError(f"--set {name}={value} contradicts the model, which has {told[name]}; remove it.")
     try:
         return config_class(**{**told, **settings})
     except (StrictDataclassError, ValueError, TypeError) as error:

@@ -109,7 +109,7 @@ def training_arguments(
     for tracker in arguments.report_to:
         if tracker not in get_available_reporting_integrations():
             package = {"tensorboard": "'hfattn[recipes]'", "trackio": "'hfattn[trackio]'"}.get(tracker, tracker)
-            raise UserError(f"training.report_to names {tracker}, which is not installed; run: pip install {package}")
+            raise UserError(f"training.report_to names {tracker}, which is not installed; run: pip install {package}.")
     return arguments
 
 
