@@ -1,4 +1,4 @@
-"""Batches by tokens: what they hold, that passes are equally long, how several processes share them."""
+"""Batches by tokens: what they hold, that epochs are equally long, how several processes share them."""
 
 import numpy as np
 import pytest

@@ -206,7 +206,7 @@ def test_the_loss_is_the_models_own_over_all_that_it_reads(gpt2: Path) -> None:
 
 
 def test_scores_of_a_text_do_not_depend_on_its_tokens() -> None:
-    """A uniform guess of 8 symbols is 3 bits each, however they are grouped; 'é' has two bytes."""
+    """A uniform guess among 8 characters is 3 bits each, however they are grouped; 'é' has two bytes."""
     text = "abé cd"
     scores = text_scores(6 * math.log(8), characters=6, bytes=len(text.encode()), words=2)
     assert scores["bits_per_character"] == pytest.approx(3)

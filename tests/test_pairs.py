@@ -237,7 +237,7 @@ def test_segmentations_are_drawn_anew_and_again_the_same() -> None:
         assert item["input_ids"][-1] == item["labels"][-1] == tokenizer.eos_token_id
         assert tokenizer.decode(item["input_ids"], skip_special_tokens=True) == pair.source
         assert tokenizer.decode(item["labels"], skip_special_tokens=True) == pair.target
-    # Batches by tokens are cut by what the first pass draws.
+    # Batches by tokens are cut by what is sampled in the first epoch.
     lengths = EncodedPairs(pairs, tokenizer, tokenizer, 500, 500, seed=1, sampler=sampler).lengths
     assert lengths.tolist() == [[len(item["input_ids"]), len(item["labels"])] for item in first]
     sources_only = read(0, sampler=(sampler, None))
