@@ -116,9 +116,9 @@ def test_positions_far_out_are_told_apart_in_half_precision() -> None:
 
 
 def test_messages_of_windows() -> None:
-    with pytest.raises(ValueError, match="half_width is -1; write how many keys to see on each side, 0 or more"):
+    with pytest.raises(ValueError, match="half_width is -1; write the number of keys to see on each side, 0 or more"):
         LocalMonotonic(-1)
-    with pytest.raises(ValueError, match="half_width is 0; write how many keys to see on each side, 1 or more"):
+    with pytest.raises(ValueError, match="half_width is 0; write the number of keys to see on each side, 1 or more"):
         LocalPredictive(3, 0)
 
 

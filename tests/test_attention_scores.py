@@ -295,7 +295,7 @@ def test_mahalanobis_takes_a_covariance() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"Sigma": torch.eye(3), "W": torch.eye(3)}, "W and Sigma both say what the covariance is"),
+        ({"Sigma": torch.eye(3), "W": torch.eye(3)}, "W and Sigma both define the covariance"),
         ({"Sigma": torch.eye(4)}, r"Sigma has the shape \(4, 4\); pass a covariance of the shape \(3, 3\)"),
         ({"Sigma": -torch.eye(3)}, "Sigma is not symmetric and positive definite"),
         ({"Sigma": torch.eye(3) + torch.ones(3, 3).tril(-1) / 4}, "Sigma is not symmetric and positive definite"),

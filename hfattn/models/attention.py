@@ -43,10 +43,10 @@ def find_score(name: str) -> type[Score]:
 
 
 def make_score(score: str | Score, query_size: int, key_size: int, options: Mapping[str, Any] | None = None) -> Score:
-    """A score by its name and options, or the module that is given.
+    """Return a score by its name and options, or the given module.
 
     Raises:
-        ValueError: the name or an option is unknown, the widths do not fit, or a module is given options.
+        ValueError: the name or an option is unknown, the widths do not fit, or options are given with a module.
     """
     if isinstance(score, str):
         kind = find_score(score)
@@ -61,7 +61,7 @@ def make_score(score: str | Score, query_size: int, key_size: int, options: Mapp
 def make_distribution(
     distribution: str | Distribution, query_size: int, key_size: int, options: Mapping[str, Any] | None = None
 ) -> Distribution:
-    """A distribution by its name and options, or the module that is given; errors as in ``make_score``."""
+    """Return a distribution by its name and options, or the given module; errors as in ``make_score``."""
     if isinstance(distribution, str):
         kind = class_by_name(DISTRIBUTIONS, distribution, Distribution, "a distribution", MORE_DISTRIBUTIONS)
         widths = {"query_size": query_size, "key_size": key_size} if kind.compares_vectors else {}
@@ -78,8 +78,9 @@ class Attention(nn.Module):
 
     Args:
         query_size, key_size: widths d_q and d_k.
-        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module.
-        score_options, distribution_options: options of the two, by name.
+        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, a custom class such as
+            "my_scores.LowRank", or a module.
+        score_options, distribution_options: their options by name, if they are given by name.
 
     Raises:
         ValueError: a name is unknown, or the score does not fit the widths; the message says what to write.
@@ -100,13 +101,13 @@ class Attention(nn.Module):
         self.distribution = make_distribution(distribution, query_size, key_size, distribution_options)
 
     def initialize_(self) -> None:
-        """Initial values of all parameters, those excepted that a checkpoint has filled."""
+        """Initialize all parameters that were not loaded from a checkpoint."""
         for module in (*self.score.modules(), *self.distribution.modules()):
             if isinstance(module, Parametric):
                 module.initialize_()
 
     def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What depends on the keys (…, S, d_k) alone, once per source: tensors (…, S, some width).
+        """Return what depends on the keys (…, S, d_k) alone, computed once per source: tensors (…, S, some width).
 
         Raises:
             ValueError: the keys have another width.
@@ -127,12 +128,12 @@ class Attention(nn.Module):
         """Attend with queries (…, T, d_q) to values (…, S, d_v) through prepared keys.
 
         Args:
-            prepared: of ``prepare``.
+            prepared: what ``prepare`` returned.
             mask: boolean, broadcastable to (…, T, S), True where a query may attend.
-            need_weights: return the weights. Where they are not needed and the score is an inner product under softmax,
-                the fused kernels compute the context of several queries without a (T, S) matrix.
+            need_weights: return the weights. If False, the score is an inner product, and the distribution is softmax,
+                fused kernels compute the context of several queries without a (T, S) matrix.
             multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
-            dropout: probability with which a weight is left out of the sum.
+            dropout: probability of dropping a weight from the sum.
 
         Returns:
             Context (…, T, d_v), and weights (…, T, S) or None. A query without any key has weights and context zero.
@@ -145,7 +146,7 @@ class Attention(nn.Module):
         self._check(query, prepared[0], value)
         if mask is not None:
             mask = checked_mask(mask, query, prepared[0])
-        # For one query the matrix is one row, and the fused kernels would only cost their preparation.
+        # For one query the matrix is one row, and the fused kernels are not worth their preparation.
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
@@ -177,7 +178,7 @@ class Attention(nn.Module):
 
 
 def check_vectors(what: str, tensor: torch.Tensor, option: str = "", width: int | None = None) -> None:
-    """Refuse what is not (…, positions, width), where broadcasting would read a batch as positions."""
+    """Refuse a tensor that is not (…, positions, width), as broadcasting would take a batch for positions."""
     if tensor.ndim < 2:
         raise ValueError(
             f"{what} have the shape {tuple(tensor.shape)}; pass (…, positions, features), such as vector[None]."
@@ -194,7 +195,7 @@ def check_boolean(mask: torch.Tensor) -> None:
 
 
 def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """The mask with at least the two dimensions (T, S), either of which may still be 1."""
+    """Return the mask with at least the two dimensions (T, S), each of which may be 1."""
     check_boolean(mask)
     full = (*broadcast(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
     sizes = zip(reversed(mask.shape), reversed(full), strict=False)
@@ -207,7 +208,7 @@ def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) ->
 
 
 def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
-    """(…, L, d) -> (B, heads, L, d), the form for which there are fused kernels."""
+    """Reshape (…, L, d) to (B, heads, L, d), the form for which there are fused kernels."""
     tensor = tensor.expand(*batch, *tensor.shape[-2:])
     if len(batch) < 2:
         return tensor.reshape(math.prod(batch), 1, *tensor.shape[-2:])
@@ -217,12 +218,12 @@ def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 def _fused(
     left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
 ) -> torch.Tensor:
-    """Context of softmax(left · right), which never holds a (T, S) matrix."""
+    """Return the context of softmax(left · right) without a (T, S) matrix."""
     batch = broadcast(left.shape[:-2], right.shape[:-2], value.shape[:-2])
     dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), value.dtype)
     width = left.shape[-1]
     if width != value.shape[-1]:
-        # The kernels want one width for all three; zeros change no product, and a multiple of 8 keeps rows aligned.
+        # The kernels need one width for all three; zeros do not change a product, and a multiple of 8 aligns the rows.
         width = math.ceil(max(width, value.shape[-1]) / 8) * 8
     q, k, v = (
         _four_dimensions(nn.functional.pad(tensor.to(dtype), (0, width - tensor.shape[-1])), batch)
@@ -231,7 +232,7 @@ def _fused(
     attended = None
     if mask is not None:
         attended = mask.any(-1, keepdim=True)
-        # A softmax over nothing is NaN: a row without any key sees all of them here, and is put to zero below.
+        # A softmax over no key is NaN: a row without any key attends to all of them here, and is set to zero below.
         mask = _four_dimensions((mask | ~attended).expand(*mask.shape[:-1], right.shape[-2]), batch)
     context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
     context = context[..., : value.shape[-1]].reshape(*batch, left.shape[-2], value.shape[-1]).to(value.dtype)

@@ -19,7 +19,7 @@ from .strict_config import by_name
 
 
 def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
-    """‖q - k‖_p for all pairs, (…, T, S), from differences: equal vectors have the distance 0 and the gradient 0."""
+    """Return ‖q - k‖_p of all pairs, (…, T, S), from differences: for equal vectors, distance and gradient are 0."""
     query, key = widen(query), widen(key)
     batch = broadcast(query.shape[:-2], key.shape[:-2])
     with full_precision(query):
@@ -34,9 +34,8 @@ def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
 class SqEuclidean(InnerProduct):
     """-‖q - k‖², in float32 at least.
 
-    The energies come from differences. The fused kernels take products instead, of vectors measured from the mean of
-    the keys: what they lose is the rounding of ‖k - mean‖², so keys that lie apart by 10³ widths of the kernel need
-    float64 there.
+    ``compare`` computes it from differences. The fused kernels compute products of vectors relative to the mean of the
+    keys, and so round ‖k - mean‖²: keys that are 10³ kernel widths apart need float64 there.
     """
 
     one_width = True
@@ -48,8 +47,8 @@ class SqEuclidean(InnerProduct):
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """q' = [q, -½] / s² and k' = [k, ‖k‖²], of width d + 1: q'·k' is the energy but for -‖q‖² / (2 s²)."""
-        # No distance depends on where the origin is, hence no gradient either; a mean that was prepared would tie a key
-        # to those that were prepared with it, and a decoder prepares its own one by one.
+        # Distances, and so their gradients, do not depend on the origin. The mean is not part of ``prepare``, because a
+        # decoder prepares its keys one by one.
         origin = prepared.detach().sum(-2, keepdim=True) / max(1, prepared.shape[-2])
         query, key = widen(query) - origin, prepared - origin
         right = torch.cat([key, key.square().sum(-1, keepdim=True)], dim=-1)
@@ -60,10 +59,10 @@ class SqEuclidean(InnerProduct):
 
 
 class Gaussian(SqEuclidean):
-    """-‖q - k‖² / (2 s²), the logarithm of a Gaussian kernel: softmax makes Nadaraya-Watson weights of it.
+    """-‖q - k‖² / (2 s²), the logarithm of a Gaussian kernel: with softmax, the weights are those of Nadaraya-Watson.
 
     Args:
-        s: width of the kernel.
+        s: width of the kernel, above 0.
     """
 
     def __init__(self, query_size: int, key_size: int, *, s: float = 1.0) -> None:
@@ -76,7 +75,7 @@ class Gaussian(SqEuclidean):
 class Boxcar(Score):
     """½ if ‖q - k‖ ≤ 1, else 0: the uniform kernel. It has no gradient, and its Gram matrices may be indefinite.
 
-    Read it as a score, through any distribution, or as a kernel, through ``normalize``: K / Σ K.
+    With the distribution ``normalize`` it is a kernel, K / Σ K; with any other one it is a score.
     """
 
     one_width = True
@@ -144,7 +143,7 @@ class StandardizedEuclidean(Euclidean):
 
 
 class Mahalanobis(Euclidean):
-    """-√((q - k)ᵀ Σ⁻¹ (q - k)). Parameter: W (d, d) with WᵀW = Σ⁻¹, so that no step of training leaves the distances.
+    """-√((q - k)ᵀ Σ⁻¹ (q - k)). Parameter: W (d, d) with WᵀW = Σ⁻¹, so that it stays a distance in training.
 
     ``attend(..., parameters={"Sigma": matrix})`` takes the covariance itself.
     """
@@ -163,7 +162,7 @@ class Mahalanobis(Euclidean):
         parameters = dict(parameters)
         if "Sigma" in parameters:
             if "W" in parameters:
-                raise ValueError("W and Sigma both say what the covariance is; pass one of them.")
+                raise ValueError("W and Sigma both define the covariance; pass one of them.")
             sigma = widen(parameters.pop("Sigma"))
             if sigma.shape != self.W.shape:
                 raise ValueError(

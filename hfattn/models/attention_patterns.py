@@ -1,6 +1,6 @@
-"""Patterns: who attends to what, with any score and any distribution.
+"""Attention patterns that the models use: local windows, and pooling to one vector.
 
-Shapes: B batch, ``…`` any batch dimensions, T queries, S keys, H hidden width. Masks are boolean, True at what is real.
+Shapes: B batch, ``…`` any batch dimensions, T queries, S keys, H hidden width. Masks are boolean, True at real steps.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from .score_kernels import full_precision, widen
 
 
 def _positions(source_mask: torch.Tensor) -> torch.Tensor:
-    """Number of real tokens before each one, (B, 1, S) in float32: padding anywhere changes no position."""
+    """Return the number of real tokens before each one, (B, 1, S) in float32, so that padding has no position."""
     check_boolean(source_mask)
     return (source_mask.cumsum(-1) - 1)[:, None].float()
 
@@ -31,32 +31,32 @@ class LocalMonotonic(nn.Module):
     def __init__(self, half_width: int) -> None:
         super().__init__()
         if half_width < 0:
-            raise ValueError(f"half_width is {half_width}; write how many keys to see on each side, 0 or more.")
+            raise ValueError(f"half_width is {half_width}; write the number of keys to see on each side, 0 or more.")
         self.half_width = half_width
 
     def forward(
         self, query: torch.Tensor, source_mask: torch.Tensor, start: int | torch.Tensor = 0
     ) -> tuple[torch.Tensor, None]:
-        """Window of each query.
+        """Return the window of each query.
 
         Args:
-            query: (B, T, d_q); only the number of steps counts here.
-            source_mask: boolean (B, S), True at real keys; positions count those alone.
-            start: position of the first query, one number or (B,); or, where padding stands between them, the
-                position of each query, (B, T).
+            query: (B, T, d_q); only the number of steps matters.
+            source_mask: boolean (B, S), True at real keys; positions count only these.
+            start: position of the first query, one number or (B,); or the position of each query, (B, T), if there is
+                padding between them.
 
         Returns:
             Window, boolean (B, T, S), True where a query may attend; and None, because no weight changes.
         """
-        centre = torch.as_tensor(start, device=source_mask.device)
-        if centre.ndim < 2:
-            centre = centre.reshape(-1, 1) + torch.arange(query.shape[1], device=source_mask.device)  # (1 or B, T)
-        near = (_positions(source_mask) - centre[..., None]).abs() <= self.half_width
+        center = torch.as_tensor(start, device=source_mask.device)
+        if center.ndim < 2:
+            center = center.reshape(-1, 1) + torch.arange(query.shape[1], device=source_mask.device)  # (1 or B, T)
+        near = (_positions(source_mask) - center[..., None]).abs() <= self.half_width
         return near & source_mask[:, None], None
 
 
 class LocalPredictive(Parametric):
-    """Local-p (Luong et al. 2015, eq. 9-10): the window stands around p_t = S · sigmoid(v_p · tanh(W_p h_t)).
+    """Local-p (Luong et al. 2015, eq. 9-10): the window is centered at p_t = S · sigmoid(v_p · tanh(W_p h_t)).
 
     The weights of query t are multiplied by exp(-(s - p_t)² / (2 (D/2)²)); the first position is s = 0, and S is the
     number of real keys. Parameters: W_p (d_q, d_q), v_p (d_q).
@@ -72,7 +72,7 @@ class LocalPredictive(Parametric):
     def __init__(self, query_size: int, half_width: int) -> None:
         super().__init__()
         if half_width < 1:
-            raise ValueError(f"half_width is {half_width}; write how many keys to see on each side, 1 or more.")
+            raise ValueError(f"half_width is {half_width}; write the number of keys to see on each side, 1 or more.")
         self.half_width = half_width
         self._parameter("W_p", query_size, query_size)
         self._parameter("v_p", query_size)
@@ -81,22 +81,22 @@ class LocalPredictive(Parametric):
     def forward(
         self, query: torch.Tensor, source_mask: torch.Tensor, start: int | torch.Tensor = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Window and factor of each query; arguments as in ``LocalMonotonic``, ``start`` being of no account.
+        """Return window and factor of each query; arguments as in ``LocalMonotonic``, ``start`` is ignored.
 
         Returns:
             Window, boolean (B, T, S), and multiplier (B, T, S) for the weights, which carries the gradient of p_t.
         """
         hidden = nn.functional.linear(query, self.W_p).tanh()
-        with full_precision(query):  # half precision does not tell one position from the next in a long source
+        with full_precision(query):  # half precision cannot tell neighboring positions of a long source apart
             share = (widen(hidden) @ widen(self.v_p)).sigmoid()  # (B, T)
-            centre = source_mask.sum(-1, keepdim=True) * share
-            distance = _positions(source_mask) - centre[..., None]  # (B, T, S)
+            center = source_mask.sum(-1, keepdim=True) * share
+            distance = _positions(source_mask) - center[..., None]  # (B, T, S)
             multiplier = torch.exp(-distance.square() / (2 * (self.half_width / 2) ** 2)).to(query.dtype)
         return (distance.abs() <= self.half_width) & source_mask[:, None], multiplier
 
 
 class AttentionPooling(Parametric):
-    """A sequence as one vector: a learned u asks, each h_i answers with tanh(W h_i + b) (Yang et al. 2016, eq. 5-7).
+    """A sequence as one vector: a learned query u attends to keys tanh(W h_i + b) (Yang et al. 2016, eq. 5-7).
 
     Parameters: W (A, H), b (A), u (A), beside those of the score.
 
@@ -128,7 +128,7 @@ class AttentionPooling(Parametric):
         self.initialize_()
 
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pool (…, S, H), with a boolean mask (…, S), to (…, H), and return the weights (…, S) too.
+        """Pool (…, S, H), with a boolean mask (…, S), to (…, H); return it with the weights (…, S).
 
         A sequence without any real step gives zeros.
         """

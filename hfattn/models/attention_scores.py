@@ -1,10 +1,10 @@
 """Score functions f(q, k): how well a key answers a query.
 
-Every score is a module with two halves. ``prepare`` computes what depends on the keys alone, once per source;
-``compare`` takes any number of queries to it. A decoder that attends at every step therefore pays for its queries only.
+A score is a module with two methods. ``prepare`` computes what depends on the keys alone, once per source; ``compare``
+computes the energies of any number of queries with prepared keys. A decoder that attends at every step therefore
+computes only what depends on its queries.
 
-Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys, H hidden width. Energies are (…, T, S). Scores
-whose rounding would drown the result (the distances) compute and return float32 where the inputs are half precision.
+Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys, H hidden width. Energies are (…, T, S).
 """
 
 import inspect
@@ -22,7 +22,7 @@ from .strict_config import by_name, unknown_message
 
 
 def options_of(kind: type) -> list[str]:
-    """Names of the options of a score or a distribution: the keyword-only arguments of its constructor."""
+    """Return the options of a score or a distribution: the keyword-only arguments of its constructor."""
     return [
         parameter.name
         for parameter in inspect.signature(kind).parameters.values()
@@ -31,14 +31,14 @@ def options_of(kind: type) -> list[str]:
 
 
 class Parametric(nn.Module):
-    """A formula whose own parameters know how they start.
+    """A formula that initializes its own parameters.
 
-    A model's ``_init_weights`` calls ``initialize_`` for every module of this class; parameters that a checkpoint has
-    filled are left as they are.
+    A model's ``_init_weights`` calls ``initialize_`` of every module of this class. Parameters that were loaded from a
+    checkpoint are kept.
     """
 
     def initialize_(self) -> None:
-        """Glorot & Bengio (2010) for matrices and for the vector v, zero biases; scales start at one."""
+        """Initialize matrices and the vector v by Glorot & Bengio (2010), biases as zeros, and scales as ones."""
         for name, parameter in self.named_parameters(recurse=False):
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
@@ -51,10 +51,10 @@ class Parametric(nn.Module):
                 init.zeros_(parameter)
 
     def neutral_(self, given: Collection[str] = ()) -> None:
-        """Identity matrices, zero biases, and ones for v and s; parameters whose names are ``given`` stay as they are.
+        """Set matrices to the identity, biases to zero, v and s to ones; parameters named in ``given`` are kept.
 
         Raises:
-            ValueError: a matrix that is not given is not square.
+            ValueError: a matrix that is not in ``given`` is not square.
         """
         for name, parameter in self.named_parameters(recurse=False):
             if name in given:
@@ -72,7 +72,7 @@ class Parametric(nn.Module):
                 init.zeros_(parameter)
 
     def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Put tensors, which may belong to a graph, in the place of parameters.
+        """Replace parameters by tensors, which may be part of a graph.
 
         Raises:
             ValueError: there is no parameter of such a name, or it has another shape.
@@ -120,14 +120,14 @@ class Score(Parametric):
         self.query_size, self.key_size = query_size, key_size
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
-        """What depends on the keys (…, S, d_k) alone: (…, S, any width), the batch where it was."""
+        """Return what depends on the keys (…, S, d_k) alone: (…, S, any width), with their batch dimensions."""
         return key
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Energies (…, T, S) of queries (…, T, d_q) with prepared keys.
+        """Return the energies (…, T, S) of queries (…, T, d_q) with prepared keys.
 
-        ``mask``, boolean and broadcastable to (…, T, S), is read only by a score that looks at the keys as a set: it
-        sees those that a query may attend to. Nothing is masked here; that is the distribution's work.
+        ``mask``, boolean and broadcastable to (…, T, S), matters only to a score of the set of keys, which must not see
+        keys that the query may not attend to. Energies are not masked here; the distribution does that.
         """
         raise NotImplementedError
 
@@ -139,20 +139,20 @@ class Score(Parametric):
 
     @classmethod
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """The options that can be read off the parameters, so that nobody says a width twice."""
+        """Return the options that follow from the shapes of parameters, so that sizes are not given twice."""
         return {}
 
 
 class InnerProduct(Score):
-    """A score that is an inner product of something made of the query and something made of the key.
+    """A score that is an inner product of a function of the query and a function of the key.
 
-    Under softmax it needs no (T, S) matrix: the fused kernels of ``scaled_dot_product_attention`` compute it.
+    With softmax, the fused kernels of ``scaled_dot_product_attention`` compute it without a (T, S) matrix.
     """
 
-    precise: ClassVar[bool] = False  # the products must not be rounded to half precision
+    precise: ClassVar[bool] = False  # whether products must not be rounded to half precision
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tensors (…, T, d) and (…, S, d) whose products are the energies, up to a constant for each query."""
+        """Return tensors (…, T, d) and (…, S, d) whose products are the energies, up to a constant per query."""
         return query, prepared
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -167,7 +167,7 @@ class Dot(InnerProduct):
 
 
 class ScaledDot(InnerProduct):
-    """q·k / √d_k (Vaswani et al. 2017, eq. 1): of unit variance for components that are."""
+    """q·k / √d_k (Vaswani et al. 2017, eq. 1), which has unit variance if the components have."""
 
     one_width = True
 
@@ -176,16 +176,17 @@ class ScaledDot(InnerProduct):
 
 
 def _unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors divided by their norms; a zero vector stays zero, and passes gradients unchanged."""
+    """Divide vectors by their norms; a zero vector stays zero, and its gradient passes unchanged."""
     norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(norm > 0, norm, 1)
 
 
 class Cosine(InnerProduct):
-    """β q·k / (‖q‖ ‖k‖): addressing by content (Graves et al. 2014, eq. 5-6).
+    """β q·k / (‖q‖ ‖k‖): content-based addressing (Graves et al. 2014, eq. 5-6).
 
     Args:
-        learn_beta: learn the inverse temperature β > 0, which is 1 otherwise; its logarithm is the parameter.
+        learn_beta: learn the inverse temperature β > 0, with its logarithm as the parameter; if False (the default), β
+            is 1.
     """
 
     one_width = True
@@ -280,7 +281,7 @@ class Additive(Score):
 
     Args:
         hidden_size: H; default d_q, as in the experiments of Bahdanau et al. (n' = n).
-        bias: add b, which the paper does not have.
+        bias: add b, which the paper does not have; False by default.
     """
 
     W_q: torch.Tensor
@@ -311,7 +312,7 @@ class Additive(Score):
 
 
 def _hidden_size(parameters: Mapping[str, torch.Tensor], *names: str) -> dict[str, int]:
-    """The hidden width as the first of the named parameters has it on its first dimension."""
+    """Return the hidden width: the first dimension of the first of the named parameters that is given."""
     return next(({"hidden_size": parameters[name].shape[0]} for name in names if name in parameters), {})
 
 
@@ -381,12 +382,12 @@ class Deep(Score):
 
 
 class Location(Score):
-    """(W q)_i, whatever the key at position i holds (Luong et al. 2015, section 3.1). Parameter: W (max_length, d_q).
+    """(W q)_i, independent of the key at position i (Luong et al. 2015, section 3.1). Parameter: W (max_length, d_q).
 
-    A position is an index of the source, so padding has to stand behind the real keys.
+    A position is an index into the source, so padding must be on the right.
 
     Args:
-        max_length: largest number of keys.
+        max_length: largest number of keys; required.
     """
 
     W: torch.Tensor
@@ -448,16 +449,16 @@ def _set_mean(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _set_std(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    centred = key[..., None, :, :] - _set_mean(key, mask)[..., None, :]  # (…, Tm, S, d)
+    centered = key[..., None, :, :] - _set_mean(key, mask)[..., None, :]  # (…, Tm, S, d)
     share = mask.to(key.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
-    variance = (share[..., None] * centred.square()).sum(-2)
+    variance = (share[..., None] * centered.square()).sum(-2)
     # The slope of a square root at zero is infinite: a set of equal keys has the deviation zero, and no gradient.
     return torch.where(variance > 0, torch.where(variance > 0, variance, 1).sqrt(), 0)
 
 
 def _set_max(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     visible = key[..., None, :, :].masked_fill(~mask[..., None], torch.finfo(key.dtype).min)
-    if not key.shape[-2]:  # nothing is the largest of nothing
+    if not key.shape[-2]:  # amax refuses an empty dimension
         return visible.sum(-2)
     return visible.amax(-2).masked_fill(~mask.any(-1, keepdim=True), 0)
 
@@ -480,9 +481,9 @@ SET_FEATURE_MAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Feature(Score):
-    """v·act(W_0 φ₁(k) + W_1 φ₂(K) + b): a key beside the set of keys it stands in, whatever the query (Li et al. 2019).
+    """v·act(W_0 φ₁(k) + W_1 φ₂(K) + b): a key compared with the set K of all keys, without the query (Li et al. 2019).
 
-    φ₂ sees the keys that the query may attend to, so that nothing leaks through a mask; of no key it is zero.
+    φ₂ reads only the keys that the query may attend to; for an empty set it is zero.
     Parameters: W_0 (H, d_k), W_1 (H, d_k), b (H), v (H).
 
     Args:
@@ -541,7 +542,7 @@ class GeneralizedKernel(InnerProduct):
     """φ(q)·φ(k) (Choromanski et al. 2021). Under ``normalize`` the weights are φ(q)·φ(k) / Σ φ(q)·φ(k).
 
     Args:
-        feature_map: φ, a name of ``FEATURE_MAPS``; positive ones make a kernel whose weights can be normalised.
+        feature_map: φ, a name of ``FEATURE_MAPS``; with a positive one, the weights can be normalized.
     """
 
     one_width = True

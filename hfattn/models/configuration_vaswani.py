@@ -43,10 +43,11 @@ class VaswaniConfig(StrictConfig):
     layer of width 256, eight heads of width 256, 19,960,216 parameters).
 
     Args:
-        vocab_size: number of symbols of the target, and of the source too unless ``source_vocab_size`` is given (V).
-        source_vocab_size: number of symbols of the source where it has a vocabulary of its own.
-        target_tokenizer: sub-folder of a saved model with the tokenizer of the target, where that has one of its own
-            (``hfattn.generation.save_translator`` writes both); None is one tokenizer for both sides.
+        vocab_size: number of tokens in the vocabulary of the target, and of the source unless ``source_vocab_size`` is
+            given (V).
+        source_vocab_size: number of tokens in the vocabulary of the source, if it has its own.
+        target_tokenizer: sub-folder of a saved model with the tokenizer of the target; None if source and target share
+            one. ``save_translator`` writes both.
         share_embeddings: one embedding matrix for source and target; needs one vocabulary.
         tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); with ``share_embeddings``
             all three matrices are one, as in section 3.4.
@@ -57,28 +58,28 @@ class VaswaniConfig(StrictConfig):
         num_attention_heads: number of heads (h).
         head_dim: width of a head (d_k = d_v); None is ``hidden_size / num_attention_heads``.
         activation: "relu" (the paper), "gelu", "gelu_new" (its tanh approximation, as in GPT-2), "silu" or "tanh".
-        dropout: probability of dropping an element of a sub-layer's output, before it is added (section 5.4).
+        dropout: dropout probability of a sub-layer's output, before it is added (section 5.4).
         embedding_dropout: the same on the sum of embeddings and positions; None is ``dropout``.
         attention_dropout: the same on the attention weights.
         activation_dropout: the same on the feed-forward network's inner layer.
         output_dropout: the same on the vector that ``lm_head`` reads (a classifier's has ``dropout``).
         norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)); "none", x + f(x),
             which takes its initial weights from T-Fixup (Huang et al. 2020).
-        final_norm: a last LN above each stack, as "pre" needs it and ``torch.nn.Transformer`` has it in either case;
-            None is with "pre" only.
-        layer_norm_eps: what LN adds to the variance.
-        positions: "sinusoidal" (section 3.5; of any length), "learned" (up to ``max_position_embeddings``) or "none".
+        final_norm: a last LN above each stack, which "pre" needs and ``torch.nn.Transformer`` always has; None (the
+            default) is True for "pre" only.
+        layer_norm_eps: ε that LN adds to the variance.
+        positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``) or "none".
         max_position_embeddings: number of learned positions.
         scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
-        self_attention_score, cross_attention_score: names of ``hfattn.attention.SCORES``; each compares vectors of
-            width ``head_dim``, with weights that the heads of a layer share.
+        self_attention_score, cross_attention_score: names of ``hfattn.attention.SCORES``, or custom classes such as
+            "my_scores.LowRank". A score compares vectors of width ``head_dim``; the heads of a layer share its weights.
         self_attention_distribution, cross_attention_distribution: names of ``hfattn.attention.DISTRIBUTIONS``.
         self_attention_score_options, cross_attention_score_options: options of the score, such as
             ``{"hidden_size": 64}`` for "additive".
         self_attention_distribution_options, cross_attention_distribution_options: options of the distribution, such
             as ``{"alpha": 1.3}`` for "entmax".
-        classifier_pooling: what a classifier reads: "mean" of the positions that are not padding, or the "first" of
-            them.
+        classifier_pooling: vector that a classifier reads: "mean" of the positions that are not padding, or the "first"
+            one.
         use_cache: return keys and values as ``past_key_values``.
 
     Raises:
@@ -122,7 +123,7 @@ class VaswaniConfig(StrictConfig):
             "num_attention_heads": 8,
             "head_dim": 128,
         },
-        # 15,000 words on either side, each with an embedding of its own, and sentences of at most 20 words.
+        # 15,000 words in each language, with separate embeddings, and sentences of at most 20 words.
         "wide_layer": {
             "vocab_size": 15_000,
             "source_vocab_size": 15_000,
@@ -136,7 +137,7 @@ class VaswaniConfig(StrictConfig):
             "num_attention_heads": 8,
             "head_dim": 256,
             "dropout": 0.0,
-            "output_dropout": 0.5,  # nowhere else
+            "output_dropout": 0.5,  # the only dropout
             "positions": "learned",
             "max_position_embeddings": 20,
             "scale_embedding": False,
@@ -187,7 +188,7 @@ class VaswaniConfig(StrictConfig):
 
     @property
     def has_final_norm(self) -> bool:
-        """Whether there is a last LN above each stack."""
+        """Return whether there is a last LN above each stack."""
         return self.norm == "pre" if self.final_norm is None else self.final_norm
 
     @property
@@ -196,12 +197,12 @@ class VaswaniConfig(StrictConfig):
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
     def attention_parts(self, kind: str) -> dict[str, Any]:
-        """Score and distribution of the "self" or "cross" attention, as ``Attention`` takes them."""
+        """Return score and distribution of the "self" or "cross" attention, as arguments of ``Attention``."""
         return {part: getattr(self, f"{kind}_attention_{part}") for part in STANDARD_ATTENTION}
 
     @property
     def num_hidden_layers(self) -> int:
-        """Number of layers of the stack that the model is, or of its encoder where there are two."""
+        """Number of layers of the only stack, or of the encoder if there are two."""
         return self.decoder_layers if self.is_decoder and not self.is_encoder_decoder else self.encoder_layers
 
     @num_hidden_layers.setter
@@ -250,13 +251,13 @@ class VaswaniConfig(StrictConfig):
         parts = self.attention_parts(kind)
         if parts == STANDARD_ATTENTION:
             return
-        # Imported here, because it takes seconds that the usual configuration need not wait for.
+        # Imported here because it takes seconds, which the usual configuration does not need.
         import torch
 
         from .attention import Attention
 
         with torch.device("meta"):
-            Attention(self.head_width, self.head_width, **parts)  # knows its names and options, and says so
+            Attention(self.head_width, self.head_width, **parts)  # checks names and options
 
 
 VaswaniConfig.register_for_auto_class()

@@ -3,8 +3,8 @@
 The translator, which has both stacks, is in ``modeling_vaswani_translation.py``, so that a classifier or a language
 model is saved without the pipeline of translators.
 
-Shapes: B batch, T steps of the sequence that asks (target, query), S steps of the one that is asked (source, key), H
-hidden width, h heads, d width of a head, V vocabulary.
+Shapes: B batch, T steps of the target or of the queries, S steps of the source or of the keys, H hidden width, h heads,
+d width of a head, V vocabulary.
 """
 
 import copy
@@ -42,7 +42,7 @@ from .encoder_decoder import SourceAndTargetEmbeddings
 def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/H)), PE(p, 2i+1) = cos of the same (section 3.5), for positions of any shape (...).
 
-    It is a function rather than a table: any position has a value, and there is nothing to save or to load.
+    As a function instead of a table, it has no largest position, and nothing to save or load.
 
     Returns:
         (..., width).
@@ -56,7 +56,7 @@ def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype
 def positions_of(
     embeddings: torch.Tensor, padding_mask: torch.Tensor | None, past_length: int | torch.Tensor
 ) -> torch.Tensor:
-    """Position of each step, (1, T) or (B, T): the number of real steps before it, so that padding takes no place."""
+    """Return the position of each step, (1, T) or (B, T): the number of real steps before it, without padding."""
     num_steps = embeddings.shape[1]
     if padding_mask is not None and padding_mask.ndim == 2:
         return (padding_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -num_steps:]
@@ -66,13 +66,13 @@ def positions_of(
 def boolean_mask(
     query: torch.Tensor, padding_mask: torch.Tensor | None, causal: bool = False, cache: Cache | None = None
 ) -> torch.Tensor | None:
-    """What may be attended, as ``Attention`` wants it: (B or 1, 1, T or 1, S), True where a key is real and not ahead.
+    """Return the mask for ``Attention``: (B or 1, 1, T or 1, S), True where a key is real and not ahead of the query.
 
     Args:
-        query: (B, T, ...), of which only the shape counts.
-        padding_mask: (B, S), 0 at padding; or ready, (B, 1, T, S), boolean or to be added to energies.
+        query: (B, T, ...); only its shape matters.
+        padding_mask: (B, S), 0 at padding; or a complete mask (B, 1, T, S), boolean or to be added to energies.
         causal: hide the keys ahead of a query.
-        cache: what holds the keys of earlier steps.
+        cache: holds the keys of earlier steps.
     """
     if padding_mask is not None and padding_mask.ndim == 4:
         return padding_mask if padding_mask.dtype == torch.bool else padding_mask == 0
@@ -87,14 +87,15 @@ def boolean_mask(
     behind = (torch.arange(num_keys, device=query.device) <= steps[:, None])[None, None]
     if mask is None:
         return behind
-    return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))  # a static cache has room ahead
+    return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))  # a static cache has unused keys ahead
 
 
 class Projection(nn.Linear):
-    """A linear layer inside a sub-layer, and the factor by which T-Fixup scales its initial weights.
+    """A linear layer with the factor by which T-Fixup scales its initial weights.
 
-    Without layer normalisation a stack of N layers keeps its updates bounded if W^V, W^O and the feed-forward network
-    start smaller: by 0.67 N^(-1/4) in the encoder, by (9N)^(-1/4) in the decoder (Huang et al. 2020, section 3.2).
+    Without layer normalization, updates of a stack of N layers stay bounded if the initial weights of W^V, W^O and the
+    feed-forward network are scaled: by 0.67 N^(-1/4) in the encoder, by (9N)^(-1/4) in the decoder (Huang et al. 2020,
+    section 3.2).
     """
 
     def __init__(self, in_features: int, out_features: int, gain: float = 1.0) -> None:
@@ -109,13 +110,13 @@ def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
 
 
 def _embedding_gain(config: VaswaniConfig) -> float:
-    """T-Fixup's factor on the embeddings: one for source and target, which may be one matrix."""
+    """Return T-Fixup's factor on the embeddings, the same for source and target, which may share a matrix."""
     num_layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
     return (9 * num_layers) ** -0.25 if config.norm == "none" else 1.0
 
 
 def is_fused(config: VaswaniConfig, kind: str) -> bool:
-    """Whether the configured attention implementation does the work, with the masks it wants."""
+    """Return whether the configured attention implementation computes this attention, with its own form of masks."""
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
@@ -123,11 +124,11 @@ class VaswaniAttention(nn.Module):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
     ``scaled_dot`` with ``softmax`` runs on the attention implementation of the configuration ("sdpa",
-    "flex_attention", ...). Every other pair, and all of them under "eager", runs on ``Attention``.
+    "flex_attention", ...). Every other pair, and "eager", runs on ``Attention``.
 
     Args:
         kind: "self" or "cross".
-        is_causal: a query sees no key ahead of it.
+        is_causal: hide the keys ahead of a query.
         gain: T-Fixup's factor on W^V and W^O.
     """
 
@@ -153,7 +154,7 @@ class VaswaniAttention(nn.Module):
         """Attend from ``hidden_states`` (B, T, H) to themselves, or to ``key_value_states`` (B, S, H).
 
         Returns:
-            (B, T, H), and the weights (B, h, T, S), or None where the implementation has none or nobody asked.
+            (B, T, H), and the weights (B, h, T, S), or None if they were not asked for or the implementation has none.
         """
         query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
         key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values)
@@ -184,11 +185,11 @@ class VaswaniAttention(nn.Module):
     def _keys_and_values(
         self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """All keys, ready for the score, and all values: the cached ones of earlier steps, and those of this step."""
+        """Return prepared keys and values of the cached steps and of this one."""
         cache = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
             cross = self.kind == "cross"
-            if cross and past_key_values.is_updated.get(self.layer_idx):  # the source is what it was
+            if cross and past_key_values.is_updated.get(self.layer_idx):  # the source is unchanged
                 layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
                 return layer.keys, layer.values
             cache = past_key_values.cross_attention_cache if cross else past_key_values.self_attention_cache
@@ -201,12 +202,12 @@ class VaswaniAttention(nn.Module):
             key = prepared if prepared.shape[-1] else key  # a score of positions prepares nothing; a cache counts keys
         if cache is None:
             return key, value
-        # A cache has one dtype, and a score may prepare float32 where the model is in half precision.
+        # A cache has one dtype, and a score may prepare float32 keys in a model of half precision.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
 
 
 class VaswaniFeedForward(nn.Module):
-    """FFN(x) = act(x W_1 + b_1) W_2 + b_2, at each position alike (section 3.3, eq. 2)."""
+    """FFN(x) = act(x W_1 + b_1) W_2 + b_2, at each position (section 3.3, eq. 2)."""
 
     def __init__(self, config: VaswaniConfig, gain: float) -> None:
         super().__init__()
@@ -220,7 +221,7 @@ class VaswaniFeedForward(nn.Module):
 
 
 class AddAndNorm(nn.Module):
-    """What stands around a sub-layer f: LN(x + f(x)) (post), x + f(LN(x)) (pre), or x + f(x) (none)."""
+    """Residual connection and norm of a sub-layer f: LN(x + f(x)) (post), x + f(LN(x)) (pre), or x + f(x) (none)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__()
@@ -229,11 +230,11 @@ class AddAndNorm(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def before(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """What the sub-layer reads."""
+        """Return the input of the sub-layer."""
         return self.norm(hidden_states) if self.is_pre else hidden_states
 
     def after(self, hidden_states: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        """``hidden_states`` with the sub-layer's ``output``."""
+        """Add the sub-layer's ``output`` to ``hidden_states``."""
         hidden_states = hidden_states + self.dropout(output)
         return hidden_states if self.is_pre else self.norm(hidden_states)
 
@@ -316,8 +317,8 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Glorot for matrices, N(0, 1/H) for embeddings (so that sqrt(H) of them has variance 1), and T-Fixup's factors
-        where there is no normalisation."""
+        """Initialize matrices by Glorot, embeddings from N(0, 1/H) (times sqrt(H), their variance is 1), with T-Fixup's
+        factors if there is no normalization."""
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight, gain=module.gain if isinstance(module, Projection) else 1.0)
             if module.bias is not None:
@@ -331,7 +332,7 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
 
 
 class VaswaniStack(VaswaniPreTrainedModel):
-    """What encoder and decoder have in common: embeddings and positions below the layers, a norm above them."""
+    """Base of encoder and decoder: embeddings and positions below the layers, a norm above them."""
 
     layers: nn.ModuleList
 
@@ -343,12 +344,12 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
-        # The layers of a pre-norm stack only ever add to its sum, which is normalised once at its end.
+        # The layers of a pre-norm stack add to a sum that is normalized once, at the end.
         self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
-        """Embeddings (B, T, H), without positions.
+        """Return embeddings (B, T, H), without positions.
 
         Raises:
             ValueError: both or neither are given.
@@ -359,11 +360,11 @@ class VaswaniStack(VaswaniPreTrainedModel):
         return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
 
     def add_positions(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Embeddings (B, T, H) with their positions (1 or B, T), and dropout on the sum (section 5.4).
+        """Add positions (1 or B, T) to embeddings (B, T, H), with dropout on the sum (section 5.4).
 
         Raises:
-            ValueError: a position has no learned embedding (on an accelerator, which would have to be waited for, the
-                device itself complains).
+            ValueError: a position has no learned embedding. (Checked on the CPU only: on an accelerator, the check
+                would wait for the device, which raises its own error.)
         """
         if self.config.positions == "sinusoidal":
             hidden_states = hidden_states + sinusoidal_positions(
@@ -382,7 +383,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
 
 
 class VaswaniEncoder(VaswaniStack):
-    """The left half of figure 1: a source, each position of which sees all others."""
+    """The left half of figure 1: every position of the source attends to all positions."""
 
     is_decoder = False
     _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
@@ -401,13 +402,13 @@ class VaswaniEncoder(VaswaniStack):
         position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Read a source.
+        """Encode a source.
 
         Args:
             input_ids: (B, S).
-            attention_mask: (B, S), 0 at padding, which takes no position and is seen by nobody.
-            inputs_embeds: (B, S, H), instead of ``input_ids``, neither scaled nor with positions.
-            position_ids: (B, S), instead of counting.
+            attention_mask: (B, S), 0 at padding, which has no position and is not attended to.
+            inputs_embeds: (B, S, H), instead of ``input_ids``, without scaling and positions.
+            position_ids: (B, S); by default, the real steps are counted.
 
         Returns:
             ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if asked for.
@@ -426,7 +427,7 @@ class VaswaniEncoder(VaswaniStack):
 
 
 class VaswaniDecoder(VaswaniStack):
-    """The right half of figure 1: a target, each position of which sees what is before it, and the source."""
+    """The right half of figure 1: every position of the target attends to those up to it, and to the source."""
 
     is_decoder = True
     _can_record_outputs = {
@@ -454,15 +455,15 @@ class VaswaniDecoder(VaswaniStack):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Read a target, or its next steps.
+        """Decode a target, or its next steps.
 
         Args:
             input_ids: (B, T).
             attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding.
             encoder_hidden_states: (B, S, H), with ``encoder_attention_mask`` (B, S), 0 at padding.
             past_key_values: keys and values of earlier steps, and of the source, updated in place.
-            inputs_embeds: (B, T, H), instead of ``input_ids``, neither scaled nor with positions.
-            position_ids: (B, T), instead of counting.
+            inputs_embeds: (B, T, H), instead of ``input_ids``, without scaling and positions.
+            position_ids: (B, T); by default, the real steps are counted.
             use_cache: return the cache; default ``config.use_cache``.
 
         Returns:
@@ -498,7 +499,7 @@ class VaswaniDecoder(VaswaniStack):
             hidden_states = layer(
                 hidden_states,
                 mask,
-                encoder_hidden_states,  # by position, so that its gradient survives checkpointing
+                encoder_hidden_states,  # positional, so that gradient checkpointing keeps its gradient
                 source_mask,
                 past_key_values=past_key_values,
                 **kwargs,
@@ -509,9 +510,9 @@ class VaswaniDecoder(VaswaniStack):
 
 
 class VaswaniModel(VaswaniPreTrainedModel):
-    """Encoder and decoder without an output layer; the encoder alone, or the decoder alone, as the configuration says.
+    """Encoder and decoder without an output layer, or one of them, as the configuration says.
 
-    ``is_encoder_decoder`` is both; otherwise ``is_decoder`` says which one.
+    Both if ``is_encoder_decoder``; else the decoder if ``is_decoder``, or the encoder.
     """
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -553,11 +554,11 @@ class VaswaniModel(VaswaniPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput | BaseModelOutput | BaseModelOutputWithPastAndCrossAttentions:
-        """Read a source and a target, or the one sequence that a single stack has.
+        """Encode a source and decode a target, or run the only stack.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: of the source, (B, S); of the target where there is no encoder.
-            decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds: of the target, (B, T).
+            input_ids, attention_mask, inputs_embeds: the source, (B, S), or the only sequence.
+            decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds: the target, (B, T).
             encoder_outputs: what the encoder returned, instead of the source.
             past_key_values, position_ids, use_cache: as in ``VaswaniDecoder``; ``position_ids`` belong to
                 ``input_ids``.
@@ -594,7 +595,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
 
 
 def _alone(config: VaswaniConfig, is_decoder: bool) -> VaswaniConfig:
-    """A copy of the configuration that describes one of the stacks, whose vocabulary is then the only one."""
+    """Return a copy of the configuration for one of the stacks, with its vocabulary."""
     config = copy.deepcopy(config)
     config.is_encoder_decoder, config.is_decoder = False, is_decoder
     if config.source_vocab_size is not None and not is_decoder:
@@ -629,18 +630,17 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
         logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
-        """Predict the next symbol at every step.
+        """Predict the next token at every step.
 
         Args:
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache: as in
                 ``VaswaniDecoder``. Padding on the left takes no position.
-            labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one), -100 where no loss is wanted.
-                Pass ``shift_labels`` (B, T) beside it when the target of the last step is known too: it is used
-                unshifted.
+            labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one), -100 at positions without a loss.
+                If the target of the last step is known too, also pass ``shift_labels`` (B, T), which is not shifted.
             logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all.
 
         Returns:
-            ``loss`` in nats per symbol, ``logits`` (B, T, V), ``past_key_values``; ``hidden_states`` and ``attentions``
+            ``loss`` in nats per token, ``logits`` (B, T, V), ``past_key_values``; ``hidden_states`` and ``attentions``
             if asked for.
         """
         outputs = self.model(
@@ -667,7 +667,7 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
 
 
 class VaswaniForMaskedLM(VaswaniPreTrainedModel):
-    """The encoder alone, asked for the symbols that were hidden from it (Devlin et al. 2019, section 3.1)."""
+    """The encoder alone, which predicts masked tokens (Devlin et al. 2019, section 3.1)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
         config = _alone(config, is_decoder=False)
@@ -688,14 +688,14 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
-        """Predict the symbol at every position.
+        """Predict the token at every position.
 
         Args:
             input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
-            labels: (B, S) ids of what stood there, -100 where no loss is wanted.
+            labels: (B, S) ids of the original tokens, -100 at positions without a loss.
 
         Returns:
-            ``loss`` in nats per symbol, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if asked for.
+            ``loss`` in nats per token, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if asked for.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, S, V)
@@ -708,7 +708,7 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
 
 
 class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
-    """The encoder alone, and a linear layer on the mean of its positions, or on the first of them."""
+    """The encoder alone, with a linear layer on the mean of its positions or on the first one."""
 
     def __init__(self, config: VaswaniConfig) -> None:
         config = _alone(config, is_decoder=False)
@@ -736,9 +736,9 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
             input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
             labels: (B,) classes; (B, labels) zeros and ones for several labels at once; (B,) or (B, labels) numbers for
                 a regression, as ``config.problem_type`` says.
-            num_items_in_batch: labels in all the batches of a training step; ``loss`` is then this batch's share of the
-                step's mean, not its own mean.
-            output_pooled: return the vectors that the classifier reads.
+            num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the sum over this
+                batch divided by it.
+            output_pooled: return the pooled vectors.
 
         Returns:
             ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if asked
@@ -751,7 +751,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
             if num_items_in_batch is not None:
-                # Trainer adds up the losses of a step's batches; this is the number of labels in all of them.
+                # Trainer adds up the losses of the batches of a step.
                 loss = loss * labels.ne(-100).sum() / num_items_in_batch
         return PooledClassifierOutput(
             loss=loss,
@@ -766,7 +766,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         if attention_mask is None:
             return hidden_states.mean(1) if self.config.classifier_pooling == "mean" else hidden_states[:, 0]
         if self.config.classifier_pooling == "first":
-            first = attention_mask.long().argmax(-1)  # behind padding on the left
+            first = attention_mask.long().argmax(-1)  # after padding on the left
             return hidden_states[torch.arange(len(first), device=first.device), first]
         weights = attention_mask[..., None].to(hidden_states.dtype)
         return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)

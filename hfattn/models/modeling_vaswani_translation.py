@@ -23,7 +23,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
     """Encoder-decoder: P(y_t | y_<t, x) through a linear layer and a softmax (section 3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
-        if not config.is_encoder_decoder:  # that of a stack which was trained alone
+        if not config.is_encoder_decoder:  # the configuration of a single stack
             config = copy.deepcopy(config)
             config.is_encoder_decoder, config.is_decoder = True, False
         super().__init__(config)
@@ -35,7 +35,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The target (B, T) as the decoder reads it; see ``shift_right``."""
+        """Return the target (B, T), shifted right for the decoder; see ``shift_right``."""
         return shift_right(labels, self.config)
 
     @can_return_tuple
@@ -53,15 +53,15 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Predict each symbol of the target from those before it and from the source.
+        """Predict each token of the target from those before it and from the source.
 
         Args:
-            labels: (B, T) ids of the target, -100 where no loss is wanted; not shifted: ``labels[:, t]`` is what
-                ``logits[:, t]`` predict. They make ``decoder_input_ids`` if none are given.
+            labels: (B, T) ids of the target, -100 at positions without a loss, not shifted: ``logits[:, t]`` predict
+                ``labels[:, t]``. If ``decoder_input_ids`` are not given, they are made from the labels.
             others: as in ``VaswaniModel``.
 
         Returns:
-            ``loss`` in nats per symbol, ``logits`` (B, T, V), and what ``VaswaniModel`` returns.
+            ``loss`` in nats per token, ``logits`` (B, T, V), and the outputs of ``VaswaniModel``.
         """
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -80,7 +80,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
         logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, T, V)
         loss = None
         if labels is not None:
-            # The loss of language models would shift them; those it is given as shifted it takes as they are.
+            # Passed as shift_labels, because the loss of language models shifts ``labels``.
             loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=labels, **kwargs)
         return Seq2SeqLMOutput(
             loss=loss,

@@ -10,31 +10,31 @@ from typing import Any
 
 import torch
 
-# Numbers in the pairs (query, key) that are alive at one time. On a CPU a chunk should stay in the second-level cache;
-# on an accelerator it should keep the device busy.
+# Numbers in one chunk of pairs (query, key). On a CPU a chunk should fit into the second-level cache; on an accelerator
+# it should keep the device busy.
 CHUNK_ELEMENTS = {"cpu": 2**18}
 CHUNK_ELEMENTS_ELSEWHERE = 2**24
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in float32 if it is of half precision, else as it is."""
+    """Return a tensor of half precision in float32, and any other one unchanged."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def full_precision(tensor: torch.Tensor) -> contextlib.AbstractContextManager:
-    """Inside, autocast does not round the operands of a product."""
-    if tensor.device.type == "meta":  # which has no autocast
+    """Return a context in which autocast does not round the operands of a product."""
+    if tensor.device.type == "meta":  # has no autocast
         return contextlib.nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def broadcast(*shapes: torch.Size) -> torch.Size:
-    """``torch.broadcast_shapes``, at no cost in the usual case of equal shapes: a decoder asks at every step."""
+    """Return ``torch.broadcast_shapes``, quickly for equal shapes: a decoder needs it at every step."""
     return shapes[0] if all(shape == shapes[0] for shape in shapes[1:]) else torch.broadcast_shapes(*shapes)
 
 
 def _row_chunks(query: torch.Tensor, key: torch.Tensor) -> Iterator[slice]:
-    """Ranges of queries, so that a chunk of pairs (…, t, S, H) has about ``CHUNK_ELEMENTS`` elements."""
+    """Return ranges of queries such that a chunk of pairs (…, t, S, H) has about ``CHUNK_ELEMENTS`` elements."""
     batch = broadcast(query.shape[:-2], key.shape[:-2])
     row = max(1, math.prod(batch) * key.shape[-2] * key.shape[-1])
     rows = max(1, CHUNK_ELEMENTS.get(query.device.type, CHUNK_ELEMENTS_ELSEWHERE) // row)
@@ -48,8 +48,8 @@ def _sums(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 class _Pairwise(torch.autograd.Function):
     """``function(q + k, *parameters)`` chunk by chunk; the backward pass computes each chunk again.
 
-    Not ``torch.utils.checkpoint``: the little that it keeps for each chunk lies between the large blocks in memory, so
-    that the allocator of a CPU cannot use those again.
+    ``torch.utils.checkpoint`` would need more memory on a CPU: what it keeps for each chunk lies between the large
+    blocks, so that the allocator cannot reuse them.
     """
 
     @staticmethod
@@ -92,16 +92,15 @@ class _Pairwise(torch.autograd.Function):
 def pairwise(
     function: Callable[..., torch.Tensor], query: torch.Tensor, key: torch.Tensor, *parameters: torch.Tensor
 ) -> torch.Tensor:
-    """``function(q + k, *parameters)`` for all pairs of (…, T, H) and (…, S, H): (…, t, S, H) -> (…, t, S), any t.
+    """Return ``function(q + k, *parameters)`` for all pairs of (…, T, H) and (…, S, H), as (…, T, S).
 
-    Never more than a chunk of the sums is held: the memory is O(T S + (T + S) H), forward and backward. Not
-    differentiable twice.
+    ``function`` maps (…, t, S, H) to (…, t, S) for any t. Only one chunk of the sums exists at a time, so memory is
+    O(T S + (T + S) H), forward and backward. Not differentiable twice.
     """
     dtype = torch.promote_types(query.dtype, key.dtype)
     query, key, *parameters = (tensor.to(dtype) for tensor in (query, key, *parameters))  # type: ignore[assignment]
-    if (
-        query.shape[-2] == 1 or torch.compiler.is_compiling()
-    ):  # a step of a decoder; or a compiler, which fuses the rest
+    # One step of a decoder needs no chunks, and a compiler fuses the sum with the function.
+    if query.shape[-2] == 1 or torch.compiler.is_compiling():
         return function(_sums(query, key), *parameters)
     return _Pairwise.apply(function, query, key, *parameters)
 
@@ -143,13 +142,13 @@ class _Additive(torch.autograd.Function):
 
 
 def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """v·tanh(q + k) for projected queries (…, T, H) and keys (…, S, H), v (H): energies (…, T, S).
+    """Return v·tanh(q + k), (…, T, S), for projected queries (…, T, H) and keys (…, S, H), and v (H).
 
     Memory, forward and backward: O(T S + (T + S) H), never T S H. Not differentiable twice.
     """
     dtype = torch.promote_types(query.dtype, key.dtype)
     v = v.to(dtype)
-    if query.shape[-2] == 1:  # a step of a decoder: there is nothing to cut, and to keep the tanh is twice as fast
+    if query.shape[-2] == 1:  # a step of a decoder: keeping the tanh is twice as fast
         return (torch.tanh(query + key) @ v)[..., None, :]
     batch = broadcast(query.shape[:-2], key.shape[:-2])
     query, key = (

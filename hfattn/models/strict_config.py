@@ -38,7 +38,7 @@ TRANSFORMERS_KEYS = frozenset(
 
 
 def unknown_message(name: str, known: Collection[str], what: str) -> str:
-    """One sentence that says that ``name`` is not ``what``, and which known name was probably meant."""
+    """Return a sentence that refuses ``name`` as ``what`` and suggests the nearest known name."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if nearest:
         hint = f"did you mean {nearest[0]!r}?"
@@ -50,7 +50,7 @@ def unknown_message(name: str, known: Collection[str], what: str) -> str:
 
 
 def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
-    """The same for a field of ``what``."""
+    """Return that sentence for a field of ``what``."""
     return unknown_message(name, sorted(known), f"a field of {what}")
 
 
@@ -126,7 +126,7 @@ def class_by_name(
 
 
 def own_fields(config_class: type[PreTrainedConfig]) -> list[Field]:
-    """The fields that a configuration class adds to those that transformers has, ``auto_map`` left out."""
+    """Return the fields that a configuration class adds to those of transformers, without ``auto_map``."""
     inherited = {field.name for field in fields(PreTrainedConfig)} | {"auto_map"}
     return [field for field in fields(config_class) if field.name not in inherited]
 
@@ -136,10 +136,10 @@ def _listed(names: Collection[str]) -> str:
 
 
 class StrictConfig(PreTrainedConfig):
-    """A configuration that refuses a field that it does not have, where transformers would store it and go on.
+    """A configuration that refuses unknown fields, which transformers would store.
 
-    In a configuration that a release of transformers has saved, only a misspelling is refused: a later one may write
-    names of its own that this one cannot know.
+    If the configuration was saved by transformers, only misspelled fields are refused, because another release may
+    have written fields that this one does not know.
     """
 
     custom_classes: ClassVar[type[CustomClasses]] = CustomClasses  # hfattn has its own, which searches sys.path
@@ -150,10 +150,10 @@ class StrictConfig(PreTrainedConfig):
 
     @classmethod
     def preset(cls, name: str, **fields: Any) -> Self:
-        """A configuration by the name of a published setting; ``fields`` take the place of the preset's.
+        """Return a preset, with ``fields`` in place of its own.
 
         Raises:
-            ValueError: there is no preset of that name; the message lists those there are.
+            ValueError: there is no preset of that name; the message lists all presets.
         """
         if name not in cls._presets:
             nearest = difflib.get_close_matches(name, cls._presets, n=1, cutoff=0.5)
@@ -209,7 +209,7 @@ class StrictConfig(PreTrainedConfig):
                     raise ValueError(f"{name} is {number}; write an id from 0 to {vocab_size - 1}, or null.")
 
     def _check_source_vocabulary(self) -> None:
-        """Of an encoder-decoder, which has one vocabulary or two."""
+        """Check the source vocabulary of an encoder-decoder."""
         if self.source_vocab_size is None:
             return
         self._check_positive("source_vocab_size")
@@ -220,7 +220,7 @@ class StrictConfig(PreTrainedConfig):
             )
 
     def _check_target_tokenizer(self) -> None:
-        """Of an encoder-decoder, whose source and target have one tokenizer or two."""
+        """Check the target tokenizer of an encoder-decoder."""
         folder = self.target_tokenizer
         if folder is None:
             return
