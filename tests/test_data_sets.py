@@ -135,7 +135,7 @@ def test_what_cannot_be_made_is_one_sentence_and_leaves_nothing(tmp_path: Path) 
         ("make", "facts", "--output", tmp_path / "new"): "write one of dates, phrases, opinions, reber.",
         ("make", "dates", "--output", tmp_path / "there"): "exists already; choose a new folder.",
         ("make", "reber", "--output", tmp_path / "new", "--rows", 10**6): "write at most 40000.",
-        ("push", tmp_path, "user/name"): "has no README.md, which is a data set's card",
+        ("push", tmp_path, "user/name"): "has no README.md, the card of a data set",
     }.items():
         done = data(*words)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
@@ -155,7 +155,7 @@ def test_publishing(hub: Hub, tmp_path: Path) -> None:
     lost = data("push", folder, "user/dates", "--private", "--execute")
     assert (lost.exit_code, lost.stderr.splitlines()[-1][:7]) == (2, "error: ")
     again = data("push", folder, "user/dates", "--private", "--execute")
-    assert (again.exit_code, "holds all of this already" in again.stdout) == (0, True), again.output
+    assert (again.exit_code, "is up to date" in again.stdout) == (0, True), again.output
     repo = hub.repos["dataset", "user/dates"]
     assert repo.private
     assert len(list(repo.head("main").history())) == 2
