@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 
 from hfattn.errors import UserError
 from hfattn.hub.card import card_code, render_card
+from hfattn.hub.finishing import write_again
 
 CARDS = sorted(path.parent for path in (Path(__file__).parent / "cards").glob("*/results.json"))
 
@@ -25,6 +26,13 @@ def rendered(folder: Path) -> ModelCard:
 @pytest.mark.parametrize("folder", CARDS, ids=lambda folder: folder.name)
 def test_the_card_is_the_pinned_one(folder: Path) -> None:
     assert str(rendered(folder)) == (folder / "README.md").read_text()
+
+
+def test_results_of_an_earlier_version_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps({"configuration": {"data": {"source": "dates"}}}))
+    with pytest.raises(UserError, match=r"an earlier version of hfattn, .*; train the model again to write its card"):
+        write_again(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
 @pytest.mark.parametrize("folder", CARDS, ids=lambda folder: folder.name)

@@ -143,8 +143,7 @@ def stated(results: Mapping[str, Any]) -> dict[str, Any]:
     """The section ``card`` of a run's configuration, as far as it is said of the data of this run."""
     configuration = results.get("configuration", {})
     card = CardConfig(**configuration.get("card", {}))
-    data = configuration.get("data", {})
-    if card.describes != data.get("dataset", data.get("source")):
+    if card.describes != configuration.get("data", {}).get("dataset"):
         card = CardConfig(license=card.license)
     return asdict(card)
 

@@ -40,12 +40,18 @@ def write_again(folder: Path) -> None:
     """Write the card and the manifest of a finished run again.
 
     Raises:
-        UserError: the folder has no ``results.json``.
+        UserError: the folder has no ``results.json``, or one of an earlier version.
     """
     path = folder / "results.json"
     if not path.is_file():
         raise UserError(f"{folder} has no results.json to write a card from; give the folder of a finished run.")
-    write_card(folder, json.loads(path.read_text(encoding="utf-8")))
+    results = json.loads(path.read_text(encoding="utf-8"))
+    if "source" in results.get("configuration", {}).get("data", {}):
+        raise UserError(
+            f"{path} was written by an earlier version of hfattn, whose configurations have data.source; train the "
+            "model again to write its card."
+        )
+    write_card(folder, results)
     write_manifest(folder)
 
 
