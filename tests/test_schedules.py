@@ -1,4 +1,4 @@
-"""Learning-rate schedules against their formulas, optimisers' weight decay, and what a configuration refuses."""
+"""Learning-rate schedules against their formulas, weight decay of the optimizers, and what a configuration refuses."""
 
 import math
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from hfattn.training.schedules import make_scheduler
 
 
 def rates(updates: int, learning_rate: float = 1.0, total: int = 10_000, **fields: Any) -> list[float]:
-    """The rate of each update, read where the optimiser reads it."""
+    """The rate of each update, read where the optimizer reads it."""
     own: dict[str, Any] = {"lr_scheduler_type": "constant", "learning_rate": learning_rate}
     for name in ("lr_scheduler_type", "lr_scheduler_kwargs", "adam_beta2"):
         if name in fields:

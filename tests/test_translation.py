@@ -398,7 +398,7 @@ def test_the_card_states_the_results_and_its_snippet_translates_without_hfattn(f
 def test_a_run_on_dates_that_was_killed_ends_as_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SIGKILL while the second checkpoint is written; weights, optimiser and scores are equal bit for bit."""
+    """SIGKILL while the second checkpoint is written; weights, optimizer and scores are equal bit for bit."""
     config = tiny_config(tmp_path, model={"output_dropout": 0.2}, training={"max_steps": 40})
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", whole)
