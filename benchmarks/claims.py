@@ -1,4 +1,4 @@
-"""Test claims of the literature: train variants that differ in one setting, and write a page of the results.
+"""Test claims from the literature: train variants that differ in one setting, and write a page of the results.
 
     python benchmarks/claims.py run scores --data 'multi30k/{part}.{en,de}' [--seeds 1 2 3] [--runs runs/claims]
     python benchmarks/claims.py write [--runs runs/claims]
@@ -253,7 +253,7 @@ def write(runs: Path) -> None:
     every = [results for found in measurements.values() for several in found.values() for results in several]
     machines = sorted({each["hardware"].get("gpu", each["hardware"]["cpu"]) for each in every})
     lines = [
-        "# Claims of the literature",
+        "# Claims from the literature",
         "",
         "Each table tests one claim: its rows differ in one setting and share the data, the order of the data and",
         "the number of steps. `python benchmarks/claims.py write` generates this page from the `results.json` of",

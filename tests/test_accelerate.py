@@ -142,7 +142,7 @@ def test_weights_are_not_sharded_on_a_cpu_and_the_user_is_told_so(one_process: P
     """Accelerate would train with DDP, and not say so."""
     done = run(two("fsdp2.yaml", one_process, tmp_path / "run"), ACCELERATE_USE_CPU="true")
     assert done.returncode != 0
-    sentence = "Accelerate shards weights on accelerators only; on a CPU launch with recipes/accelerate/ddp.yaml."
+    sentence = "Accelerate shards weights only on accelerators; on a CPU, launch with recipes/accelerate/ddp.yaml."
     assert done.stderr.count(f"error: {sentence}") == 1
     assert "UserError" not in done.stderr
     assert not (tmp_path / "run").exists()

@@ -478,7 +478,7 @@ def test_recipes_list_and_copy(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
     lonely = tmp_path / "lonely.yaml"
     lonely.write_text(yaml.safe_dump(TINY))
-    assert "stands beside the train.py that reads it" in hfattn("recipes", "validate", lonely).stderr
+    assert "must be beside the train.py that reads it" in hfattn("recipes", "validate", lonely).stderr
 
 
 def test_doctor() -> None:

@@ -326,7 +326,7 @@ def test_what_cannot_be_answered() -> None:
 
 
 def test_saliency_works_without_captum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    monkeypatch.setitem(sys.modules, "captum", None)
     model, tokenizer = make("rnn")
     assert saliency(model, tokenizer, TEXT).scores.any()
     with pytest.raises(UserError, match=r"need captum, which is not installed; run: pip install 'hfattn\[explain\]'"):
