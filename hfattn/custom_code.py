@@ -118,6 +118,3 @@ def _copy(path: Path, folder: Path) -> None:
     for sibling in get_relative_imports(path):
         if not (folder / f"{sibling}.py").exists():
             _copy(_MODELS / f"{sibling}.py", folder)
-
-
-__all__ = ["CustomCode"]

@@ -42,6 +42,3 @@ def optional(extra: str, module: str) -> Any:
     """
     require(extra, module.partition(".")[0])
     return importlib.import_module(module)
-
-
-__all__ = ["EXTRAS", "optional", "require"]

@@ -78,6 +78,3 @@ def refusal(error: StrictDataclassError) -> str:
     if isinstance(error.__cause__, TypeError):
         return f"{reason.removeprefix('Field ')}; write a value of that type."
     return f"{field[1]} {reason}" if field else reason
-
-
-__all__ = ["at_least", "number", "one_of", "refusal", "share"]

@@ -78,6 +78,3 @@ def new_folder(output: Path) -> Iterator[Path]:
         folder.mkdir()
         yield folder
         folder.rename(output)
-
-
-__all__ = ["new_folder", "write_at_once", "write_results", "writing"]

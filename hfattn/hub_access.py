@@ -163,6 +163,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-__all__ = ["hub_errors", "local_path", "model_folder", "no_token", "not_found"]

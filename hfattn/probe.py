@@ -190,6 +190,3 @@ def plot_unit(
     for text in axes.legend().get_texts():
         text.set_parse_math(False)
     figure.savefig(path, dpi=150)
-
-
-__all__ = ["STRENGTHS", "Probe", "Probed", "final_states", "fit_probe", "fold_texts", "plot_unit", "unit_threshold"]

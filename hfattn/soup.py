@@ -228,6 +228,3 @@ def summary(folder: Path, results: dict[str, Any]) -> str:
         lines.append(f"{run['name'][:30]:32}{values}{'' if run['taken'] else '  left out'}")
     lines.append(f"{soup['method'] + ' soup':32}" + "".join(f"{metrics[part][name]:12.4f}" for part in parts))
     return "\n".join([*lines, "", f"Model, results and card: {folder}"])
-
-
-__all__ = ["check_ingredients", "cook", "greedy_soup", "write_soup"]

@@ -30,6 +30,3 @@ def load_yaml(text: str) -> Any:
         yaml.YAMLError: the text is not valid YAML.
     """
     return yaml.load(text, _Loader)
-
-
-__all__ = ["load_yaml"]

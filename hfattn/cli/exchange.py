@@ -106,6 +106,3 @@ def _value(name: str, text: str) -> Any:
         return load_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"The value {text!r} of --set {name} is not valid YAML; put it in quotes.") from error
-
-
-__all__ = ["convert", "export"]

@@ -120,6 +120,3 @@ def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
         if "=" not in word:
             raise UserError(f"{option} {word} is not NAME=VALUE; write {option} NAME=VALUE.")
     return dict(word.split("=", 1) for word in words or ())
-
-
-__all__ = ["space_app"]

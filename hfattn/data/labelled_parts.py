@@ -43,6 +43,3 @@ class LabelledDataConfig(PartsConfig[LabelledTexts]):
 
     def locate(self, place: str) -> tuple[str, str]:
         return (self.dataset, place) if self.part_column is not None else super().locate(place)
-
-
-__all__ = ["LabelledDataConfig"]

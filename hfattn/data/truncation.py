@@ -136,6 +136,3 @@ def mean_of_windows(logits: torch.Tensor, windows: torch.Tensor) -> torch.Tensor
     text = torch.arange(len(windows), device=logits.device).repeat_interleave(windows)
     sums = logits.new_zeros(len(windows), logits.shape[-1]).index_add(0, text, logits)
     return sums / windows[:, None]
-
-
-__all__ = ["LONG_TEXTS", "WindowCollator", "WindowedTexts", "mean_of_windows"]

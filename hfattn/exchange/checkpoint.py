@@ -150,6 +150,3 @@ def _without_wrappers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
         if tensors and all(name.startswith(wrapper) for name in tensors):
             return _without_wrappers({name.removeprefix(wrapper): tensor for name, tensor in tensors.items()})
     return tensors
-
-
-__all__ = ["Checkpoint", "listed", "read_checkpoint", "read_settings"]

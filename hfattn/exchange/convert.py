@@ -100,6 +100,3 @@ def _command(
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
     words += [word for theirs, ours in renames.items() for word in ("--rename", f"{theirs}={ours}")]
     return ["hfattn", "convert", kind, *words, *(["--allow-pt"] if allow_pt else [])]
-
-
-__all__ = ["SOURCES", "convert"]

@@ -92,6 +92,3 @@ def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None
     except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise UserError(f"{folder} does not load ({' '.join(str(error).split())}); check the folder.") from error
     return model.eval(), tokenizer
-
-
-__all__ = ["TARGETS", "export"]

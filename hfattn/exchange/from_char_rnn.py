@@ -102,6 +102,3 @@ def _tokenizer(source: Source, vocab_size: int) -> Any:
         symbols = symbols_of(found[0], where)
     check_size(symbols, vocab_size, where)
     return character_tokenizer(symbols, where)
-
-
-__all__ = ["char_rnn_rows", "from_char_rnn"]

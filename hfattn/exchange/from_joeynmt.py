@@ -98,6 +98,3 @@ def _told(side: dict[str, Any]) -> dict[str, Any]:
         "embedding_dropout": side["embeddings"].get("dropout", dropout),
         "positions": "sinusoidal",
     }
-
-
-__all__ = ["from_joeynmt"]

@@ -109,6 +109,3 @@ def _check_masks(checkpoint: Checkpoint, num_layers: int, positions: int) -> Non
             raise UserError(
                 f"{row.theirs} of {checkpoint.path} is no causal mask; GPT-2 attends to all that is before."
             )
-
-
-__all__ = ["from_nanogpt", "nanogpt_rows"]

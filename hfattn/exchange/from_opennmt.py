@@ -127,6 +127,3 @@ def _told(options: dict[str, Any]) -> dict[str, Any]:
 
 def _first(value: Any) -> Any:
     return value[0] if isinstance(value, list) else value
-
-
-__all__ = ["from_opennmt"]

@@ -143,15 +143,3 @@ def _settings(source: Source, stack: Stack) -> tuple[dict[str, Any], dict[str, A
     told = {*settings, *({"positions"} if stack.positions in source.checkpoint.tensors else {})}
     assumed = {name: value for name, value in UNTOLD.items() if name not in told}
     return {**settings, **assumed}, assumed
-
-
-__all__ = [
-    "CLASSIFIER",
-    "DECODER",
-    "ENCODER",
-    "GENERATOR",
-    "LANGUAGE_MODEL",
-    "from_torch_classifier",
-    "from_torch_lm",
-    "from_torch_transformer",
-]

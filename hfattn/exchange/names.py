@@ -175,6 +175,3 @@ def _their_shape(state: Mapping[str, torch.Tensor], row: Row) -> tuple[int, ...]
 def _ties(model: PreTrainedModel) -> dict[str, str]:
     ties: dict[str, Any] = model.all_tied_weights_keys
     return ties
-
-
-__all__ = ["Row", "Table", "check_names", "count_layers", "expand", "load_ours", "to_theirs", "width", "without_absent"]

@@ -67,6 +67,3 @@ def _task(model: PreTrainedModel) -> str:
     if model.config.is_encoder_decoder:
         return "translation"
     return next(task for name, task in TASKS.items() if name in type(model).__name__)
-
-
-__all__ = ["write_record"]

@@ -79,6 +79,3 @@ def make_config(
         return config_class(**{**told, **settings})
     except (StrictDataclassError, ValueError, TypeError) as error:
         raise UserError(" ".join(str(error.__cause__ or error).split())) from error
-
-
-__all__ = ["Converted", "Source", "make_config"]

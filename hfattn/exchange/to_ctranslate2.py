@@ -208,6 +208,3 @@ def _check(model: VaswaniForConditionalGeneration, vocabularies: Sequence[list[s
                 f"CTranslate2 gives a text another probability than the model, by {float(difference):.2g} nats; "
                 "nothing was kept."
             )
-
-
-__all__ = ["ACTIVATIONS", "QUANTIZATIONS", "export_ctranslate2"]

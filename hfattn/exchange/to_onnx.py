@@ -257,6 +257,3 @@ def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
                     f"The graph computes other {name} than the model on a batch of {batch_size} x {length}, by "
                     f"{float(difference):.2g}; nothing was kept."
                 )
-
-
-__all__ = ["FILE", "export_onnx"]

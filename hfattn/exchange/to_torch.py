@@ -113,6 +113,3 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
 
 def _write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-__all__ = ["SETTINGS", "VOCABULARY", "WEIGHTS", "export_torch"]

@@ -247,6 +247,3 @@ def _is_sinusoidal(table: torch.Tensor) -> bool:
 
 def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     return first.shape == second.shape and torch.equal(first, second)
-
-
-__all__ = ["Stack", "load_transformer", "read_vocabularies", "transformer_rows", "with_vocabularies"]

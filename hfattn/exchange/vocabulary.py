@@ -128,6 +128,3 @@ def word_tokenizer(symbols: Sequence[str], specials: Mapping[str, str], closes: 
         split_special_tokens=True,
         model_input_names=["input_ids", "attention_mask"],
     )
-
-
-__all__ = ["character_tokenizer", "check_size", "find_specials", "read_vocabulary", "symbols_of", "word_tokenizer"]

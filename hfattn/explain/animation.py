@@ -66,6 +66,3 @@ def save_animation(
     first, *rest = frames()
     pause = int(min(_ROW, max(_SHORTEST_ROW, _ALL_ROWS / len(record.target_tokens))))
     first.save(path, save_all=True, append_images=rest, duration=[*[pause] * len(rest), _AT_THE_END], loop=0)
-
-
-__all__ = ["save_animation"]

@@ -18,6 +18,3 @@ def right_to_left(tokens: Sequence[str]) -> bool:
     words = "".join(token for token in tokens if token[:1] not in ("[", "<"))
     directions = [unicodedata.bidirectional(character) for character in words]
     return sum(d in ("R", "AL") for d in directions) > sum(d == "L" for d in directions)
-
-
-__all__ = ["label", "right_to_left"]

@@ -82,6 +82,3 @@ def fill(figure: "Figure", axes: "Axes") -> None:
     """Set the limits of a sheet to the size of its figure."""
     width, height = figure.get_size_inches()
     axes.set(xlim=(0, width), ylim=(height, 0))
-
-
-__all__ = ["MARGIN", "Position", "extent", "fill", "frame", "new_figure", "sheet", "text_style"]

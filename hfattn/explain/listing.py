@@ -21,6 +21,3 @@ def render_text(record: AttentionRecord, most: int = 3) -> str:
         seen = [f"{label(record.tokens[j], _LONGEST_LABEL)} {row[j]:.0%}" for j in order if row[j] >= 0.01]
         lines.append(f"{target:{width}} ← {'   '.join(seen)}".rstrip())
     return "\n".join(lines)
-
-
-__all__ = ["render_text"]

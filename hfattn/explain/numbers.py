@@ -289,18 +289,3 @@ def summary(record: AttentionRecord) -> dict[str, Any]:
         "target_tokens": len(record.target_tokens),
         "heads": heads,
     }
-
-
-__all__ = [
-    "Agreement",
-    "agreement",
-    "alignment_error_rate",
-    "coverage",
-    "coverage_deviation",
-    "diagonality",
-    "effective_tokens",
-    "entropy",
-    "links",
-    "mean_distance",
-    "summary",
-]

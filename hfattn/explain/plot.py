@@ -265,6 +265,3 @@ def _add_scale(figure: "Figure", image: "AxesImage", position: Position, name: s
     bar.set_label(name, fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
-
-
-__all__ = ["plot_alignment", "plot_flow", "plot_heads"]

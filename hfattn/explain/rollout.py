@@ -39,6 +39,3 @@ def rollout(record: AttentionRecord) -> AttentionRecord:
         mixed = (layer + identity) / 2
         product = mixed / mixed.sum(-1, keepdim=True) @ product
     return AttentionRecord(record.tokens, record.target_tokens, product[None, None], record.kind)
-
-
-__all__ = ["rollout"]

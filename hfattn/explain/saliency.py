@@ -276,6 +276,3 @@ def _translation(
 
     name = tokenizer.decode(written, skip_special_tokens=True) if target is None else names[places[0]]
     return function, str(name)
-
-
-__all__ = ["METHODS", "attribute", "log_odds", "saliency"]

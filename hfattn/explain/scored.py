@@ -432,14 +432,3 @@ def _add_scale(figure: "Figure", position: Position, lowest: float, limit: float
     bar.spines[:].set_linewidth(0.5)
     if unit:
         bar.text(1.15, 0.5, unit, transform=bar.transAxes, va="center", fontsize=8, parse_math=False)
-
-
-__all__ = [
-    "ScoredText",
-    "plot_scores",
-    "render_scores_html",
-    "render_scores_text",
-    "score_attention",
-    "score_tokens",
-    "scores_snippet",
-]

@@ -84,6 +84,3 @@ def score_unit(units: HiddenUnits, unit: int) -> ScoredText:
     if not 0 <= unit < number:
         raise ValueError(f"unit is {unit}; the model has {number}: write 0 to {number - 1}.")
     return ScoredText(units.tokens, torch.from_numpy(units.values[:, unit].copy()), f"unit {unit}")
-
-
-__all__ = ["HiddenUnits", "hidden_units", "score_unit", "strongest_unit", "unit_states"]

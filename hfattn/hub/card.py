@@ -210,6 +210,3 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else []
     assert found == entries, f"{EVAL_RESULTS} is not what results.json says"
     return f"{len(wanted)} lines and {len(_data(right).eval_results or [])} scores are those of results.json"
-
-
-__all__ = ["CardConfig", "card_code", "check_card", "render_card", "write_card"]

@@ -440,6 +440,3 @@ def _writes(call: ast.Call, position: int) -> bool:
     """Whether ``open`` is, or may be, called to write: its mode is at a position or has a name."""
     modes = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] + call.args[position : position + 1]
     return any(not (isinstance(mode, ast.Constant) and set(str(mode.value)) <= set("rbtU")) for mode in modes)
-
-
-__all__ = ["KINDS", "Finding", "Module", "printable", "read_module"]

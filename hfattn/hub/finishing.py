@@ -53,6 +53,3 @@ def write_again(folder: Path) -> None:
         )
     write_card(folder, results)
     write_manifest(folder)
-
-
-__all__ = ["finish_folder", "write_again"]

@@ -271,6 +271,3 @@ def _lines(inspection: Inspection) -> Iterator[str]:
         yield f"{shown(finding.path)}{line} {KINDS[finding.kind]}"
         yield f"  {shown(finding.text)}"
     yield f"Unusual: {len(inspection.findings) or 'nothing'}. Nothing of this was run."
-
-
-__all__ = ["CodeFile", "Entry", "Inspection", "inspect"]

@@ -91,6 +91,3 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
 def _facts(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-__all__ = ["check_manifest", "published_files", "repository_files", "unpublished_files", "write_manifest"]

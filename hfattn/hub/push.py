@@ -285,6 +285,3 @@ def _one_sentence(repo_id: str, revision: str) -> Iterator[None]:
         raise UserError(
             f"The connection to the Hub broke ({type(error).__name__}); what was sent is kept, so try again."
         ) from error
-
-
-__all__ = ["PushOptions", "PushPlan", "check_may_push", "push"]

@@ -46,6 +46,3 @@ def interval(share: float, n: int) -> str:
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return f"{max(0.0, middle - half):.4f} – {min(1.0, middle + half):.4f}"
-
-
-__all__ = ["cell", "interval", "template"]

@@ -218,6 +218,3 @@ def _in_a_clean_process(copy: Path, scratch: Path, timeout: float) -> list[Check
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         return [Check("it loads in a clean process", False, f"it ended with exit code {done.returncode}: {last}")]
     return [Check(**check) for check in json.loads(lines[-1])]
-
-
-__all__ = ["Check", "Report", "check_no_pickles", "check_no_secrets", "check_publishable", "verify"]

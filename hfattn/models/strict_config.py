@@ -245,14 +245,3 @@ class StrictConfig(PreTrainedConfig):
     def _check_choice(self, name: str, choices: Collection[str]) -> None:
         if getattr(self, name) not in choices:
             raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {_listed(choices)}.")
-
-
-__all__ = [
-    "CustomClasses",
-    "StrictConfig",
-    "by_name",
-    "class_by_name",
-    "own_fields",
-    "unknown_message",
-    "unknown_name_message",
-]

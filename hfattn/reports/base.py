@@ -91,6 +91,3 @@ def draw_mistakes(folder: Path, title: str, rows: Sequence[Mapping[str, Any]]) -
 def shown_part(parts: Mapping[str, Any]) -> str:
     """Return the part whose examples are shown: the test, or else the validation."""
     return "test" if "test" in parts else "validation"
-
-
-__all__ = ["TrainedRun", "draw_mistakes", "leave_behind", "shown_part"]

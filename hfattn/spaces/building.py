@@ -92,6 +92,3 @@ def _train(folder: Path, model: SpaceModel) -> None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-__all__ = ["build_space", "space_names"]

@@ -101,6 +101,3 @@ def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> An
         font_mono=["ui-monospace", "monospace"],
     )
     return page.launch(theme=theme, css=CSS + css, i18n=texts.i18n, run_history=False, ssr_mode=False, **options)
-
-
-__all__ = ["CSS", "LANGUAGES", "Texts", "language_of", "launch", "refuse"]

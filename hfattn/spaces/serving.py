@@ -112,6 +112,3 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-__all__ = ["check_space", "push_space", "running", "serve"]

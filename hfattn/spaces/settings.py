@@ -76,6 +76,3 @@ def load_folder(name: str, space: Path | None = None) -> str:
         f"The model {name} is missing: set {model.variable} to a Hub id or a folder, or build the Space with a small "
         f"model: hfattn space run {folder.resolve().name}."
     )
-
-
-__all__ = ["MODELS", "SETTINGS", "SpaceModel", "load_folder", "read_space"]

@@ -72,6 +72,3 @@ class TranslationCallback(TrainerCallback):
                     for pair, text in zip(self.pairs, translations, strict=True)
                 )
             )
-
-
-__all__ = ["SampleCallback", "TranslationCallback"]

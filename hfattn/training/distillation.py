@@ -364,16 +364,3 @@ class DistillationTrainer(ReliableTrainer):
         if PROJECTION in dict(model.named_children()):
             delattr(model, PROJECTION)
         return model
-
-
-__all__ = [
-    "DistillationConfig",
-    "DistillationTrainer",
-    "ImitatedTexts",
-    "Teacher",
-    "TeacherConfig",
-    "TeacherOutputs",
-    "class_order",
-    "distillation_losses",
-    "vector_distances",
-]

@@ -28,6 +28,3 @@ class ExtractiveTrainer(FineTuningTrainer):
         )
         loss = (start + end) / 2
         return (loss, outputs) if return_outputs else loss
-
-
-__all__ = ["ExtractiveTrainer"]

@@ -76,6 +76,3 @@ class ClassifierTrainer(FineTuningTrainer):
                 loss = loss * self.accelerator.num_processes
         outputs = SequenceClassifierOutput(logits=logits)
         return (loss, outputs) if return_outputs else loss
-
-
-__all__ = ["BALANCED", "ClassifierTrainer", "class_weights"]

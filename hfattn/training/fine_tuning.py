@@ -232,16 +232,3 @@ def tuning_facts(
         "trained_share": round(trained / parameters, 6),
         "new_weights": loaded.new_weights,
     }
-
-
-__all__ = [
-    "ADAPTER",
-    "FineTuningConfig",
-    "FineTuningTrainer",
-    "TuningConfig",
-    "check_averaging",
-    "layer_depths",
-    "new_modules",
-    "tuned",
-    "tuning_facts",
-]

@@ -74,6 +74,3 @@ def _consistent(make: Callable[..., Any], fields: dict[str, Any]) -> Any:
     except UserError as error:
         reason = str(error)
         raise UserError(reason if reason.endswith(".") else f"{reason}; change the section model.") from error
-
-
-__all__ = ["scratch_config", "scratch_model"]

@@ -72,6 +72,3 @@ def masked_lm_class(settings: PreTrainedConfig, next_sentence: bool) -> Any:
             "do not have them; write false, or use another model such as BERT."
         )
     return AutoModelForPreTraining
-
-
-__all__ = ["MaskedTrainer", "masked_lm_class"]

@@ -159,17 +159,3 @@ def own_facts(model: PreTrainedModel, preset: str | None) -> dict[str, Any]:
         "one_sigmoid": has_one_sigmoid(model.config),
         **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
     }
-
-
-__all__ = [
-    "FAMILIES",
-    "OwnClassifierConfig",
-    "OwnClassifierDataConfig",
-    "OwnClassifierSampleConfig",
-    "has_one_sigmoid",
-    "initialize_embeddings",
-    "is_hierarchical",
-    "own_classifier_config",
-    "own_facts",
-    "sentence_end_ids",
-]

@@ -31,6 +31,3 @@ def publish_run(
     print(summary)
     if command.push_to is not None:
         print(push(command.run, command.push_to, PushOptions(private=command.push_private, execute=True)))
-
-
-__all__ = ["publish_run"]

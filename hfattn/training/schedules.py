@@ -125,14 +125,3 @@ def make_scheduler(
         scheduler_specific_kwargs=arguments.lr_scheduler_kwargs,
     ).lr_lambdas[0]
     return LambdaLR(optimizer, lambda done: factor(done + 1, tau) * multiplied(done))
-
-
-__all__ = [
-    "SCHEDULES",
-    "ScheduleConfig",
-    "exponential_warmup",
-    "linear_warmup",
-    "make_scheduler",
-    "noam",
-    "tfixup",
-]

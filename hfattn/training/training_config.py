@@ -78,6 +78,3 @@ class TrainingConfig:
             "max_tokens": self.max_tokens,
             "early_stopping_patience": self.early_stopping_patience,
         }
-
-
-__all__ = ["TrainingConfig"]

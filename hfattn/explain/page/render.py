@@ -171,6 +171,3 @@ def _to_bytes(levels: torch.Tensor, base: int) -> torch.Tensor:
     for place in range(1, per_byte):
         packed += padded[:, place::per_byte] * base**place
     return packed
-
-
-__all__ = ["render_html", "save_html"]
