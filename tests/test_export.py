@@ -38,7 +38,7 @@ from hfattn import (
 )
 from hfattn.cli import app
 from hfattn.errors import UserError
-from hfattn.exchange import SOURCES, TARGETS, convert, export, to_onnx
+from hfattn.exchange import FORMATS, TARGETS, convert, export, to_onnx
 from hfattn.loading import save_translator
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -470,7 +470,7 @@ def test_a_refusal_is_one_sentence(
 
 
 def test_the_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, kinds in (("convert", SOURCES), ("export", TARGETS)):
+    for command, kinds in (("convert", FORMATS), ("export", TARGETS)):
         app([command, "--help"], standalone_mode=False)
         text = re.sub(r"-\s+", "-", capsys.readouterr().out)  # a line breaks behind a hyphen
         assert all(kind in text for kind in kinds)

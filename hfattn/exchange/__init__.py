@@ -1,7 +1,7 @@
 """Models of other projects made loadable here (``convert``), and ours made ready for other software (``export``)."""
 
-from .convert import SOURCES, convert
+from .checkpoint import Converted
+from .convert import FORMATS, convert
 from .export import TARGETS, export
-from .source import Converted
 
-__all__ = ["SOURCES", "TARGETS", "Converted", "convert", "export"]
+__all__ = ["FORMATS", "TARGETS", "Converted", "convert", "export"]

@@ -1,152 +1,81 @@
-"""Checkpoints of other projects: read without running what they may hold, and renamed as a user says."""
+"""The input of a conversion, and its result."""
 
-import argparse
-import pickle
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-import yaml
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..yaml_values import load_yaml
-
-# Where training scripts put the weights beside what else they save.
-_WEIGHTS = ("state_dict", "model_state_dict", "model_state", "model")
-_WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of data parallel training
+from ..models.strict_config import unknown_name_message
+from .weights import Weights
 
 
 @dataclass
 class Checkpoint:
-    """A file of weights.
+    """A model of another project.
 
     Attributes:
-        path: where it was.
-        tensors: weights and buffers by their name.
-        extras: what else the file holds, such as the settings of a training.
+        weights: its weights.
+        config: its own configuration, if there is a file.
+        settings: fields of the new configuration that the user sets.
+        vocabulary, target_vocabulary: files; the second one if the target side has its own.
     """
 
-    path: Path
-    tensors: dict[str, torch.Tensor]
-    extras: dict[str, Any] = field(default_factory=dict)
+    weights: Weights
+    config: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    vocabulary: Path | None = None
+    target_vocabulary: Path | None = None
 
-    def rename(self, renames: Mapping[str, str]) -> None:
-        """Replace the beginnings of names, up to a dot or the end; an empty replacement takes the dot along.
+    def refuse_target_vocabulary(self) -> None:
+        """Check that a model with one vocabulary gets one.
 
         Raises:
-            UserError: no name begins like that, or two names become one.
+            UserError: a target vocabulary is given.
         """
-        for theirs, ours in renames.items():
-            beginning = re.compile(rf"{re.escape(theirs.removesuffix('.'))}(\.|$)")
-            if not any(map(beginning.match, self.tensors)):
-                raise UserError(
-                    f"{self.path} has no {theirs}, which --rename is to replace; it has {listed(self.tensors)}."
-                )
-            new = {name: beginning.sub(rf"{ours}\1" if ours else "", name, count=1) for name in self.tensors}
-            if len(set(new.values())) < len(new):
-                raise UserError(f"--rename {theirs}={ours} gives two weights of {self.path} one name; choose another.")
-            self.tensors = {new[name]: tensor for name, tensor in self.tensors.items()}
+        if self.target_vocabulary is not None:
+            raise UserError("--target-vocabulary is for translation; a model of one text has one --vocabulary.")
 
 
-def listed(names: Any, most: int = 4) -> str:
-    """A few names, and how many more there are."""
-    names = sorted(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+@dataclass
+class Converted:
+    """A converted model.
+
+    Attributes:
+        model: a model of hfattn or of transformers, with the weights.
+        tokenizer: None without a vocabulary.
+        target_tokenizer: for a target side with a vocabulary of its own.
+        assumed: fields of the configuration that the checkpoint does not store, with the assumed values.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None = None
+    target_tokenizer: PreTrainedTokenizerBase | None = None
+    assumed: dict[str, Any] = field(default_factory=dict)
 
 
-def read_checkpoint(path: Path, allow_pt: bool = False) -> Checkpoint:
-    """Read a checkpoint: safetensors, or a pickle of PyTorch as far as it holds nothing but weights and plain settings.
+def make_config(
+    config_class: type[PreTrainedConfig], told: Mapping[str, Any], settings: Mapping[str, Any]
+) -> PreTrainedConfig:
+    """Return a configuration.
+
+    Args:
+        told: fields that follow from weights and files.
+        settings: fields that the user sets.
 
     Raises:
-        UserError: there is no such file, it is a pickle and ``allow_pt`` is not given, it is damaged, or it holds
-            objects that loading would have to run code for.
+        UserError: a setting is not a field, has an invalid value, or contradicts ``told``.
     """
-    if not path.is_file():
-        raise UserError(f"There is no file {path}; give the path of a checkpoint.")
-    if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, "pt") as file:
-                shared = file.metadata() or {}
-            tensors = load_file(path)
-        except SafetensorError as error:
-            raise UserError(f"{path} is no whole safetensors file ({error}); get or write it again.") from error
-        # save_model of safetensors writes shared weights once, and their other names among the metadata.
-        tensors |= {name: tensors[kept] for name, kept in shared.items() if kept in tensors and name not in tensors}
-        return Checkpoint(path, _without_wrappers(tensors))
-    if not allow_pt:
-        raise UserError(
-            f"{path} is not safetensors; add --allow-pt to read it as a pickle of PyTorch, of which only weights and "
-            "plain values are loaded."
-        )
-    content = _load_pickle(path)
-    weights, extras = _find_weights(content, path)
-    return Checkpoint(path, _without_wrappers(weights), extras)
-
-
-def read_settings(path: Path | None) -> dict[str, Any]:
-    """The configuration file (YAML or JSON) that a project keeps beside its checkpoint; nothing where there is none.
-
-    Raises:
-        UserError: there is no such file, or it is not a mapping.
-    """
-    if path is None:
-        return {}
-    if not path.is_file():
-        raise UserError(f"There is no file {path}; give the configuration of the training as --config.")
+    known = {*config_class().to_dict(), *config_class.attribute_map}
+    for name, value in settings.items():
+        if name not in known:
+            raise UserError(f"--set {unknown_name_message(name, known, config_class.__name__)}")
+        if name in told and told[name] != value:
+            raise UserError(f"--set {name}={value} contradicts the model, which has {told[name]}; remove it.")
     try:
-        settings = load_yaml(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); mend it.") from error
-    if not isinstance(settings, dict):
-        raise UserError(f"{path} is no list of names and values; give the configuration of the training.")
-    return settings
-
-
-def _load_pickle(path: Path) -> Any:
-    try:
-        # OpenNMT-py and many scripts keep their command line, a bag of plain values, beside the weights.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"{found[1]}, which is no weight" if found else "something that is no weight"
-        raise UserError(
-            f"{path} holds {what}, and loading it could run any code; where it was made, write "
-            "torch.save(model.state_dict(), 'weights.pt') and give that file."
-        ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no whole checkpoint of PyTorch; get or write it again.") from error
-
-
-def _find_weights(content: Any, path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    if _is_state(content):
-        return dict(content), {}
-    if isinstance(content, dict):
-        for name in _WEIGHTS:
-            if _is_state(content.get(name)):
-                return dict(content[name]), {key: value for key, value in content.items() if key != name}
-    found = f"holds {listed(map(str, content))}" if isinstance(content, dict) else f"is a {type(content).__name__}"
-    raise UserError(
-        f"{path} {found}, and no weights by name; give what torch.save(model.state_dict(), 'weights.pt') writes."
-    )
-
-
-def _is_state(content: Any) -> bool:
-    return (
-        isinstance(content, dict)
-        and bool(content)
-        and all(isinstance(value, torch.Tensor) for value in content.values())
-    )
-
-
-def _without_wrappers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    for wrapper in _WRAPPERS:
-        if tensors and all(name.startswith(wrapper) for name in tensors):
-            return _without_wrappers({name.removeprefix(wrapper): tensor for name, tensor in tensors.items()})
-    return tensors
+        return config_class(**{**told, **settings})
+    except (StrictDataclassError, ValueError, TypeError) as error:
+        raise UserError(" ".join(str(error.__cause__ or error).split())) from error

@@ -9,16 +9,16 @@ from ..errors import UserError
 from ..files import new_folder
 from ..loading import save_translator
 from ..models.strict_config import unknown_message
-from .checkpoint import read_checkpoint, read_settings
+from .checkpoint import Checkpoint, Converted
 from .from_char_rnn import from_char_rnn
 from .from_joeynmt import from_joeynmt
 from .from_nanogpt import from_nanogpt
 from .from_opennmt import from_opennmt
 from .from_torch import from_torch_classifier, from_torch_lm, from_torch_transformer
 from .record import write_record
-from .source import Converted, Source
+from .weights import read_settings, read_weights
 
-SOURCES: dict[str, Callable[[Source], Converted]] = {
+FORMATS: dict[str, Callable[[Checkpoint], Converted]] = {
     "char-rnn": from_char_rnn,
     "nanogpt": from_nanogpt,
     "torch-transformer": from_torch_transformer,
@@ -44,7 +44,7 @@ def convert(
     """Make a folder that ``from_pretrained`` loads of a checkpoint of another project.
 
     Args:
-        kind: a name of ``SOURCES``.
+        kind: a name of ``FORMATS``.
         file: weights, in safetensors or, with ``allow_pt``, in a pickle of PyTorch that holds no code.
         output: folder to make.
         config: the project's own configuration, in YAML or JSON.
@@ -61,13 +61,13 @@ def convert(
     Raises:
         UserError: a file is not what ``kind`` says, or the model cannot be represented exactly; nothing is written.
     """
-    if kind not in SOURCES:
-        raise UserError(unknown_message(kind, SOURCES, "a kind of checkpoint"))
+    if kind not in FORMATS:
+        raise UserError(unknown_message(kind, FORMATS, "a kind of checkpoint"))
     with new_folder(output) as folder:
-        checkpoint = read_checkpoint(file, allow_pt)
-        checkpoint.rename(renames or {})
-        source = Source(checkpoint, read_settings(config), dict(settings or {}), vocabulary, target_vocabulary)
-        converted = SOURCES[kind](source)
+        weights = read_weights(file, allow_pt)
+        weights.rename(renames or {})
+        checkpoint = Checkpoint(weights, read_settings(config), dict(settings or {}), vocabulary, target_vocabulary)
+        converted = FORMATS[kind](checkpoint)
         model, tokenizer = converted.model, converted.tokenizer
         if model.config.is_encoder_decoder and tokenizer is not None:
             save_translator(folder, model, tokenizer, converted.target_tokenizer)

@@ -7,10 +7,10 @@ import torch
 from ..errors import UserError
 from ..models.configuration_char_rnn import CharRNNConfig
 from ..models.modeling_char_rnn import CharRNNForCausalLM
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
-from .source import Converted, Source, make_config
 from .vocabulary import character_tokenizer, check_size, read_vocabulary, symbols_of
+from .weights import Weights
 
 EMBEDDING: Table = {"encoder.weight": "model.embed_tokens.weight"}
 LAYER: Table = {
@@ -37,66 +37,66 @@ def char_rnn_rows(num_layers: int) -> list[Row]:
     return [*expand(EMBEDDING), *expand(LAYER, num_layers), *expand(OUTPUT)]
 
 
-def from_char_rnn(source: Source) -> Converted:
+def from_char_rnn(checkpoint: Checkpoint) -> Converted:
     """A ``CharRNNForCausalLM``. A GRU of torch is that of cuDNN ("gru"); one-hot vectors are an embedding that is the
     identity matrix.
 
     Raises:
         UserError: the weights are not those of such a model.
     """
-    source.refuse_target_vocabulary()
-    checkpoint = source.checkpoint
-    _rename_aliases(checkpoint)
-    vocab_size, hidden_size = width(checkpoint, "decoder.weight", 0), width(checkpoint, "rnn.weight_hh_l0", 1)
-    stacked = width(checkpoint, "rnn.weight_hh_l0", 0)
+    checkpoint.refuse_target_vocabulary()
+    weights = checkpoint.weights
+    _rename_aliases(weights)
+    vocab_size, hidden_size = width(weights, "decoder.weight", 0), width(weights, "rnn.weight_hh_l0", 1)
+    stacked = width(weights, "rnn.weight_hh_l0", 0)
     cell = CELLS.get(stacked // hidden_size) if stacked % hidden_size == 0 else None
     if cell is None:
         raise UserError(
-            f"rnn.weight_hh_l0 of {checkpoint.path} has the shape {(stacked, hidden_size)}, which is no Elman network, "
+            f"rnn.weight_hh_l0 of {weights.path} has the shape {(stacked, hidden_size)}, which is no Elman network, "
             "GRU or LSTM; convert one of these."
         )
-    if (activation := _told(source, "nonlinearity")) not in (None, "tanh"):
-        raise UserError(f"{checkpoint.path} has the nonlinearity {activation}; only tanh can be converted.")
-    one_hot = "encoder.weight" not in checkpoint.tensors
+    if (activation := _told(checkpoint, "nonlinearity")) not in (None, "tanh"):
+        raise UserError(f"{weights.path} has the nonlinearity {activation}; only tanh can be converted.")
+    one_hot = "encoder.weight" not in weights.tensors
     told: dict[str, Any] = {
         "vocab_size": vocab_size,
         "hidden_size": hidden_size,
-        "embedding_size": vocab_size if one_hot else width(checkpoint, "encoder.weight", 1),
-        "num_hidden_layers": count_layers(checkpoint, LAYER),
+        "embedding_size": vocab_size if one_hot else width(weights, "encoder.weight", 1),
+        "num_hidden_layers": count_layers(weights, LAYER),
         "cell": cell,
         "tie_word_embeddings": False,
     }
-    tokenizer = _tokenizer(source, vocab_size)
+    tokenizer = _tokenizer(checkpoint, vocab_size)
     if tokenizer is not None and tokenizer.pad_token_id is not None:
         told["pad_token_id"] = tokenizer.pad_token_id
-    model = CharRNNForCausalLM(make_config(CharRNNConfig, told, source.settings))
+    model = CharRNNForCausalLM(make_config(CharRNNConfig, told, checkpoint.settings))
     if one_hot:
-        checkpoint.tensors["encoder.weight"] = torch.eye(vocab_size)
-    rows, zeros = without_absent(checkpoint, char_rnn_rows(told["num_hidden_layers"]), BIASES)
-    load_ours(model, checkpoint, rows, zeros)
+        weights.tensors["encoder.weight"] = torch.eye(vocab_size)
+    rows, zeros = without_absent(weights, char_rnn_rows(told["num_hidden_layers"]), BIASES)
+    load_ours(model, weights, rows, zeros)
     assumed = {"nonlinearity": "tanh"} if cell == "elman" and activation is None else {}
     return Converted(model, tokenizer, assumed=assumed)
 
 
-def _rename_aliases(checkpoint: Checkpoint) -> None:
+def _rename_aliases(weights: Weights) -> None:
     for part, aliases in ALIASES.items():
-        if not any(name.startswith(f"{part}.") for name in checkpoint.tensors):
+        if not any(name.startswith(f"{part}.") for name in weights.tensors):
             for alias in aliases:
-                if any(name.startswith(f"{alias}.") for name in checkpoint.tensors):
-                    checkpoint.rename({alias: part})
+                if any(name.startswith(f"{alias}.") for name in weights.tensors):
+                    weights.rename({alias: part})
                     break
 
 
-def _told(source: Source, name: str) -> Any:
-    return source.config.get(name, source.checkpoint.extras.get(name))
+def _told(checkpoint: Checkpoint, name: str) -> Any:
+    return checkpoint.config.get(name, checkpoint.weights.extras.get(name))
 
 
-def _tokenizer(source: Source, vocab_size: int) -> Any:
-    if source.vocabulary is not None:
-        where, symbols = str(source.vocabulary), read_vocabulary(source.vocabulary)
+def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Any:
+    if checkpoint.vocabulary is not None:
+        where, symbols = str(checkpoint.vocabulary), read_vocabulary(checkpoint.vocabulary)
     else:
-        where = str(source.checkpoint.path)
-        found = [source.checkpoint.extras[name] for name in CHARACTERS if name in source.checkpoint.extras]
+        where = str(checkpoint.weights.path)
+        found = [checkpoint.weights.extras[name] for name in CHARACTERS if name in checkpoint.weights.extras]
         if not found:
             return None
         symbols = symbols_of(found[0], where)

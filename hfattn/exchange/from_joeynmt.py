@@ -4,8 +4,8 @@ from typing import Any
 
 from ..errors import UserError
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
+from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .source import Converted, Source
 from .vaswani import Stack, load_transformer, with_vocabularies
 
 ENCODER_LAYER: Table = {
@@ -41,39 +41,40 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "tanh": "tanh"}
 IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
 
 
-def from_joeynmt(source: Source) -> Converted:
+def from_joeynmt(checkpoint: Checkpoint) -> Converted:
     """A ``VaswaniForConditionalGeneration``.
 
     Raises:
         UserError: the configuration is not given, or is not of a Transformer as ours; the weights are not its.
     """
     try:
-        model = source.config["model"]
+        model = checkpoint.config["model"]
         sides = [model["encoder"], model["decoder"]]
         told = [_told(side) for side in sides]
     except (KeyError, TypeError) as error:
         raise UserError(
-            f"The weights of {source.checkpoint.path} do not tell all of the model, and no model.encoder and "
+            f"The weights of {checkpoint.weights.path} do not tell all of the model, and no model.encoder and "
             "model.decoder of JoeyNMT's are given; add --config with the config.yaml of the training."
         ) from error
     for name, value in told[0].items():
         if told[1][name] != value:
             raise UserError(f"Encoder and decoder differ in {name}: {value} and {told[1][name]}; ours have one.")
     # The last norm exists where the layers begin with one; which of the two is the default depends on the release.
-    pre = f"{ENCODER.norm}.weight" in source.checkpoint.tensors
+    pre = f"{ENCODER.norm}.weight" in checkpoint.weights.tensors
     norm = "pre" if pre else "post"
     if any(side.get("layer_norm", norm) != norm for side in sides):
         raise UserError(
             f"The configuration says layer_norm: {sides[0].get('layer_norm')}, and the weights are {norm}-norm."
         )
-    settings = {**({} if source.vocabulary else IDS), **source.settings}
+    settings = {**({} if checkpoint.vocabulary else IDS), **checkpoint.settings}
     settings.setdefault("decoder_start_token_id", settings.get("bos_token_id", IDS["bos_token_id"]))
     converted = load_transformer(
-        source, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration,
+        checkpoint, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration,
         {**told[0], "norm": norm, "layer_norm_eps": 1e-6}, settings,
     )  # fmt: skip
-    assumed = {} if source.vocabulary else {name: value for name, value in IDS.items() if name not in source.settings}
-    return with_vocabularies(source, converted, None, closes=True, assumed=assumed)
+    known = checkpoint.vocabulary
+    assumed = {} if known else {name: value for name, value in IDS.items() if name not in checkpoint.settings}
+    return with_vocabularies(checkpoint, converted, None, closes=True, assumed=assumed)
 
 
 def _told(side: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ..errors import UserError
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
-from .source import Converted, Source, make_config
 from .vocabulary import character_tokenizer, check_size, read_vocabulary
+from .weights import Weights
 
 OUTER: Table = {
     "transformer.wte.weight": "transformer.wte.weight",
@@ -36,63 +36,63 @@ def nanogpt_rows(num_layers: int, tied: bool) -> list[Row]:
     return [*expand(OUTER), *expand(LAYER, num_layers, TRANSPOSED), *([] if tied else expand(OUTPUT))]
 
 
-def from_nanogpt(source: Source) -> Converted:
+def from_nanogpt(checkpoint: Checkpoint) -> Converted:
     """A ``GPT2LMHeadModel``, with the exact GELU (nanoGPT before 2023 had ``--set activation_function=gelu_new``).
 
     Raises:
         UserError: the weights are not those of such a model, or nothing tells its number of heads.
     """
-    source.refuse_target_vocabulary()
-    checkpoint = source.checkpoint
-    num_layers = count_layers(checkpoint, LAYER)
-    vocab_size, positions = (width(checkpoint, f"transformer.{name}.weight", 0) for name in ("wte", "wpe"))
-    _check_masks(checkpoint, num_layers, positions)
-    embedding = checkpoint.tensors["transformer.wte.weight"]
-    output = checkpoint.tensors.get("lm_head.weight", embedding if source.settings.get("tie_word_embeddings") else None)
+    checkpoint.refuse_target_vocabulary()
+    weights = checkpoint.weights
+    num_layers = count_layers(weights, LAYER)
+    vocab_size, positions = (width(weights, f"transformer.{name}.weight", 0) for name in ("wte", "wpe"))
+    _check_masks(weights, num_layers, positions)
+    embedding = weights.tensors["transformer.wte.weight"]
+    settings, assumed = dict(checkpoint.settings), {}
+    output = weights.tensors.get("lm_head.weight", embedding if settings.get("tie_word_embeddings") else None)
     tied = output is not None and output.shape == embedding.shape and torch.equal(output, embedding)
-    arguments = source.config or checkpoint.extras.get("model_args", {})
+    arguments = checkpoint.config or weights.extras.get("model_args", {})
     told = {
         "vocab_size": vocab_size,
         "n_positions": positions,
-        "n_embd": width(checkpoint, "transformer.wte.weight", 1),
+        "n_embd": width(weights, "transformer.wte.weight", 1),
         "n_layer": num_layers,
-        "n_inner": width(checkpoint, "transformer.h.0.mlp.c_fc.weight", 0),
+        "n_inner": width(weights, "transformer.h.0.mlp.c_fc.weight", 0),
         "tie_word_embeddings": tied,
         "layer_norm_epsilon": 1e-5,
     }
-    settings, assumed = dict(source.settings), {}
-    for name, value in _of_arguments(arguments, told, checkpoint).items():
+    for name, value in _of_arguments(arguments, told, weights).items():
         settings.setdefault(name, value)
     heads = settings.get("n_head")
     if not isinstance(heads, int) or heads < 1 or told["n_embd"] % heads:
         raise UserError(
-            f"The weights of {checkpoint.path} do not tell how many heads the model has; write --set n_head=N, which "
+            f"The weights of {weights.path} do not tell how many heads the model has; write --set n_head=N, which "
             f"divides {told['n_embd']}."
         )
-    end = END_OF_TEXT if vocab_size > END_OF_TEXT and source.vocabulary is None else None
+    end = END_OF_TEXT if vocab_size > END_OF_TEXT and checkpoint.vocabulary is None else None
     for name, value in {"activation_function": "gelu", "bos_token_id": end, "eos_token_id": end}.items():
         if name not in settings:
             assumed[name] = settings[name] = value
     model = GPT2LMHeadModel(make_config(GPT2Config, told, settings))
-    rows, zeros = without_absent(checkpoint, nanogpt_rows(num_layers, tied), () if arguments.get("bias") else BIASES)
+    rows, zeros = without_absent(weights, nanogpt_rows(num_layers, tied), () if arguments.get("bias") else BIASES)
     if tied:
-        checkpoint.tensors.pop("lm_head.weight", None)
-    load_ours(model, checkpoint, rows, zeros)
+        weights.tensors.pop("lm_head.weight", None)
+    load_ours(model, weights, rows, zeros)
     tokenizer = None
-    if source.vocabulary is not None:
-        symbols = read_vocabulary(source.vocabulary)
-        check_size(symbols, vocab_size, str(source.vocabulary))
-        tokenizer = character_tokenizer(symbols, str(source.vocabulary))
+    if checkpoint.vocabulary is not None:
+        symbols = read_vocabulary(checkpoint.vocabulary)
+        check_size(symbols, vocab_size, str(checkpoint.vocabulary))
+        tokenizer = character_tokenizer(symbols, str(checkpoint.vocabulary))
     return Converted(model, tokenizer, assumed={name: value for name, value in assumed.items() if value is not None})
 
 
-def _of_arguments(arguments: dict[str, Any], told: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+def _of_arguments(arguments: dict[str, Any], told: dict[str, Any], weights: Weights) -> dict[str, Any]:
     """What nanoGPT's ``model_args`` say of our configuration; they are checked against the weights."""
     theirs = {"n_layer": "n_layer", "n_embd": "n_embd", "block_size": "n_positions", "vocab_size": "vocab_size"}
     for name, ours in theirs.items():
         if name in arguments and arguments[name] != told[ours]:
             raise UserError(
-                f"model_args of {checkpoint.path} say {name}={arguments[name]}, and its weights {told[ours]}; give the "
+                f"model_args of {weights.path} say {name}={arguments[name]}, and its weights {told[ours]}; give the "
                 "arguments of this model."
             )
     settings = {name: arguments[name] for name in ("n_head",) if name in arguments}
@@ -101,11 +101,9 @@ def _of_arguments(arguments: dict[str, Any], told: dict[str, Any], checkpoint: C
     return settings
 
 
-def _check_masks(checkpoint: Checkpoint, num_layers: int, positions: int) -> None:
+def _check_masks(weights: Weights, num_layers: int, positions: int) -> None:
     causal = torch.ones(positions, positions).tril()[None, None]
     for row in expand({MASK: MASK}, num_layers):
-        mask = checkpoint.tensors.pop(row.theirs, None)
+        mask = weights.tensors.pop(row.theirs, None)
         if mask is not None and not (mask.shape == causal.shape and torch.equal(mask.to(causal.dtype), causal)):
-            raise UserError(
-                f"{row.theirs} of {checkpoint.path} is no causal mask; GPT-2 attends to all that is before."
-            )
+            raise UserError(f"{row.theirs} of {weights.path} is no causal mask; GPT-2 attends to all that is before.")

@@ -4,8 +4,8 @@ from typing import Any
 
 from ..errors import UserError
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
+from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .source import Converted, Source
 from .vaswani import Stack, load_transformer, with_vocabularies
 from .vocabulary import symbols_of
 
@@ -58,43 +58,43 @@ ONLY = {
 IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
 
 
-def from_opennmt(source: Source) -> Converted:
+def from_opennmt(checkpoint: Checkpoint) -> Converted:
     """A ``VaswaniForConditionalGeneration``. The options come from the checkpoint or from a file, the vocabularies too.
 
     Raises:
         UserError: the options are not told, or are not of a Transformer as ours; the weights are not its.
     """
-    checkpoint = source.checkpoint
-    for name, tensor in (checkpoint.extras.get("generator") or {}).items():
-        checkpoint.tensors[f"generator.{name}"] = tensor
-    if "generator.0.weight" in checkpoint.tensors:  # of a release that put a softmax behind it
-        checkpoint.rename({"generator.0": "generator"})
-    options = _options(source)
+    weights = checkpoint.weights
+    for name, tensor in (weights.extras.get("generator") or {}).items():
+        weights.tensors[f"generator.{name}"] = tensor
+    if "generator.0.weight" in weights.tensors:  # of a release that put a softmax behind it
+        weights.rename({"generator.0": "generator"})
+    options = _options(checkpoint)
     for name, value in ONLY.items():
         if options.get(name, value) != value:
             raise UserError(f"The model has {name}={options[name]}, and ours only {value}; it cannot be converted.")
-    settings = {**IDS, **source.settings}
+    settings = {**IDS, **checkpoint.settings}
     settings.setdefault("decoder_start_token_id", settings["bos_token_id"])
     model = load_transformer(
-        source, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration, _told(options), settings, BIASES
+        checkpoint, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration, _told(options), settings, BIASES
     )
     vocabularies = None
-    if source.vocabulary is None and isinstance(found := checkpoint.extras.get("vocab"), dict):
+    if checkpoint.vocabulary is None and isinstance(found := weights.extras.get("vocab"), dict):
         vocabularies = (symbols_of(found.get("src"), "vocab.src"), symbols_of(found.get("tgt"), "vocab.tgt"))
         start = found.get("decoder_start_token")
         if start in vocabularies[1]:
-            source.settings.setdefault("decoder_start_token_id", vocabularies[1].index(start))
-    known = vocabularies or source.vocabulary
-    assumed = {} if known else {name: value for name, value in IDS.items() if name not in source.settings}
-    return with_vocabularies(source, model, vocabularies, closes=False, assumed=assumed)
+            checkpoint.settings.setdefault("decoder_start_token_id", vocabularies[1].index(start))
+    known = vocabularies or checkpoint.vocabulary
+    assumed = {} if known else {name: value for name, value in IDS.items() if name not in checkpoint.settings}
+    return with_vocabularies(checkpoint, model, vocabularies, closes=False, assumed=assumed)
 
 
-def _options(source: Source) -> dict[str, Any]:
-    options = source.config or source.checkpoint.extras.get("opt", {})
+def _options(checkpoint: Checkpoint) -> dict[str, Any]:
+    options = checkpoint.config or checkpoint.weights.extras.get("opt", {})
     options = options if isinstance(options, dict) else vars(options)
     if "heads" not in options:
         raise UserError(
-            f"{source.checkpoint.path} does not tell the options of its training, such as heads; add --config "
+            f"{checkpoint.weights.path} does not tell the options of its training, such as heads; add --config "
             "with them, in YAML."
         )
     return options

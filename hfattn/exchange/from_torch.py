@@ -12,11 +12,11 @@ from transformers import PreTrainedModel
 from ..errors import UserError
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .source import Converted, Source
 from .vaswani import Stack, load_transformer, with_vocabularies
 from .vocabulary import check_size, find_specials, read_vocabulary, word_tokenizer
+from .weights import Weights
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj")  # as in_proj stacks them
 
@@ -65,52 +65,52 @@ UNTOLD = {
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def from_torch_transformer(source: Source) -> Converted:
+def from_torch_transformer(checkpoint: Checkpoint) -> Converted:
     """A ``VaswaniForConditionalGeneration`` of an encoder and a decoder of torch.
 
     Raises:
         UserError: the weights are not those of such a model, or nothing tells its number of heads.
     """
-    _spread(source.checkpoint)
-    settings, assumed = _settings(source, DECODER)
+    _spread(checkpoint.weights)
+    settings, assumed = _settings(checkpoint, DECODER)
     settings.setdefault("decoder_start_token_id", settings.get("bos_token_id", IDS["bos_token_id"]))
     model = load_transformer(
-        source, (ENCODER, DECODER), GENERATOR, VaswaniForConditionalGeneration, {}, settings, BIASES
+        checkpoint, (ENCODER, DECODER), GENERATOR, VaswaniForConditionalGeneration, {}, settings, BIASES
     )
-    assumed |= {name: value for name, value in IDS.items() if name not in settings and source.vocabulary is None}
-    return with_vocabularies(source, model, None, closes=True, assumed=assumed)
+    assumed |= {name: value for name, value in IDS.items() if name not in settings and checkpoint.vocabulary is None}
+    return with_vocabularies(checkpoint, model, None, closes=True, assumed=assumed)
 
 
-def from_torch_lm(source: Source) -> Converted:
+def from_torch_lm(checkpoint: Checkpoint) -> Converted:
     """A ``VaswaniForCausalLM`` of an encoder of torch under a causal mask.
 
     Raises:
         UserError: as above.
     """
-    return _alone(source, LANGUAGE_MODEL, GENERATOR, VaswaniForCausalLM, {})
+    return _alone(checkpoint, LANGUAGE_MODEL, GENERATOR, VaswaniForCausalLM, {})
 
 
-def from_torch_classifier(source: Source) -> Converted:
+def from_torch_classifier(checkpoint: Checkpoint) -> Converted:
     """A ``VaswaniForSequenceClassification`` of an encoder of torch.
 
     Raises:
         UserError: as above.
     """
-    weight = source.checkpoint.tensors.get("classifier.weight")
+    weight = checkpoint.weights.tensors.get("classifier.weight")
     labels = {} if weight is None else {"num_labels": len(weight)}
-    return _alone(source, CLASSIFIER, CLASSES, VaswaniForSequenceClassification, labels)
+    return _alone(checkpoint, CLASSIFIER, CLASSES, VaswaniForSequenceClassification, labels)
 
 
 def _alone(
-    source: Source, stack: Stack, output: Table, model_class: type[PreTrainedModel], told: Mapping[str, Any]
+    checkpoint: Checkpoint, stack: Stack, output: Table, model_class: type[PreTrainedModel], told: Mapping[str, Any]
 ) -> Converted:
-    source.refuse_target_vocabulary()
-    settings, assumed = _settings(source, stack)
+    checkpoint.refuse_target_vocabulary()
+    settings, assumed = _settings(checkpoint, stack)
     if model_class is VaswaniForSequenceClassification:
         assumed |= {} if "classifier_pooling" in settings else {"classifier_pooling": "mean"}
     symbols = specials = None
-    if source.vocabulary is not None:
-        symbols = read_vocabulary(source.vocabulary)
+    if checkpoint.vocabulary is not None:
+        symbols = read_vocabulary(checkpoint.vocabulary)
         specials = find_specials(symbols)
     for name, id_ in {"pad": "pad_token_id", "begin": "bos_token_id", "end": "eos_token_id"}.items():
         if symbols is not None and specials is not None:
@@ -120,26 +120,26 @@ def _alone(
         elif id_ not in settings:
             assumed[id_] = settings[id_] = IDS[id_]
     settings["decoder_start_token_id"] = None
-    model = load_transformer(source, (stack,), output, model_class, told, settings, BIASES)
+    model = load_transformer(checkpoint, (stack,), output, model_class, told, settings, BIASES)
     tokenizer = None
     if symbols is not None and specials is not None:
-        check_size(symbols, model.config.vocab_size, str(source.vocabulary))
+        check_size(symbols, model.config.vocab_size, str(checkpoint.vocabulary))
         tokenizer = word_tokenizer(symbols, specials, closes=False)
     return Converted(model, tokenizer, assumed=assumed)
 
 
-def _spread(checkpoint: Checkpoint) -> None:
+def _spread(weights: Weights) -> None:
     for shared, names in BOTH.items():
-        if shared in checkpoint.tensors:
-            tensor = checkpoint.tensors.pop(shared)
-            if clash := [name for name in names if name in checkpoint.tensors]:
-                raise UserError(f"{checkpoint.path} has both {shared} and {clash[0]}; rename one of them.")
-            checkpoint.tensors.update(dict.fromkeys(names, tensor))
+        if shared in weights.tensors:
+            tensor = weights.tensors.pop(shared)
+            if clash := [name for name in names if name in weights.tensors]:
+                raise UserError(f"{weights.path} has both {shared} and {clash[0]}; rename one of them.")
+            weights.tensors.update(dict.fromkeys(names, tensor))
 
 
-def _settings(source: Source, stack: Stack) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(checkpoint: Checkpoint, stack: Stack) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the user says, in a file or one by one, and what is assumed of the rest."""
-    settings = {**source.config, **source.settings}
-    told = {*settings, *({"positions"} if stack.positions in source.checkpoint.tensors else {})}
+    settings = {**checkpoint.config, **checkpoint.settings}
+    told = {*settings, *({"positions"} if stack.positions in checkpoint.weights.tensors else {})}
     assumed = {name: value for name, value in UNTOLD.items() if name not in told}
     return {**settings, **assumed}, assumed

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import UserError
-from .checkpoint import Checkpoint, listed
+from .weights import Weights, listed
 
 Table = Mapping[str, str | tuple[str, ...]]
 
@@ -49,35 +49,33 @@ def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) 
     return rows
 
 
-def count_layers(checkpoint: Checkpoint, table: Table) -> int:
+def count_layers(weights: Weights, table: Table) -> int:
     """Number of layers that a checkpoint has of those that a table names: one more than the highest number."""
     patterns = [
         re.compile(re.escape(name).replace(r"\#", r"(\d+)").replace(r"\*", "(?:weight|bias)")) for name in table
     ]
-    numbers = [
-        int(found[1]) for name in checkpoint.tensors for pattern in patterns if (found := pattern.fullmatch(name))
-    ]
+    numbers = [int(found[1]) for name in weights.tensors for pattern in patterns if (found := pattern.fullmatch(name))]
     return max(numbers, default=-1) + 1
 
 
-def width(checkpoint: Checkpoint, name: str, dimension: int) -> int:
+def width(weights: Weights, name: str, dimension: int) -> int:
     """A size of a tensor.
 
     Raises:
         UserError: the tensor is missing, or has fewer dimensions.
     """
-    tensor = checkpoint.tensors.get(name)
+    tensor = weights.tensors.get(name)
     if tensor is None:
         raise UserError(
-            f"{checkpoint.path} has no {name}; it has {listed(checkpoint.tensors)}: map names of your own with "
+            f"{weights.path} has no {name}; it has {listed(weights.tensors)}: map names of your own with "
             "--rename THEIRS=OURS."
         )
     if tensor.ndim <= dimension:
-        raise UserError(f"{name} of {checkpoint.path} has the shape {tuple(tensor.shape)}, which is no matrix.")
+        raise UserError(f"{name} of {weights.path} has the shape {tuple(tensor.shape)}, which is no matrix.")
     return tensor.shape[dimension]
 
 
-def without_absent(checkpoint: Checkpoint, rows: Sequence[Row], groups: Sequence[str]) -> tuple[list[Row], set[str]]:
+def without_absent(weights: Weights, rows: Sequence[Row], groups: Sequence[str]) -> tuple[list[Row], set[str]]:
     """Leave out the biases that a model was made without: those of a group of which there is not a single one.
 
     Args:
@@ -90,13 +88,13 @@ def without_absent(checkpoint: Checkpoint, rows: Sequence[Row], groups: Sequence
         row
         for group in groups
         if (members := [row for row in rows if re.search(group, row.theirs)])
-        and not any(row.theirs in checkpoint.tensors for row in members)
+        and not any(row.theirs in weights.tensors for row in members)
         for row in members
     }
     return [row for row in rows if row not in absent], {name for row in absent for name in row.ours}
 
 
-def load_ours(model: PreTrainedModel, checkpoint: Checkpoint, rows: Sequence[Row], zeros: Collection[str] = ()) -> None:
+def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zeros: Collection[str] = ()) -> None:
     """Fill a model with a checkpoint: every weight of either has its counterpart in the other.
 
     Args:
@@ -107,51 +105,51 @@ def load_ours(model: PreTrainedModel, checkpoint: Checkpoint, rows: Sequence[Row
     Raises:
         UserError: a weight is missing or left over, has another shape, or is no floating-point number.
     """
-    check_names(checkpoint, [row.theirs for row in rows], type(model).__name__)
+    check_names(weights, [row.theirs for row in rows], type(model).__name__)
     state = model.state_dict()
     if lacking := state.keys() - {name for row in rows for name in row.ours} - set(zeros) - _ties(model).keys():
         raise UserError(
-            f"{checkpoint.path} has nothing for {listed(lacking)} of {type(model).__name__}; leave out the --set "
+            f"{weights.path} has nothing for {listed(lacking)} of {type(model).__name__}; leave out the --set "
             "that asks for it, or give the whole model."
         )
     dtype = torch.float32
     for row in rows:
-        tensor = checkpoint.tensors[row.theirs]
+        tensor = weights.tensors[row.theirs]
         expected = _their_shape(state, row)
         if tuple(tensor.shape) != expected:
             raise UserError(
-                f"{row.theirs} of {checkpoint.path} has the shape {tuple(tensor.shape)}, and the other weights make it "
+                f"{row.theirs} of {weights.path} has the shape {tuple(tensor.shape)}, and the other weights make it "
                 f"{expected}; the file is of another model than its names say, or a --set is wrong."
             )
         if not tensor.is_floating_point():
             raise UserError(
-                f"{row.theirs} of {checkpoint.path} is {tensor.dtype}, and a weight is a floating-point number; give "
+                f"{row.theirs} of {weights.path} is {tensor.dtype}, and a weight is a floating-point number; give "
                 "the model as it was before it was quantised."
             )
         dtype = torch.promote_types(dtype, tensor.dtype)
     model.to(dtype)
     new = {name: torch.zeros_like(state[name], dtype=dtype) for name in zeros}
     for row in rows:
-        tensor = checkpoint.tensors[row.theirs].to(dtype)
+        tensor = weights.tensors[row.theirs].to(dtype)
         tensor = tensor.T if row.transposed else tensor
         new.update(zip(row.ours, tensor.chunk(len(row.ours)), strict=True))
     model.load_state_dict({**new, **{name: new[source] for name, source in _ties(model).items() if name not in new}})
 
 
-def check_names(checkpoint: Checkpoint, names: Collection[str], target: str) -> None:
+def check_names(weights: Weights, names: Collection[str], target: str) -> None:
     """Make sure that a checkpoint has these weights and no others.
 
     Raises:
         UserError: it has fewer or more.
     """
-    if missing := set(names) - checkpoint.tensors.keys():
+    if missing := set(names) - weights.tensors.keys():
         raise UserError(
-            f"{checkpoint.path} has no {listed(missing)}, without which there is no {target}; map names of your own "
+            f"{weights.path} has no {listed(missing)}, without which there is no {target}; map names of your own "
             "with --rename THEIRS=OURS, or give the whole model."
         )
-    if surplus := checkpoint.tensors.keys() - set(names):
+    if surplus := weights.tensors.keys() - set(names):
         raise UserError(
-            f"{checkpoint.path} has {listed(surplus)}, for which {target} has no place; map names of your own with "
+            f"{weights.path} has {listed(surplus)}, for which {target} has no place; map names of your own with "
             "--rename THEIRS=OURS, or leave this model where it is: without them it would be another."
         )
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..hub import finish_folder
 from ..loading import max_positions
-from .source import Converted
+from .checkpoint import Converted
 
 TASKS = {
     "CausalLM": "text-generation",

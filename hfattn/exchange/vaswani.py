@@ -11,10 +11,10 @@ from ..loading import max_positions
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.modeling_vaswani import sinusoidal_positions
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
-from .source import Converted, Source, make_config
 from .vocabulary import check_size, find_specials, read_vocabulary, word_tokenizer
+from .weights import Weights
 
 LONGEST = 256  # symbols of a translation
 
@@ -76,7 +76,7 @@ def transformer_rows(
 
 
 def load_transformer(
-    source: Source,
+    checkpoint: Checkpoint,
     stacks: Sequence[Stack],
     output: Table,
     model_class: type[PreTrainedModel],
@@ -87,7 +87,7 @@ def load_transformer(
     """A model of ours with the weights of a checkpoint.
 
     Args:
-        source: its checkpoint loses the tables of positions that are computed here.
+        checkpoint: its checkpoint loses the tables of positions that are computed here.
         stacks: encoder and decoder, or the one that there is.
         output: table of the output layer.
         model_class: of ours.
@@ -98,53 +98,53 @@ def load_transformer(
     Raises:
         UserError: the weights are not those of such a model.
     """
-    checkpoint = source.checkpoint
-    tensors, last = checkpoint.tensors, stacks[-1]
+    weights = checkpoint.weights
+    tensors, last = weights.tensors, stacks[-1]
     (output_weight,) = [row.theirs for row in expand(output) if row.theirs.endswith("weight")]
-    hidden_size = width(checkpoint, last.embedding, 1)
+    hidden_size = width(weights, last.embedding, 1)
     if settings.get("share_embeddings"):
         tensors.setdefault(stacks[0].embedding, tensors[last.embedding])
     fields: dict[str, Any] = {
-        "vocab_size": width(checkpoint, last.embedding, 0),
+        "vocab_size": width(weights, last.embedding, 0),
         "hidden_size": hidden_size,
-        "intermediate_size": width(checkpoint, _inner(stacks[0]), 0),
-        "final_norm": _has_final_norm(checkpoint, stacks),
+        "intermediate_size": width(weights, _inner(stacks[0]), 0),
+        "final_norm": _has_final_norm(weights, stacks),
     }
     for stack in stacks:
         side = "decoder_layers" if stack.ours.endswith("decoder") else "encoder_layers"
-        fields[side] = count_layers(checkpoint, stack.layers)
+        fields[side] = count_layers(weights, stack.layers)
     output_bias = output_weight.replace("weight", "bias") in tensors
     if any(row.ours == ("lm_head.weight",) for row in expand(output)):
         if settings.get("tie_word_embeddings"):
             tensors.setdefault(output_weight, tensors[last.embedding])
-        width(checkpoint, output_weight, 0)
+        width(weights, output_weight, 0)
         fields["tie_word_embeddings"] = _equal(tensors[output_weight], tensors[last.embedding])
         fields["lm_head_bias"] = output_bias
     if len(stacks) > 1:
-        width(checkpoint, stacks[0].embedding, 0)
+        width(weights, stacks[0].embedding, 0)
         fields["share_embeddings"] = _equal(*(tensors[stack.embedding] for stack in stacks))
         fields["source_vocab_size"] = None if fields["share_embeddings"] else len(tensors[stacks[0].embedding])
-    fields |= _positions(checkpoint, stacks, hidden_size)
+    fields |= _positions(weights, stacks, hidden_size)
     for name, value in told.items():
         if fields.setdefault(name, value) != value:
             raise UserError(
-                f"The configuration of {checkpoint.path} says {name}={value}, and its weights {fields[name]}; "
+                f"The configuration of {weights.path} says {name}={value}, and its weights {fields[name]}; "
                 "give that of this model."
             )
     heads = fields.get("num_attention_heads", settings.get("num_attention_heads"))
     if heads is None:
         raise UserError(
-            f"The weights of {checkpoint.path} do not tell how many heads the model has; write --set "
+            f"The weights of {weights.path} do not tell how many heads the model has; write --set "
             f"num_attention_heads=N, which divides {hidden_size}."
         )
     model = model_class(make_config(VaswaniConfig, fields, settings))
     rows = transformer_rows(stacks, output, model.config, output_bias)
-    load_ours(model, checkpoint, *without_absent(checkpoint, rows, biases))
+    load_ours(model, weights, *without_absent(weights, rows, biases))
     return model
 
 
 def with_vocabularies(
-    source: Source,
+    checkpoint: Checkpoint,
     model: VaswaniForConditionalGeneration,
     vocabularies: tuple[list[str], list[str]] | None,
     closes: bool,
@@ -162,41 +162,41 @@ def with_vocabularies(
     """
     # Without a length of its own, generate() would stop after 20 symbols.
     model.generation_config.max_new_tokens = min(LONGEST, max_positions(model.config) or LONGEST)
-    vocabularies = vocabularies or read_vocabularies(source)
+    vocabularies = vocabularies or read_vocabularies(checkpoint)
     if vocabularies is None:
         return Converted(model, assumed=assumed)
     config, own = model.config, vocabularies[0] != vocabularies[1]
     sizes = (config.vocab_size if config.source_vocab_size is None else config.source_vocab_size, config.vocab_size)
     for symbols, size in zip(vocabularies, sizes, strict=True):
-        check_size(symbols, size, str(source.checkpoint.path))
+        check_size(symbols, size, str(checkpoint.weights.path))
     if own and config.share_embeddings:
         raise UserError(
-            f"{source.checkpoint.path} has one embedding for source and target, but two vocabularies; give one."
+            f"{checkpoint.weights.path} has one embedding for source and target, but two vocabularies; give one."
         )
     specials = [find_specials(symbols) for symbols in vocabularies]
     ids = {name: vocabularies[1].index(symbol) for name, symbol in specials[1].items() if name != "unknown"}
     for name, index in {"pad": "pad_token_id", "begin": "bos_token_id", "end": "eos_token_id"}.items():
         if name not in ids:
             raise UserError(f"The vocabulary of the target has no symbol for {name}, such as <{name}>; give it whole.")
-        setattr(config, index, source.settings.get(index, ids[name]))
+        setattr(config, index, checkpoint.settings.get(index, ids[name]))
         setattr(model.generation_config, index, getattr(config, index))
     if vocabularies[0][ids["pad"]] != specials[0].get("pad"):
         raise UserError("Padding has two ids, one in each vocabulary; only a model where it has one can be converted.")
-    config.decoder_start_token_id = source.settings.get("decoder_start_token_id", config.bos_token_id)
+    config.decoder_start_token_id = checkpoint.settings.get("decoder_start_token_id", config.bos_token_id)
     model.generation_config.decoder_start_token_id = config.decoder_start_token_id
     reader = word_tokenizer(vocabularies[0], specials[0], closes)
     writer = word_tokenizer(vocabularies[1], specials[1], closes=True) if own else None
     return Converted(model, reader, writer, assumed)
 
 
-def read_vocabularies(source: Source) -> tuple[list[str], list[str]] | None:
+def read_vocabularies(checkpoint: Checkpoint) -> tuple[list[str], list[str]] | None:
     """The symbols of source and target, of the files that the user gives."""
-    if source.vocabulary is None:
-        if source.target_vocabulary is not None:
+    if checkpoint.vocabulary is None:
+        if checkpoint.target_vocabulary is not None:
             raise UserError("--target-vocabulary stands beside the --vocabulary of the source; give both.")
         return None
-    symbols = read_vocabulary(source.vocabulary)
-    return symbols, symbols if source.target_vocabulary is None else read_vocabulary(source.target_vocabulary)
+    symbols = read_vocabulary(checkpoint.vocabulary)
+    return symbols, symbols if checkpoint.target_vocabulary is None else read_vocabulary(checkpoint.target_vocabulary)
 
 
 def _inner(stack: Stack) -> str:
@@ -205,30 +205,30 @@ def _inner(stack: Stack) -> str:
     return name.replace("#", "0").replace("*", "weight")
 
 
-def _has_final_norm(checkpoint: Checkpoint, stacks: Sequence[Stack]) -> bool:
-    found = [f"{stack.norm}.weight" in checkpoint.tensors for stack in stacks]
+def _has_final_norm(weights: Weights, stacks: Sequence[Stack]) -> bool:
+    found = [f"{stack.norm}.weight" in weights.tensors for stack in stacks]
     if len(set(found)) > 1:
-        raise UserError(f"{checkpoint.path} has a last layer norm above one stack only; our models have it above both.")
+        raise UserError(f"{weights.path} has a last layer norm above one stack only; our models have it above both.")
     return found[0]
 
 
-def _positions(checkpoint: Checkpoint, stacks: Sequence[Stack], hidden_size: int) -> dict[str, Any]:
+def _positions(weights: Weights, stacks: Sequence[Stack], hidden_size: int) -> dict[str, Any]:
     """The fields that tables of positions tell. Any table that is not the sinusoids of the paper is kept as it is: as
     learned positions it has the same values."""
-    tables = {stack.positions: checkpoint.tensors.pop(stack.positions, None) for stack in stacks}
+    tables = {stack.positions: weights.tensors.pop(stack.positions, None) for stack in stacks}
     found = {name: table.reshape(-1, table.shape[-1]) for name, table in tables.items() if table is not None}
     if not found:
         return {}
     if any(table.shape[-1] != hidden_size for table in found.values()):
-        raise UserError(f"{next(iter(found))} of {checkpoint.path} is not as wide as the embeddings, {hidden_size}.")
+        raise UserError(f"{next(iter(found))} of {weights.path} is not as wide as the embeddings, {hidden_size}.")
     if all(map(_is_sinusoidal, found.values())):
         return {"positions": "sinusoidal"}
     if len(found) < len(tables) or len({len(table) for table in found.values()}) > 1:
         raise UserError(
-            f"{checkpoint.path} has other positions in its encoder than in its decoder; our models have one kind and "
+            f"{weights.path} has other positions in its encoder than in its decoder; our models have one kind and "
             "number of them."
         )
-    checkpoint.tensors.update(found)
+    weights.tensors.update(found)
     return {"positions": "learned", "max_position_embeddings": len(next(iter(found.values())))}
 
 
