@@ -491,6 +491,3 @@ def token_names(ids: Sequence[int], tokenizer: "PreTrainedTokenizerBase | None")
     if tokenizer.is_fast and "ByteLevel" in str(tokenizer.backend_tokenizer.decoder):
         return tuple(tokenizer.decode([number], clean_up_tokenization_spaces=False) for number in ids)
     return tuple(tokenizer.convert_ids_to_tokens(list(ids)))
-
-
-__all__ = ["AttentionRecord", "GenerationPath", "alignment", "check_drawable", "render_table", "token_names"]

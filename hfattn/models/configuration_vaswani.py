@@ -261,5 +261,3 @@ class VaswaniConfig(StrictConfig):
 
 
 VaswaniConfig.register_for_auto_class()
-
-__all__ = ["VaswaniConfig"]

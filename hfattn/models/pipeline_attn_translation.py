@@ -206,5 +206,3 @@ class TranslationMixin:
 
 if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # a copy of this module may have registered it
     PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
-
-__all__ = ["TASK", "AttnTranslationPipeline", "TranslationMixin", "load_target_tokenizer", "save_target_tokenizer"]

@@ -155,6 +155,3 @@ def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -
         tensor.expand(*batch, -1, -1).reshape(math.prod(batch), *tensor.shape[-2:]).to(dtype) for tensor in (query, key)
     )
     return _Additive.apply(query, key, v).reshape(*batch, query.shape[1], key.shape[1])
-
-
-__all__ = ["additive_energies", "broadcast", "full_precision", "pairwise", "widen"]

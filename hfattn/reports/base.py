@@ -46,6 +46,16 @@ class TrainedRun:
         """The title of pictures: recipe and configuration."""
         return f"{self.command.recipe}: {self.command.config.stem}"
 
+    def training_facts(self, unit: str, epoch: float) -> dict[str, Any]:
+        """Return the facts about the training, and the share of padding in its batches, for ``results.json``.
+
+        Args:
+            unit: what the training data consist of, in the plural, such as "windows".
+            epoch: how many of these one epoch reads.
+        """
+        facts = self.trainer.training_facts(unit, self.trainer.state.epoch * epoch)
+        return {**facts, "padding_share": round(self.trainer.padding_share, 4)}
+
     def save(self) -> None:
         """Save the model and its tokenizer to the run folder."""
         self.model.save_pretrained(self.folder)

@@ -76,7 +76,7 @@ def report(
         },
         "model": {"model_type": run.model.config.model_type, **model},
         "metrics": metrics,
-        "training": training_facts(run, len(parts["train"])),
+        "training": run.training_facts("texts", len(parts["train"])),
         "samples": samples,
         "own_code": any(run.folder.glob("modeling_*.py")),  # a model of this package, whose code is beside its weights
         "example": classify(run.model, run.tokenizer, short[0], labels),
@@ -166,15 +166,6 @@ def confident_mistakes(texts: LabelledTexts, results: ClassResults, number: int)
 def part_facts(parts: Mapping[str, LabelledTexts]) -> dict[str, dict[str, Any]]:
     """Return the number of texts and the fingerprint of each part."""
     return {part: {"texts": len(texts), "sha256": texts.fingerprint} for part, texts in parts.items()}
-
-
-def training_facts(run: TrainedRun, texts: int) -> dict[str, Any]:
-    """Return the duration and speed of the training with ``texts`` training texts, and the share of padding."""
-    trainer = run.trainer
-    return {
-        **trainer.training_facts("texts", trainer.state.epoch * texts),
-        "padding_share": round(trainer.padding_share, 4),
-    }
 
 
 def short_texts(dataset: EncodedTexts | WindowedTexts) -> list[int]:

@@ -21,7 +21,6 @@ from .classification import (
     short_texts,
     summary,
     swapped_scores,
-    training_facts,
 )
 
 TIMED_TEXTS = 64  # texts on which the speeds of teacher and student are measured
@@ -96,7 +95,7 @@ def report(
         },
         "distillation": asdict(distillation) | {"imitates": distillation.imitates},
         "metrics": metrics,
-        "training": training_facts(run, len(run.trainer.train_dataset)),
+        "training": run.training_facts("texts", len(run.trainer.train_dataset)),
         "samples": samples,
         "own_code": True,
         "example": classify(run.model, run.tokenizer, short[0], parts["train"].labels),

@@ -54,7 +54,7 @@ def report(
         before: what ``fill_in`` returned before training.
     """
     run.save()
-    config, model, trainer = asdict(run.config), run.model, run.trainer
+    config, model = asdict(run.config), run.model
     data, sentences = config["data"], config["sample"]["sentences"]
     after = fill_in(model, run.tokenizer, sentences, config["sample"]["top_k"], data["max_length"])
     samples: list[dict[str, Any]] = [
@@ -82,10 +82,7 @@ def report(
         },
         "model": {"model_type": model.config.model_type, **weights, "parameters": model.num_parameters()},
         "metrics": metrics,
-        "training": {
-            **trainer.training_facts("tokens", trainer.state.epoch * float(examples["train"].lengths.sum())),
-            "padding_share": round(trainer.padding_share, 4),
-        },
+        "training": run.training_facts("tokens", float(examples["train"].lengths.sum())),
         "samples": samples,
         "mask_token": run.tokenizer.mask_token,
     }

@@ -75,10 +75,7 @@ def report(
         },
         "model": {"model_type": run.model.config.model_type, **tuning},
         "metrics": {part: part_scores(parts[part], each, columns) for part, each in evaluated.items()},
-        "training": {
-            **run.trainer.training_facts("windows", run.trainer.state.epoch * len(train)),
-            "padding_share": round(run.trainer.padding_share, 4),
-        },
+        "training": run.training_facts("windows", len(train)),
         "samples": samples,
         "example": example,
     }

@@ -102,10 +102,7 @@ def report(
             **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
         },
         "metrics": metrics,
-        "training": {
-            **run.trainer.training_facts("pairs", run.trainer.state.epoch * len(train_set)),
-            "padding_share": round(run.trainer.padding_share, 4),
-        },
+        "training": run.training_facts("pairs", len(train_set)),
         "samples": samples,
         "alignments": alignments,
     }

@@ -1,4 +1,4 @@
-"""Callbacks that print samples during training."""
+"""Callbacks that print what the model generates during training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,20 @@ from ..data import Pair
 from ..generation import sample_text, translate_texts
 
 
-class SampleCallback(TrainerCallback):
+class _GenerationCallback(TrainerCallback):
+    """Print after each evaluation what ``generated`` returns."""
+
+    def generated(self, model: PreTrainedModel, step: int) -> str:
+        raise NotImplementedError
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # Every process generates: with sharded weights none of them could do it alone.
+        generated = self.generated(kwargs["model"], state.global_step)
+        if state.is_world_process_zero:
+            tqdm.write(generated)
+
+
+class SampleCallback(_GenerationCallback):
     """Print after each evaluation a text that the model generates at temperature 0.8."""
 
     TEMPERATURE = 0.8
@@ -25,23 +38,12 @@ class SampleCallback(TrainerCallback):
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: str, max_new_tokens: int, seed: int) -> None:
         self.tokenizer, self.prompt, self.max_new_tokens, self.seed = tokenizer, prompt, max_new_tokens, seed
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if model is None:
-            return
-        # Every process generates: with sharded weights none of them could do it alone.
+    def generated(self, model: PreTrainedModel, step: int) -> str:
         text = sample_text(model, self.tokenizer, self.prompt, self.TEMPERATURE, self.max_new_tokens, self.seed)
-        if state.is_world_process_zero:
-            tqdm.write(f"step {state.global_step}, temperature {self.TEMPERATURE}: {text!r}")
+        return f"step {step}, temperature {self.TEMPERATURE}: {text!r}"
 
 
-class TranslationCallback(TrainerCallback):
+class TranslationCallback(_GenerationCallback):
     """Print after each evaluation how the model translates a few sources, and which of them are right."""
 
     def __init__(
@@ -52,23 +54,10 @@ class TranslationCallback(TrainerCallback):
     ) -> None:
         self.tokenizer, self.pairs, self.target_tokenizer = tokenizer, pairs, target_tokenizer
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if model is None:
-            return
+    def generated(self, model: PreTrainedModel, step: int) -> str:
         sources = [pair.source for pair in self.pairs]
-        # Every process generates: with sharded weights none of them could do it alone.
         translations = translate_texts(model, self.tokenizer, sources, self.target_tokenizer)
-        if state.is_world_process_zero:
-            tqdm.write(
-                "\n".join(
-                    f"step {state.global_step}: {pair.source} → {text} {'✓' if text == pair.target else '✗'}"
-                    for pair, text in zip(self.pairs, translations, strict=True)
-                )
-            )
+        return "\n".join(
+            f"step {step}: {pair.source} → {text} {'✓' if text == pair.target else '✗'}"
+            for pair, text in zip(self.pairs, translations, strict=True)
+        )
