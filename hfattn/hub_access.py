@@ -26,7 +26,7 @@ Kind = Literal["model", "dataset"]
 
 _WANTED = {
     "model": "a model folder or the id of a model on the Hub",
-    "dataset": "a file or the id of a data set on the Hub",
+    "dataset": "a file or the id of a dataset on the Hub",
 }
 
 
@@ -38,10 +38,10 @@ def local_path(name: str, kind: Kind = "model") -> Path | None:
 
     Args:
         name: a path or an id.
-        kind: what is looked for: the folder of a model, or the file of a data set.
+        kind: what is looked for: the folder of a model, or the file of a dataset.
 
     Raises:
-        UserError: the name can only be a path and does not exist, or a model is a file, or a data set is a folder.
+        UserError: the name can only be a path and does not exist, or a model is a file, or a dataset is a folder.
     """
     path = Path(name).expanduser()
     if not name.strip() or (not path.exists() and (name.startswith("runs/") or not _is_id(name))):

@@ -1,4 +1,4 @@
-"""The generated data sets as folders and as repositories: everywhere the same rows."""
+"""The generated datasets as folders and as repositories: everywhere the same rows."""
 
 import json
 import os
@@ -135,7 +135,7 @@ def test_what_cannot_be_made_is_one_sentence_and_leaves_nothing(tmp_path: Path) 
         ("make", "facts", "--output", tmp_path / "new"): "write one of dates, phrases, opinions, reber.",
         ("make", "dates", "--output", tmp_path / "there"): "exists already; choose a new folder.",
         ("make", "reber", "--output", tmp_path / "new", "--rows", 10**6): "write at most 40000.",
-        ("push", tmp_path, "user/name"): "has no README.md, the card of a data set",
+        ("push", tmp_path, "user/name"): "has no README.md, the card of a dataset",
     }.items():
         done = data(*words)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)

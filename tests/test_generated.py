@@ -1,4 +1,4 @@
-"""Every generated data set: the same draws on every machine, and requests that cannot be met."""
+"""Every generated dataset: the same draws on every machine, and requests that cannot be met."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ import pytest
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED
 
-# SHA-256 of the fingerprints of all parts. Results that were recorded on these data sets depend on them.
+# SHA-256 of the fingerprints of all parts. Results that were recorded on these datasets depend on them.
 DRAWN = {
     "dates": "7026d62c45bc8ccd60c087b5d5c6948327d65b229835c1b0d5e50288329fbfe4",
     "phrases": "c8818157ee2bd5f63fb6a0cfc8aee5399602742d2155e81a309f21ea440837c4",

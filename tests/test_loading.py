@@ -60,7 +60,7 @@ def test_what_can_only_be_a_path_is_refused_without_the_network_in_one_form(name
         with pytest.raises(UserError) as refused:
             load(name)
         assert str(refused.value).startswith(f"{name} was not found locally or on the Hub; give a model folder or the")
-    with pytest.raises(UserError, match=r"was not found locally or on the Hub; give a file or the id of a data set"):
+    with pytest.raises(UserError, match=r"was not found locally or on the Hub; give a file or the id of a dataset"):
         local_path(name, "dataset")
 
 

@@ -1,4 +1,4 @@
-"""Pairs from files and data sets, and the token ids that they become."""
+"""Pairs from files and datasets, and the token ids that they become."""
 
 import json
 import subprocess
@@ -131,7 +131,7 @@ BAD: list[tuple[str, dict[str, str | bytes], str]] = [
     ("p.txt", {"p.txt": b"a\tb\n\xff\tc\n"}, r"^Line 2 of p\.txt is not UTF-8; convert the file"),
     ("p.csv", {"p.csv": "a,b\n"}, r"^p\.csv is neither JSON lines nor tab-separated; convert it to \.jsonl or \.tsv"),
     ("no.tsv", {}, r"/no\.tsv was not found locally or on the Hub"),
-    ("d", {"d/x": "a\tb\n"}, r"/d is a folder; give a file or the id of a data set on the Hub"),
+    ("d", {"d/x": "a\tb\n"}, r"/d is a folder; give a file or the id of a dataset on the Hub"),
     ("p.jsonl", {"p.jsonl": '{"source": "a", "target": "b"}\n{"source": \n'}, r"^Line 2 of p\.jsonl is not JSON \(Exp"),
     ("p.jsonl", {"p.jsonl": '["a", "b"]\n'}, r"^Line 1 of p\.jsonl is not a JSON object; write one on each line"),
     (

@@ -1,4 +1,4 @@
-"""The commands ``hfattn data``: write generated data sets to folders, and publish them."""
+"""The commands ``hfattn data``: write generated datasets to folders, and publish them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from ..errors import UserError, one_sentence
 from ..extras import require
 from .common import Branch, Execute, Over, Private, PullRequest
 
-data_app = typer.Typer(help="Write the generated data sets to folders, and publish them.", no_args_is_help=True)
+data_app = typer.Typer(help="Write the generated datasets to folders, and publish them.", no_args_is_help=True)
 
 
 @data_app.command("make")
@@ -24,7 +24,7 @@ def make(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same rows.")] = 1,
 ) -> None:
-    """Write a generated data set with its card to a folder, for load_dataset, the recipes and hfattn data push.
+    """Write a generated dataset with its card to a folder, for load_dataset, the recipes and hfattn data push.
 
     Example: hfattn data make dates --output dates --rows 100
     """
@@ -38,7 +38,7 @@ def make(
 
 @data_app.command("push")
 def push_data(
-    folder: Annotated[Path, typer.Argument(help="Folder of a data set with its card.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a dataset with its card.")],
     repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository, created if needed.")],
     private: Private = False,
     branch: Branch = None,
@@ -46,7 +46,7 @@ def push_data(
     over: Over = None,
     execute: Execute = False,
 ) -> None:
-    """Show what a push of a data set would send; with --execute push it to the Hub as one commit.
+    """Show what a push of a dataset would send; with --execute push it to the Hub as one commit.
 
     Example: hfattn data push dates user/dates
     """
@@ -54,5 +54,5 @@ def push_data(
         from ..hub import PushOptions, push
 
         if not (folder / "README.md").is_file():
-            raise UserError(f"{folder} has no README.md, the card of a data set; write one with hfattn data make.")
+            raise UserError(f"{folder} has no README.md, the card of a dataset; write one with hfattn data make.")
         print(push(folder, repo_id, PushOptions(private, branch, pr, over, execute), repo_type="dataset"))

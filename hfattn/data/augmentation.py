@@ -15,11 +15,11 @@ MASKED = "\ue000"  # stands for a masked word: a private-use character, which ou
 LONGEST_NGRAM = 5  # words
 
 
-def read_unlabelled(source: str, text_column: str = "text", without: Collection[str] = ()) -> LabelledTexts:
+def read_unlabelled(dataset: str, text_column: str = "text", without: Collection[str] = ()) -> LabelledTexts:
     """Read unlabeled texts; each gets class 0.
 
     Args:
-        source: path of a ``.txt`` file with one text per line, of a ``.jsonl`` file, or of a tab-separated file whose
+        dataset: path of a ``.txt`` file with one text per line, of a ``.jsonl`` file, or of a tab-separated file whose
             first line names its columns.
         text_column: column of the texts, for files with columns.
         without: texts to leave out. Repeated texts are read once.
@@ -27,13 +27,13 @@ def read_unlabelled(source: str, text_column: str = "text", without: Collection[
     Raises:
         UserError: the file or column does not exist, or no text remains.
     """
-    path = local_file(source)
+    path = local_file(dataset)
     if path is None or path.suffix not in (JSON_LINES, ".tsv", ".txt"):
-        raise UserError(f"{source} is not a file of texts; write the path of a .txt, {JSON_LINES} or .tsv file.")
+        raise UserError(f"{dataset} is not a file of texts; write the path of a .txt, {JSON_LINES} or .tsv file.")
     if path.suffix == ".txt":
         found = [(line.strip(), number) for number, line in read_lines(path) if line.strip()]
     else:
-        rows = open_rows(source)
+        rows = open_rows(dataset)
         found = [(rows.text(row, text_column, "text"), row.number) for row in rows]
     left, items = set(without), []
     for text, number in found:

@@ -49,7 +49,7 @@ class LabelledTexts(Examples[Labelled]):
 
 
 def read_labelled(
-    source: str | Path,
+    dataset: str | Path,
     *,
     text_column: str = "text",
     pair_column: str | None = None,
@@ -65,7 +65,7 @@ def read_labelled(
     Labels are names or numbers of classes. All other columns become ``fields``.
 
     Args:
-        source: path of a ``.jsonl`` file or of a tab-separated file whose first line names its columns, or id of a
+        dataset: path of a ``.jsonl`` file or of a tab-separated file whose first line names its columns, or id of a
             dataset on the Hub.
         text_column, label_column: columns to read; ``review.text`` reaches inside a column.
         pair_column: column of the second text, if each example consists of two.
@@ -80,7 +80,7 @@ def read_labelled(
         UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
             line number.
     """
-    rows = open_rows(str(source), config=config, split=split, revision=revision)
+    rows = open_rows(str(dataset), config=config, split=split, revision=revision)
     texts, pairs, written, lines, fields = [], [], [], [], []
     used = {text_column, label_column, pair_column, part_column}
     parts_seen = set()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from huggingface_hub.dataclasses import strict
 
 from .examples import Examples
-from .rows import source_of_part
+from .rows import dataset_of_part
 from .text import check_split
 
 PARTS = ("train", "validation", "test")
@@ -90,7 +90,7 @@ class PartsConfig(Generic[Part]):
 
     def locate(self, place: str) -> tuple[str, str]:
         """Return the dataset and the split that ``validation`` or ``test`` names."""
-        return source_of_part(self.dataset, place, self.hub_split)
+        return dataset_of_part(self.dataset, place, self.hub_split)
 
 
 def fingerprints(parts: Mapping[str, Examples[Any]]) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Questions(Examples[Question]):
 
 
 def read_questions(
-    source: str | Path,
+    dataset: str | Path,
     *,
     unanswerable: bool = False,
     config: str | None = None,
@@ -68,7 +68,7 @@ def read_questions(
     """Read questions from a file or from a dataset on the Hub.
 
     Args:
-        source: path of a ``.json`` file of SQuAD 1.1 or 2.0; or path of a ``.jsonl`` file or id of a dataset on the
+        dataset: path of a ``.json`` file of SQuAD 1.1 or 2.0; or path of a ``.jsonl`` file or id of a dataset on the
             Hub, with ``question``, ``context``, ``answers`` and optionally ``id`` in each row. Answers are ``{"text":
             [...], "answer_start": [...]}``, or a list of objects with both keys.
         unanswerable: whether unanswerable questions are accepted, as in SQuAD 2.0.
@@ -78,11 +78,11 @@ def read_questions(
         UserError: the file or dataset does not exist or is empty, or a question is malformed; in particular, if the
             context does not contain an answer at its ``answer_start``.
     """
-    path = local_file(str(source))
+    path = local_file(str(dataset))
     if path is not None and path.suffix == ".json":
         questions = Questions(path.name, list(_squad_questions(path)))
     else:
-        rows = open_rows(str(source), config=config, split=split, revision=revision)
+        rows = open_rows(str(dataset), config=config, split=split, revision=revision)
         questions = Questions(rows.name, list(_questions_in_rows(rows)), unit=rows.unit)
     if not questions.items:
         raise UserError(f"{questions.name} is empty; write questions with their contexts and answers.")

@@ -89,7 +89,7 @@ def _columns(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def open_rows(
-    source: str,
+    dataset: str,
     *,
     columns: Sequence[str] | None = None,
     config: str | None = None,
@@ -99,7 +99,7 @@ def open_rows(
     """Open the rows of a file or of a dataset on the Hub.
 
     Args:
-        source: path of a UTF-8 file, or id of a dataset on the Hub. A ``.jsonl`` file has a JSON object on each line;
+        dataset: path of a UTF-8 file, or id of a dataset on the Hub. A ``.jsonl`` file has a JSON object on each line;
             other files have tab-separated columns without quotes or escapes.
         columns: columns of a tab-separated file; None: its first line names them.
         config, split, revision: which part of a dataset on the Hub to read.
@@ -107,9 +107,9 @@ def open_rows(
     Raises:
         UserError: the file or dataset does not exist or has another format; while reading, also if a line is malformed.
     """
-    path = local_file(source)
+    path = local_file(dataset)
     if path is None:
-        return _hub_rows(source, config, split, revision)
+        return _hub_rows(dataset, config, split, revision)
     if path.suffix in (".csv", ".json"):
         raise UserError(f"{path.name} is neither JSON lines nor tab-separated; convert it to {JSON_LINES} or .tsv.")
     if path.suffix == JSON_LINES:
@@ -117,47 +117,47 @@ def open_rows(
     return Rows(path.name, lambda: _tab_separated_rows(path, columns))
 
 
-def local_file(source: str) -> Path | None:
-    """Return the path of a local file, or None if ``source`` can only be the id of a dataset on the Hub.
+def local_file(dataset: str) -> Path | None:
+    """Return the path of a local file, or None if ``dataset`` can only be the id of a dataset on the Hub.
 
     Raises:
         UserError: the file does not exist, or is a folder.
     """
-    path = local_path(source, "dataset")
-    if path is None and Path(source).suffix in _FILES:
-        raise not_found(source, "dataset")
+    path = local_path(dataset, "dataset")
+    if path is None and Path(dataset).suffix in _FILES:
+        raise not_found(dataset, "dataset")
     return path
 
 
-def parallel_files(source: str) -> tuple[str, str] | None:
+def parallel_files(dataset: str) -> tuple[str, str] | None:
     """Return the two files that a name such as ``"folder/train.{en,de}"`` stands for, or None for other names."""
-    if (parts := re.fullmatch(r"(.*)\{([^{},]*),([^{},]*)\}(.*)", source)) is None:
+    if (parts := re.fullmatch(r"(.*)\{([^{},]*),([^{},]*)\}(.*)", dataset)) is None:
         return None
     before, first, second, after = parts.groups()
     return f"{before}{first}{after}", f"{before}{second}{after}"
 
 
-def is_local(source: str) -> bool:
-    """Return whether ``source`` is a local file, or two parallel ones, and not the id of a dataset on the Hub.
+def is_local(dataset: str) -> bool:
+    """Return whether ``dataset`` is a local file, or two parallel ones, and not the id of a dataset on the Hub.
 
     Raises:
         UserError: the file does not exist, or is a folder.
     """
-    return parallel_files(source) is not None or local_file(source) is not None
+    return parallel_files(dataset) is not None or local_file(dataset) is not None
 
 
-def source_of_part(source: str, place: str, split: str) -> tuple[str, str]:
+def dataset_of_part(dataset: str, place: str, split: str) -> tuple[str, str]:
     """Return the file or dataset, and the split, from which to read another part.
 
     Args:
-        source: file or dataset of the training part.
-        place: another file if ``source`` is a file; a split if it is a dataset on the Hub.
+        dataset: file or dataset of the training part.
+        place: another file if ``dataset`` is a file; a split if it is a dataset on the Hub.
         split: split of the training part.
 
     Raises:
         UserError: see ``is_local``.
     """
-    return (place, split) if is_local(source) else (source, place)
+    return (place, split) if is_local(dataset) else (dataset, place)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -211,23 +211,23 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield Row(number, values)
 
 
-def _hub_rows(source: str, config: str | None, split: str, revision: str | None) -> Rows:
+def _hub_rows(dataset: str, config: str | None, split: str, revision: str | None) -> Rows:
     import datasets
 
     try:
-        with hub_errors(source, "dataset", revision):
-            rows = datasets.load_dataset(source, config, split=split, revision=revision)
+        with hub_errors(dataset, "dataset", revision):
+            rows = datasets.load_dataset(dataset, config, split=split, revision=revision)
     except UserError:
         raise
     except Exception as error:  # the errors of the library have no common base class
         if isinstance(error, datasets.exceptions.DatasetNotFoundError) and revision is None:
-            raise not_found(source, "dataset") from error
+            raise not_found(dataset, "dataset") from error
         reason = " ".join(str(error).split()).rstrip(".")
         raise UserError(
-            f"The dataset {source} does not load ({type(error).__name__}: {reason}); check its name, configuration "
+            f"The dataset {dataset} does not load ({type(error).__name__}: {reason}); check its name, configuration "
             "and split."
         ) from error
     # Also for a column that holds lists of classes.
     kinds = {name: kind.feature if isinstance(kind, datasets.List) else kind for name, kind in rows.features.items()}
     classes = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
-    return Rows(source, lambda: map(Row, range(len(rows)), rows), "Row", classes)
+    return Rows(dataset, lambda: map(Row, range(len(rows)), rows), "Row", classes)

@@ -50,7 +50,7 @@ class TaggedSentences(Examples[Tagged]):
 
 
 def read_tagged(
-    source: str | Path,
+    dataset: str | Path,
     *,
     tokens_column: str = "tokens",
     tags_column: str | None = None,
@@ -63,9 +63,9 @@ def read_tagged(
     """Read tagged sentences from a file or from a dataset on the Hub.
 
     Args:
-        source: path of a ``.jsonl`` file or id of a dataset on the Hub, with a list of words and a list of tags in each
-            row; or path of any other file in the format of the CoNLL shared tasks: on each line a word in the first
-            column and its tag in the last, separated by tabs or spaces, and an empty line after each sentence.
+        dataset: path of a ``.jsonl`` file or id of a dataset on the Hub, with a list of words and a list of tags in
+            each row; or path of any other file in the format of the CoNLL shared tasks: on each line a word in the
+            first column and its tag in the last, separated by tabs or spaces, and an empty line after each sentence.
             -DOCSTART- lines are ignored.
         tokens_column, tags_column: columns of the words and the tags; None for the tags: ``ner_tags`` if it exists,
             otherwise ``tags``. Tags are names or numbers.
@@ -79,7 +79,7 @@ def read_tagged(
         UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
             line number.
     """
-    path = local_file(str(source))
+    path = local_file(str(dataset))
     if path is not None and path.suffix not in (JSON_LINES, ".json", ".csv"):
         name, unit, known = path.name, "Line", None
         read = list(_conll_sentences(path))
@@ -88,7 +88,7 @@ def read_tagged(
             return f"Line {sentence.line + word} of {name}"
 
     else:
-        rows = open_rows(str(source), config=config, split=split, revision=revision)
+        rows = open_rows(str(dataset), config=config, split=split, revision=revision)
         name, unit, read = rows.name, rows.unit, []
         for sentence, column in _sentences_in_rows(rows, tokens_column, tags_column):
             read.append(sentence)

@@ -39,7 +39,7 @@ def draw_distinct(
     """Draw examples until there are ``number`` with different keys.
 
     Args:
-        name: name of the data set.
+        name: name of the dataset.
         part: one of ``limits``.
         number: number of examples.
         seed: seed of the draws; the same seed gives the same examples on every machine.

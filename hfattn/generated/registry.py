@@ -1,4 +1,4 @@
-"""The generated data sets by name: how each is drawn, the recipe that trains on it, and what its card says."""
+"""The generated datasets by name: how each is drawn, the recipe that trains on it, and what its card says."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ Row = dict[str, str | int]
 
 @dataclass(frozen=True)
 class CardInfo:
-    """What is needed to publish a generated data set.
+    """What is needed to publish a generated dataset.
 
     Attributes:
         row: function from an example to its columns, from which the recipe reads the same example.
@@ -37,14 +37,14 @@ class CardInfo:
 
 @dataclass(frozen=True)
 class GeneratedData:
-    """A generated data set.
+    """A generated dataset.
 
     Attributes:
         parts: names of the parts, "train" first.
         draw: function of a part, a number of examples and a seed.
-        recipe: the recipe that trains on it; its configuration has the name of the data set.
+        recipe: the recipe that trains on it; its configuration has the name of the dataset.
         examples, evaluation_examples: size of the training part and of each other part in that configuration.
-        card: what publishing needs; None if the data set is not published.
+        card: what publishing needs; None if the dataset is not published.
     """
 
     parts: Sequence[str]
@@ -71,7 +71,7 @@ class GeneratedData:
 
 
 def generated_for(recipe: str) -> dict[str, GeneratedData]:
-    """Return the generated data sets of a recipe, by name."""
+    """Return the generated datasets of a recipe, by name."""
     return {name: data for name, data in GENERATED.items() if data.recipe == recipe}
 
 

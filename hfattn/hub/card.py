@@ -110,7 +110,7 @@ def _data(card: ModelCard) -> ModelCardData:
 
 
 def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[EvalResultEntry]:
-    """The scores of a card on its Hub data set; none where it names no data set, or several.
+    """The scores of a card on its Hub dataset; none where it names no dataset, or several.
 
     The Hub's format knows a benchmark and a task in it, so the scores of each part have their own.
     """

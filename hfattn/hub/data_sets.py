@@ -1,4 +1,4 @@
-"""Write the generated data sets as folders that ``load_dataset`` reads and that can be published."""
+"""Write the generated datasets as folders that ``load_dataset`` reads and that can be published."""
 
 import json
 import shlex
@@ -22,21 +22,21 @@ _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "
 def make_data_set(
     name: str, folder: Path, rows: int | None = None, evaluation_rows: int | None = None, seed: int = 1
 ) -> None:
-    """Draw a data set and write it to a new folder: a Parquet file for each split, and a card.
+    """Draw a dataset and write it to a new folder: a Parquet file for each split, and a card.
 
     Args:
-        name: name of a generated data set that has a card.
+        name: name of a generated dataset that has a card.
         folder: folder to create.
         rows, evaluation_rows: rows of the training split and of each other split; the default is what the recipe's
             configuration uses.
         seed: seed of the draws; the same seed gives the same rows on every machine.
 
     Raises:
-        UserError: there is no such data set, it cannot give that many rows, or the folder exists.
+        UserError: there is no such dataset, it cannot give that many rows, or the folder exists.
     """
     published = [each for each, data in GENERATED.items() if data.card is not None]
     if name not in published:
-        raise UserError(f"There is no generated data set {name!r} to publish; write one of {', '.join(published)}.")
+        raise UserError(f"There is no generated dataset {name!r} to publish; write one of {', '.join(published)}.")
     data = GENERATED[name]
     assert data.card is not None
     first, others = rows or data.examples, evaluation_rows or data.evaluation_examples
