@@ -34,7 +34,7 @@ from .models.strict_config import unknown_name_message
 # A model, the tokenizer of its input, and the tokenizer of its output if that has a vocabulary of its own.
 Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
-_ATTENTION = "attn_implementation"  # an argument of loading that no configuration file has
+_ATTENTION = "attn_implementation"  # an argument of from_pretrained that is not in config.json
 
 
 # Start and end tokens, which a tokenizer.json does not name.
@@ -46,7 +46,7 @@ _START_AND_END = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"))
 class ModelLocation:
     """Where a model is, and how to load it: the section ``model`` of a recipe that starts from a pretrained model."""
 
-    section: ClassVar[str] = "model"  # for the messages
+    section: ClassVar[str] = "model"  # name used in messages
 
     name: str = ""  # path of a model folder, or id on the Hub
     revision: str | None = None  # branch, tag or commit of a model on the Hub
@@ -66,7 +66,7 @@ class Loaded(NamedTuple):
 
 
 def base_model_name(location: ModelLocation) -> str:
-    """Return the id on the Hub, or the last part of a local path: what may be published about where a model is from."""
+    """Return the Hub id of a model or the last part of its local path, so that no full local path is published."""
     folder = model_folder(location.name)
     return location.name if folder is None else folder.resolve().name
 
@@ -116,7 +116,7 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
             if "trust_remote_code" in str(error):
                 raise
             raise _without_tokenizer(location) from error
-    if not len(tokenizer):  # what transformers makes of a folder without a tokenizer
+    if not len(tokenizer):  # transformers returns an empty one for a folder without a tokenizer
         raise _without_tokenizer(location)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -140,13 +140,13 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
     """Load a pretrained model in float32 with the head of an Auto class; missing weights are initialized at random.
 
     Args:
-        auto_class: such as ``AutoModelForSequenceClassification``.
+        auto_class: Auto class of transformers, such as ``AutoModelForSequenceClassification``.
         location: where the model is.
         fields: fields of its configuration to set, such as ``id2label``.
 
     Raises:
         UserError: there is no such model, the Hub cannot be reached, the model's type has no such head, or weights of
-            its body are missing or have another shape than its configuration says.
+            its body are missing or do not have the shape that its configuration requires.
     """
     config = load_model_config(location, **fields)
     attention = {name: value for name, value in location.options.items() if name == _ATTENTION}
@@ -183,9 +183,9 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:
-    """Return how many tokens a model can read at once, or None if there is no limit."""
+    """Return the maximum number of tokens that a model can read at once, or None if there is no limit."""
     text = config.get_text_config()
-    if text.to_dict().get("positions", "learned") != "learned":  # of VaswaniConfig: sinusoidal ones have no limit
+    if text.to_dict().get("positions", "learned") != "learned":  # VaswaniConfig: sinusoidal has no limit
         return None
     return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
 
@@ -211,9 +211,10 @@ def load_translation_model(name: str) -> Translator:
 
 
 def load_reading_model(name: str) -> Translator:
-    """Load a model for looking at its attention, as ``load_translation_model`` does.
+    """Load a model to inspect its attention, as ``load_translation_model`` does.
 
-    An encoder-decoder is loaded with its output layer, because it has to write; any other model without a head.
+    An encoder-decoder is loaded with its output layer, because it generates a translation. Any other model is loaded
+    without a head.
     """
     return _with_target_tokenizer(
         *_load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
@@ -233,15 +234,16 @@ def save_translator(
 ) -> None:
     """Save an encoder-decoder with its tokenizers.
 
-    ``pipeline("attn-translation", model=folder, trust_remote_code=True)`` translates with the folder, also from the Hub
-    and where hfattn is not installed.
+    ``pipeline("attn-translation", model=folder, trust_remote_code=True)`` loads the folder, locally or from the Hub,
+    and translates. It does not need hfattn.
 
     Args:
-        folder: gets the model and the tokenizer at its top, where ``AutoTokenizer`` finds it.
+        folder: folder to write. The model and the tokenizer are saved at its top level, where ``AutoTokenizer`` finds
+            the tokenizer.
         model: an encoder-decoder.
-        tokenizer: for both sides, or for the source side.
-        target_tokenizer: for a target side with a vocabulary of its own; it goes into the sub-folder ``target``, which
-            the model's configuration records.
+        tokenizer: tokenizer of both sides, or of the source side.
+        target_tokenizer: tokenizer of the target side, if it has its own vocabulary; saved in the subfolder ``target``,
+            which the model's configuration records.
 
     Raises:
         ValueError: two tokenizers are given to a model with one embedding for both sides.
@@ -252,7 +254,7 @@ def save_translator(
 
 
 def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    model_folder(name)  # an empty name is refused here
+    model_folder(name)  # raises for an empty name
     location = ModelLocation(name=name)
     config = load_model_config(location)
     with _explained(location, what):
@@ -278,7 +280,7 @@ def _where(location: ModelLocation) -> dict[str, Any]:
 
 @contextmanager
 def _explained(location: ModelLocation, what: str = "model") -> Iterator[None]:
-    """Turn what transformers raises for a model that does not load into one sentence."""
+    """Convert an exception raised by transformers while loading a model to a one-sentence ``UserError``."""
     name = location.name
     try:
         with hub_errors(name, revision=location.revision):

@@ -11,7 +11,7 @@ from ..fields import at_least, share
 from .labelled import Labelled, LabelledTexts
 from .rows import JSON_LINES, local_file, open_rows, read_lines
 
-MASKED = "\ue000"  # stands for a masked word: a private-use character, which our own tokenizers read as unknown
+MASKED = "\ue000"  # in place of a masked word: a private-use character, which tokenizers of hfattn encode as unknown
 LONGEST_NGRAM = 5  # words
 
 
@@ -50,7 +50,7 @@ def read_unlabelled(dataset: str, text_column: str = "text", without: Collection
 class AugmentationConfig:
     """The section ``augmentation``: noisy copies of each labeled text (Tang et al. 2019, section 3.3)."""
 
-    copies: int = at_least(0, 0)  # copies of each text; the paper makes 20
+    copies: int = at_least(0, 0)  # copies of each text; 20 in the paper
     mask: float | int = share(0.1)  # probability that a word is masked
     ngram: float | int = share(0.25)  # probability that a copy is cut to one to five consecutive words
 
@@ -60,7 +60,7 @@ class AugmentationConfig:
 
 
 def augmented(texts: LabelledTexts, config: AugmentationConfig, seed: int) -> LabelledTexts:
-    """Make noisy copies of texts: words are masked, and some copies are cut to a few consecutive words.
+    """Create noisy copies of texts: words are masked, and some copies are cut to a few consecutive words.
 
     The paper also replaces words by words of the same part of speech, which requires a tagger. Copies that equal their
     text or another copy of it, or in which every word is masked, are left out.
@@ -68,7 +68,7 @@ def augmented(texts: LabelledTexts, config: AugmentationConfig, seed: int) -> La
     Args:
         texts: the labeled texts; the copies do not keep their labels.
         config: the number of copies, and the probabilities.
-        seed: seed of the draws, combined with the index of a text.
+        seed: random seed, combined with the index of a text.
 
     Returns:
         The copies, all of class 0, with ``MASKED`` in place of each masked word.

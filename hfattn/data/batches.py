@@ -1,7 +1,8 @@
 """Training batches: windows of a text, cut on demand, and examples of similar length.
 
-Shapes: B batch, T window length. A batch of a text is ``input_ids`` (B, T) and the next character after each of them,
-twice: as ``shift_labels``, which transformers' loss does not shift, and as ``labels``, which ``Trainer`` requires.
+Shapes: B batch, T window length. A batch of a text contains ``input_ids`` (B, T) and the next character at each
+    position. The next characters are both ``shift_labels``, which the loss in transformers does not shift, and
+    ``labels``, which ``Trainer`` requires.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
 
 
 class _Batches(Dataset[Batch]):
-    """Dataset whose ``__getitems__`` makes a whole batch at once, so that ``collate`` has nothing to do."""
+    """Dataset whose ``__getitems__`` returns a whole batch at once, so that ``collate`` returns it unchanged."""
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         raise NotImplementedError
@@ -136,7 +137,7 @@ class PermutationSampler(Sampler[int]):
 
     Args:
         n: number of items.
-        seed: determines the order, together with the epoch.
+        seed: random seed; seed and epoch determine the order.
     """
 
     ROUNDS = 6
@@ -159,7 +160,7 @@ class PermutationSampler(Sampler[int]):
             block = np.arange(start, min(start + self.BLOCK, 4**self.half_bits), dtype=np.uint64)
             left, right = block >> bits, block & mask
             for key in keys:
-                mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # overflow is intended
+                mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # the overflow is intended
                 mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
                 left, right = right, left ^ ((mixed >> np.uint64(32)) & mask)
             block = (left << bits) | right
@@ -191,8 +192,8 @@ class TokenBatches(Sampler[list[int]]):
     Args:
         lengths: (n, sides) numbers of tokens of each example: source and target, or the text alone.
         max_tokens: maximum number of positions of a batch on one side, padding included.
-        seed: determines the batches, together with the epoch.
-        multiple_of: the number of batches becomes a multiple of this, such as the number of processes; for that the
+        seed: random seed; seed and epoch determine the batches.
+        multiple_of: the number of batches is a multiple of this, such as the number of processes. To achieve this, the
             batches with the most rows are halved.
 
     Raises:

@@ -39,14 +39,14 @@ def read_documents(
     split: str = "train",
     revision: str | None = None,
 ) -> Documents:
-    """Read documents from a file or from a dataset on the Hub; documents of white space only are left out.
+    """Read documents from a file or from a dataset on the Hub; documents that contain only white space are left out.
 
     Args:
         dataset: ``"embedded"``, the topics of the Python language reference that CPython contains; the path of a
             ``.txt``, ``.jsonl`` or tab-separated file; or the id of a dataset on the Hub.
         text_column: name of the column with the text; ``.txt`` files have no columns.
         document_start: regular expression that matches the first line (or row) of each document and no other line, such
-            as ``"^\\s*$"`` if blank lines separate documents. None: each line or row is a document.
+            as ``"^\\s*$"`` if blank lines separate documents. By default, each line or row is a document.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:

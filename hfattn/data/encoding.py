@@ -1,4 +1,4 @@
-"""Texts to token ids: texts that are too long, unknown characters, and segmentations sampled anew in each epoch."""
+"""Encode texts as token ids, with checks of length and characters, and with segmentations sampled in each epoch."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -9,14 +9,14 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
 
-# Samples the ids of a text in one of its segmentations, the end token included; a ``SubwordSampler`` is one.
+# Function that samples a segmentation of a text as token ids, end token included, such as ``SubwordSampler``.
 Segmenter = Callable[[str, Random], list[int]]
 
 TOO_LONG = ("error", "drop", "cut", "cut_start")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check an option that takes one of a few words.
+    """Check that an option has one of its possible values.
 
     Raises:
         UserError: ``value`` is not in ``choices``.
@@ -39,12 +39,14 @@ def encode_texts(
 
     Args:
         texts: the texts.
-        tokenizer: the tokens with which it closes an empty text, such as the end token, also close a text that is cut.
+        tokenizer: the tokenizer. The tokens that it adds to an empty text, such as the end token, also end a text that
+            is cut.
         max_length: maximum number of tokens, the end token included.
-        too_long: what happens to longer texts: "error"; "drop"; "cut" keeps their first tokens, "cut_start" their last.
-        place: function from the index of a text to the words for its place, for messages.
-        what: what the text is, such as "a source", for messages.
-        option: name of the configuration field that sets ``max_length``, for messages.
+        too_long: treatment of longer texts. "error" raises an error, "drop" leaves the text out, "cut" keeps its first
+            tokens, and "cut_start" keeps its last tokens.
+        place: function from the index of a text to a description of its position, used in messages.
+        what: name of the kind of text, such as "a source", used in messages.
+        option: name of the configuration field that sets ``max_length``, used in messages.
 
     Raises:
         UserError: a text is too long, or has a character that the tokenizer can neither encode nor replace.

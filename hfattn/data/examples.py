@@ -82,10 +82,10 @@ class Examples(Generic[Item]):
         """Shuffle examples and cut them into train, validation and, if three parts are given, test.
 
         Args:
-            split: shares or numbers of distinct keys, see ``split_positions``.
-            seed: seed of the shuffling.
-            key: function from an example to its key; examples with equal keys stay together.
-            unit: what the keys are, such as "texts", for messages.
+            split: fractions or counts of distinct keys, see ``split_positions``.
+            seed: random seed for shuffling.
+            key: function from an example to its key; examples with equal keys go into the same part.
+            unit: plural name of the keys, such as "texts", used in messages.
 
         Raises:
             UserError: the split is impossible, or leaves a part empty.

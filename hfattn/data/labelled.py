@@ -62,19 +62,20 @@ def read_labelled(
 ) -> LabelledTexts:
     """Read labeled texts from a file or from a dataset on the Hub.
 
-    Labels are names or numbers of classes. All other columns become ``fields``.
+    Labels are class names or class indices. All other columns are stored in ``fields``.
 
     Args:
         dataset: path of a ``.jsonl`` file or of a tab-separated file whose first line names its columns, or id of a
             dataset on the Hub.
-        text_column, label_column: columns to read; ``review.text`` reaches inside a column.
+        text_column, label_column: columns to read; ``review.text`` is the field ``text`` nested in the column
+            ``review``.
         pair_column: column of the second text, if each example consists of two.
         labels: names of the classes, from class 0 on. If a dataset on the Hub names its classes, give the same names in
-            any order, or a new name for each. None: the names of that dataset, or else all labels that occur, numbers
-            in ascending order, names in alphabetical order.
-        part_column: column that tells which part a row belongs to; only rows of the part ``split`` are read, and the
-            column is not in ``fields``.
-        config, split, revision: which part of a dataset on the Hub to read.
+            any order, or a new name for each. By default, the names of that dataset or, if it names none, all labels
+            that occur: numbers in ascending order, names in alphabetical order.
+        part_column: column with the name of the part to which a row belongs. Only rows of the part ``split`` are read,
+            and the column is not in ``fields``.
+        config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
         UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
@@ -132,7 +133,7 @@ def _classes(
             f"The labels are {', '.join(names)}, and {rows.name} has {', '.join(known)}; write these, or another name "
             "for each of them."
         )
-    if any(_is_number(name) for name in names):  # then numbers are names
+    if any(_is_number(name) for name in names):  # then numbers are class names
         return names, number_of | {int(name): i for i, name in enumerate(names) if _is_number(name)}
     return names, number_of | {i: i for i in range(len(names))} | {str(i): i for i in range(len(names))}
 
@@ -152,14 +153,15 @@ class EncodedTexts(Dataset[dict[str, Any]]):
 
     Args:
         texts: the texts.
-        tokenizer: if it ends each text with an end token, texts that are cut keep it.
-        max_length: maximum number of tokens, such an end token included.
-        too_long: what happens to longer texts: "error"; "drop"; "cut" keeps their first tokens, "cut_start" their last.
+        tokenizer: the tokenizer. If it adds an end token, texts that are cut end with it too.
+        max_length: maximum number of tokens, end token included.
+        too_long: treatment of longer texts. "error" raises an error, "drop" leaves the text out, "cut" keeps its first
+            tokens, and "cut_start" keeps its last tokens.
         float_labels: labels are lists ``[0.0]`` or ``[1.0]`` instead of class indices, for models with one sigmoid that
             do not convert them.
         sampler: for training, samples another segmentation of a text each time that it is read (``SubwordSampler``).
             ``too_long`` applies to the tokenizer's own segmentation, which also replaces a sample that is too long.
-        seed: seed of the samples. Seed, epoch and index determine each of them.
+        seed: random seed. Seed, epoch and index determine each sample.
 
     Attributes:
         texts: the texts that are kept, in their order.
@@ -227,5 +229,5 @@ class EncodedTexts(Dataset[dict[str, Any]]):
 
 
 def unlabelled(texts: Sequence[str], name: str = "texts") -> LabelledTexts:
-    """Return unlabeled texts for a model to predict; each gets class 0."""
+    """Return unlabeled texts for a model to predict, with class 0 assigned to each."""
     return LabelledTexts(name, [Labelled(text, 0) for text in texts], ["any"])

@@ -12,7 +12,7 @@ from .parts import PartsConfig
 @strict
 @dataclass
 class LabelledDataConfig(PartsConfig[LabelledTexts]):
-    """Where the labeled texts of each part come from.
+    """Source of the labeled texts of each part.
 
     ``dataset`` is a ``.jsonl`` file, a tab-separated file whose first line names its columns, or the id of a dataset on
     the Hub.
@@ -21,8 +21,8 @@ class LabelledDataConfig(PartsConfig[LabelledTexts]):
     text_column: str = "text"
     pair_column: str | None = None  # second text of each example, for pairs
     label_column: str = "label"
-    labels: list[str] | None = None  # names of the classes, from class 0 on; null: as the data have them
-    # Column that says which part a row of the file belongs to; hub_split, validation and test are then its values.
+    labels: list[str] | None = None  # names of the classes, from class 0 on; null: names in the data
+    # Column with the part to which a row of the file belongs; hub_split, validation and test are then its values.
     part_column: str | None = None
 
     def read(self, dataset: str, split: str, train: LabelledTexts | None = None) -> LabelledTexts:

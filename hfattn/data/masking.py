@@ -1,4 +1,4 @@
-"""Masked language modelling: which tokens are hidden, and what stands in their place."""
+"""Masked language modeling: choose the tokens to predict, and replace them in the input."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,17 +19,16 @@ SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the ot
 class Masking:
     """Choose the tokens to predict and mask them (Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 1).
 
-    A share of the tokens that are not special is chosen, rounded, but at least one token. Of these, 80 % are replaced
-    by the mask token, 10 % by a random token that is not special, and 10 % stay unchanged. transformers'
-    ``DataCollatorForLanguageModeling`` samples per batch, so that the masks of an example depend on the other examples
-    of its batch, and it replaces whole words by the mask token only.
+    A fraction of the tokens that are not special is chosen; their number is rounded and at least one. 80 % of the
+    chosen tokens are replaced by the mask token, 10 % by a random token that is not special, and 10 % stay unchanged.
+    transformers' ``DataCollatorForLanguageModeling`` samples per batch, so that the masks of an example depend on the
+    other examples of its batch, and it replaces whole words only by the mask token.
 
     Args:
         tokenizer: the tokenizer of the texts.
-        share: share of the tokens that are chosen.
-        whole_words: whether to choose words with all of their tokens: in random order the first word, and each further
-            word that does not exceed the number of tokens. Requires WordPiece, which marks the tokens that continue a
-            word.
+        share: fraction of the tokens to choose, from 0 to 1.
+        whole_words: whether to choose whole words: in random order, the first word and each further word with which the
+            number of tokens is not exceeded. This requires WordPiece, which marks the tokens that continue a word.
 
     Raises:
         UserError: the tokenizer has no mask token, or ``whole_words`` is set and it is not WordPiece.
@@ -57,15 +56,15 @@ class Masking:
 
         Args:
             ids: (T,) token ids of the text, special tokens included.
-            generator: source of the random numbers: an order of the words, one number for each chosen token from first
-                to last, and a token for each random replacement.
+            generator: random generator. It draws an order of the words, one number for each chosen token from first to
+                last, and a token for each random replacement.
 
         Returns:
             ``input_ids`` (T,) and ``labels`` (T,), which are -100 except at the chosen tokens.
         """
         candidates = np.flatnonzero(~self.special[ids])
         goes_on = self.continues[ids[candidates]] & (np.diff(candidates, prepend=-2) == 1)
-        word_of = np.cumsum(~goes_on) - 1  # of each candidate
+        word_of = np.cumsum(~goes_on) - 1  # for each candidate
         sizes = np.bincount(word_of)
         room = max(1, round(self.share * len(candidates)))
         taken: list[int] = []
@@ -88,12 +87,13 @@ class Masking:
 class MaskedExamples(Dataset[dict[str, Any]]):
     """Examples with masked tokens, masked anew in each epoch, for ``DataCollatorForTokenClassification``.
 
-    The masks depend on seed, epoch and index only, so that a resumed run and a run of several processes read the same
-    examples as an uninterrupted run of one process. Without ``set_epoch`` they never change, as evaluation requires.
+    The masks depend only on seed, epoch and index. A resumed run and a run of several processes therefore read the same
+    examples as an uninterrupted run of one process. Without calls of ``set_epoch``, the masks never change, as
+    evaluation requires.
 
     Args:
         masking: how tokens are masked.
-        seed: seed of the random numbers.
+        seed: random seed.
 
     Attributes:
         lengths: (n, 1) numbers of tokens of each example, in the first epoch.

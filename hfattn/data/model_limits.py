@@ -11,7 +11,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None
     """Check that a tokenizer returns character offsets, and that its model reads inputs of ``max_length`` tokens.
 
     Raises:
-        UserError: one of the two does not hold.
+        UserError: the tokenizer returns no offsets, or the model cannot read such inputs.
     """
     if not tokenizer.is_fast:
         raise UserError(
@@ -25,7 +25,7 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
     """Check that a model has ``max_length`` positions, and an embedding for each entry of the vocabulary.
 
     Raises:
-        UserError: one of the two does not hold.
+        UserError: the model has fewer positions or fewer embeddings.
     """
     check_positions(model.config, max_length)
     embeddings = model.get_input_embeddings().num_embeddings
@@ -40,7 +40,7 @@ def check_positions(config: PreTrainedConfig, max_length: int) -> None:
     """Check that a model with this configuration has ``max_length`` positions.
 
     Raises:
-        UserError: it has fewer.
+        UserError: the model has fewer positions.
     """
     positions = max_positions(config)
     if positions is not None:
@@ -51,7 +51,7 @@ def check_length(longest: int, max_length: int) -> None:
     """Check that inputs of ``max_length`` tokens are not longer than the ``longest`` that a model can read.
 
     Raises:
-        UserError: they are.
+        UserError: ``max_length`` is above ``longest``.
     """
     if max_length > longest:
         raise UserError(f"data.max_length is {max_length}; this model reads at most {longest} tokens.")
@@ -62,7 +62,7 @@ def check_causal(model: PreTrainedModel, name: str) -> None:
     """Check that the model's predictions depend on earlier tokens only.
 
     Raises:
-        UserError: it is an encoder, which sees the tokens that it should predict.
+        UserError: the model is an encoder, whose predictions would depend on the tokens to predict.
     """
     ids = torch.zeros(2, 8, dtype=torch.long)
     ids[1, -1] = 1

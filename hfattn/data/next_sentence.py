@@ -12,10 +12,10 @@ from .documents import Documents
 from .encoding import check_choice, lengths_of
 from .masking import MaskedExamples, Masking, encode_plain, opening_and_closing
 
-FOLLOWS, RANDOM = 0, 1  # next_sentence_label, as in transformers
+FOLLOWS, RANDOM = 0, 1  # values of next_sentence_label, as in transformers
 SENTENCES = ("marks", "lines")
 
-# Up to an end mark with its closing quotes or brackets, unless a lowercase letter follows.
+# A sentence ends after an end mark and its closing quotes or brackets, unless a lowercase letter follows.
 _SENTENCE = re.compile(r"\S.*?(?:[.!?…]+\s?[\"'”’»)\]]*(?=\s+[^\sa-z])|\s*\Z)", re.DOTALL)
 
 
@@ -24,8 +24,9 @@ def split_sentences(text: str, by: str = "marks") -> list[str]:
 
     Args:
         text: the text.
-        by: "marks": a sentence ends at a period, exclamation mark or question mark that is followed by a space and no
-            lowercase letter (so an abbreviation before a name ends a sentence too); "lines": each line is a sentence.
+        by: the rule. "marks": a sentence ends at a period, exclamation mark or question mark that is followed by a
+            space and no lowercase letter (so an abbreviation before a name ends a sentence too); "lines": each line is
+            a sentence.
     """
     check_choice("sentences", by, SENTENCES)
     found = text.splitlines() if by == "lines" else _SENTENCE.findall(text)
@@ -37,10 +38,10 @@ class SentencePairs(MaskedExamples):
 
     Each document is cut into runs of consecutive sentences that fill ``max_length``. Each run becomes a pair, sampled
     anew in each epoch: the run is cut between two sentences, and with probability 1/2 the second passage is replaced by
-    consecutive sentences of another document, at least as many tokens, so that the length reveals nothing. As in
-    appendix A.2, most passages have several sentences. Pairs that are too long lose the beginning of the first passage
-    and the end of the second, the longer one first. A single sentence at the end of a document is used as a random
-    second passage only.
+    consecutive sentences of another document with at least as many tokens, so that the length does not reveal the
+    class. As in appendix A.2, most passages have several sentences. If a pair is too long, tokens are removed from the
+    longer passage: from the beginning of the first or from the end of the second. A single sentence at the end of a
+    document is used only as a random second passage.
 
     An example is ``[CLS] first [SEP] second [SEP]`` with ``token_type_ids`` 0 and 1; ``next_sentence_label`` is 0 if
     the second passage follows the first, and 1 if it is from another document.
@@ -115,9 +116,9 @@ def _runs(sentences: Sequence[np.ndarray], room: int) -> Iterator[tuple[int, int
 
 
 def _drawn(sentences: Sequence[np.ndarray], tokens: int, generator: np.random.Generator) -> np.ndarray:
-    """Return consecutive sentences from a random one on with at least ``tokens`` tokens, if there are so many."""
+    """Return consecutive sentences from a random one on, with at least ``tokens`` tokens if there are enough."""
     lengths = np.array([len(sentence) for sentence in sentences])
-    left = lengths[::-1].cumsum()[::-1]  # from each sentence to the end
+    left = lengths[::-1].cumsum()[::-1]  # number of tokens from each sentence to the end
     start = int(generator.integers(max(1, int((left >= tokens).sum()))))
     end = start + int(np.searchsorted(lengths[start:].cumsum(), tokens)) + 1
     return np.concatenate(sentences[start:end])

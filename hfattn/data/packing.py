@@ -1,8 +1,8 @@
 """Texts for causal language models: documents joined into one stream of tokens and cut into blocks without padding.
 
-Shapes: B batch, T block length. A batch is ``input_ids`` (B, T) and ``labels`` (B, T + 1): the same tokens and the next
-one, not shifted, as in transformers. Labels are -100 where nothing is predicted: at the first token of each block, and
-at tokens that an earlier block has predicted.
+Shapes: B batch, T block length. A batch is ``input_ids`` (B, T) and ``labels`` (B, T + 1): the tokens of the block and
+the one after it. As in transformers, labels are not shifted; the model shifts them. They are -100 at tokens that are
+not predicted: at the first token of each block, and at tokens that an earlier block has predicted.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ def read_corpus(
 
     Args:
         dataset: ``"embedded"``, the path of a UTF-8 text or of a ``.jsonl`` file, or the id of a dataset on the Hub.
-        lines_are_texts: whether each line or row is a document of its own (``read_documents``); otherwise the whole
-            dataset is one document, its rows joined by newlines.
-        document_start: as in ``read_documents``, where documents are separate.
+        lines_are_texts: whether each line or row is a separate document (``read_documents``). Otherwise, the whole
+            dataset is one document whose rows are joined by newlines.
+        document_start: see ``read_documents``; used only with ``lines_are_texts``.
         text_column: name of the column with the text, in a ``.jsonl`` file or on the Hub.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
@@ -65,7 +65,7 @@ def read_corpus(
 def split_corpus(corpus: Documents, split: Sequence[float | int | str]) -> list[Documents]:
     """Cut a corpus by position into train, validation and, if three parts are given, test.
 
-    A single document is cut between characters; several documents are distributed and stay whole.
+    A single document is cut between characters; several documents are distributed over the parts and are not cut.
 
     Raises:
         UserError: the split does not fit the corpus or leaves a part empty.
@@ -101,7 +101,7 @@ class PackedText:
 
     Attributes:
         ids: (n,) token ids.
-        size: length of the text that is predicted, which is all of it or all but its first token.
+        size: length of the predicted text: the whole text, or all but its first token.
         unknown: number of unknown tokens.
     """
 
@@ -160,7 +160,7 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> PackedText
 
 
 class PackedBlocks(_Batches):
-    """Blocks of T tokens; the model predicts the next token after each of them.
+    """Blocks of T tokens; the model predicts the next token at each position.
 
     For training, the blocks do not overlap, and the tokens at the end that do not fill a block are dropped. For
     evaluation (``stride``), every token but the first of the stream is predicted exactly once: each block begins
@@ -170,7 +170,7 @@ class PackedBlocks(_Batches):
     Args:
         ids: (n,) the stream of tokens.
         block: the length T.
-        stride: for evaluation, the number of tokens between the starts of two blocks; None: training.
+        stride: for evaluation, the number of tokens between the starts of two blocks; None for training.
 
     Raises:
         UserError: the text has fewer than T + 1 tokens, or the stride is longer than the block.

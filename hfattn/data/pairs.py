@@ -21,7 +21,7 @@ class Pair(NamedTuple):
     Attributes:
         source: the text to translate.
         target: its translation.
-        kind: what the pair is an example of, such as a written form of a date; empty if not known.
+        kind: kind of pair, such as the written form of a date; empty if unknown.
         line: line number in the file; None if the pair is not from a file.
     """
 
@@ -62,8 +62,8 @@ def read_pairs(
             - two paths at once, such as ``"folder/train.{en,de}"``: the sources and their targets, line by line;
             - the id of a dataset on the Hub.
 
-        source_column, target_column: names of the columns in JSON lines or on the Hub; ``translation.en`` is the column
-            ``en`` within the column ``translation``.
+        source_column, target_column: names of the columns in JSON lines or on the Hub; ``translation.en`` is the field
+            ``en`` nested in the column ``translation``.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
@@ -106,12 +106,12 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
         pairs: the pairs.
         tokenizer, target_tokenizer: tokenizers of the two sides; both add an end token.
         max_source_length, max_target_length: maximum numbers of tokens, the end token included.
-        too_long: what happens to a pair with a longer text: "error"; "drop" leaves it out; "cut" keeps the first tokens
-            of that text, "cut_start" the last.
+        too_long: treatment of a pair with a longer text. "error" raises an error, "drop" leaves the pair out, "cut"
+            keeps the first tokens of that text, and "cut_start" keeps the last tokens.
         sampler: for training, samples another segmentation of a text each time that it is read (subword
             regularization): one ``SubwordSampler`` for both sides, or a tuple with one or None for each side.
             ``too_long`` applies to the tokenizer's own segmentation, which also replaces a sample that is too long.
-        seed: seed of the samples. Seed, epoch and index determine each of them.
+        seed: random seed. Seed, epoch and index determine each sample.
 
     Attributes:
         pairs: the pairs that are kept, in their order.

@@ -1,4 +1,4 @@
-"""The fields of the section ``data`` that recipes share: which dataset, and where each of its parts comes from."""
+"""The fields of the section ``data`` that recipes share: the dataset, and the source of each of its parts."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ class PartsConfig(Generic[Part]):
     """The common fields of the section ``data``. A recipe adds the columns that it reads and overrides ``read``.
 
     Attributes:
-        unit: what a split counts, for messages.
-        generated: names of the generated datasets that the recipe knows; these have parts of their own.
+        unit: plural name of the examples, used in messages.
+        generated: names of the generated datasets that the recipe supports; these come with their own parts.
     """
 
     unit: ClassVar[str] = "texts"
@@ -30,9 +30,9 @@ class PartsConfig(Generic[Part]):
     dataset: str = ""  # name of a generated dataset, path of a file, or id of a dataset on the Hub
     validation: str | None = None  # another file, or a split of the dataset on the Hub; null: part of dataset
     test: str | None = None
-    # Shares of train, validation[, test], or numbers with a last part "rest"; used where validation is null.
+    # Fractions of train, validation[, test], or counts with a last part "rest"; used if validation is null.
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.1])
-    config: str | None = None  # of a dataset on the Hub
+    config: str | None = None  # configuration of a dataset on the Hub
     hub_split: str = "train"
     revision: str | None = None
 
@@ -47,10 +47,10 @@ class PartsConfig(Generic[Part]):
             raise ValueError(f"split {self.split} already makes a test, and test is given too; remove one of them.")
 
     def read_parts(self, seed: int) -> dict[str, Part]:
-        """Return the examples of each part: train, validation, and what else is evaluated at the end.
+        """Return the examples of each part: train, validation, and other parts that are evaluated at the end.
 
         Args:
-            seed: of what is generated, and of the shuffling before a split.
+            seed: random seed for generated data and for shuffling before a split.
 
         Raises:
             UserError: a part cannot be read, or the split does not fit.
@@ -71,8 +71,8 @@ class PartsConfig(Generic[Part]):
 
         Args:
             dataset: path of a file, or id of a dataset on the Hub.
-            split: name of the split there.
-            train: the training part, where another part is read: its names of labels hold for all.
+            split: name of the split on the Hub.
+            train: the training part, if another part is read; its label names apply to all parts.
         """
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class PartsConfig(Generic[Part]):
         raise NotImplementedError
 
     def key(self, item: Any) -> Hashable:
-        """Return what examples must differ in to be cut into different parts."""
+        """Return the key of an example; examples with the same key stay in the same part."""
         raise NotImplementedError
 
     def cut(self, whole: Part, seed: int) -> list[Part]:

@@ -24,7 +24,7 @@ from .rows import Rows, local_file, open_rows
 
 
 class Answer(NamedTuple):
-    """A part of a context, and the character at which it starts."""
+    """A passage of a context, and the character at which it starts."""
 
     text: str
     start: int
@@ -72,7 +72,7 @@ def read_questions(
             Hub, with ``question``, ``context``, ``answers`` and optionally ``id`` in each row. Answers are ``{"text":
             [...], "answer_start": [...]}``, or a list of objects with both keys.
         unanswerable: whether unanswerable questions are accepted, as in SQuAD 2.0.
-        config, split, revision: which part of a dataset on the Hub to read.
+        config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
         UserError: the file or dataset does not exist or is empty, or a question is malformed; in particular, if the
@@ -132,7 +132,7 @@ def _squad_questions(path: Path) -> Iterator[Question]:
         for article in articles:
             for paragraph in article["paragraphs"]:
                 for each in paragraph["qas"]:
-                    # The plausible answers that SQuAD 2.0 has for unanswerable questions are not correct.
+                    # SQuAD 2.0 lists plausible answers to unanswerable questions, which are not correct.
                     answers = () if each.get("is_impossible", False) else _answers(each["answers"])
                     fields = {"title": article.get("title", "")}
                     yield Question(str(each["id"]), each["question"], paragraph["context"], answers, None, fields)
@@ -180,7 +180,7 @@ class FoundAnswer(NamedTuple):
 
     Attributes:
         text: text of the answer; empty if the model predicts that there is none.
-        span: the best span of the context, whether or not it is the answer.
+        span: the best span of the context, even if the answer is "no answer".
         null_margin: score of "no answer", the lowest over the windows, minus the score of the span. A score is the sum
             of a start and an end logit.
         probability: probability of the answer among the ``n_best`` spans and, if allowed, "no answer".
@@ -202,12 +202,12 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
     Args:
         questions: the questions.
         tokenizer: a fast tokenizer.
-        max_length: maximum number of tokens of a row, question and special tokens included.
+        max_length: maximum number of tokens of a row, including the question and special tokens.
         overlap: tokens of the context that two windows share.
-        n_best: number of spans that the probability is distributed over.
+        n_best: number of spans over which the probability is distributed.
         max_answer_length: maximum number of tokens of an answer.
-        null_threshold: the model answers "no answer" if its score exceeds the score of the best span by more than this;
-            None: every question has an answer.
+        null_threshold: the model answers "no answer" if its score exceeds the score of the best span by more than this
+            value. By default, every question has an answer.
 
     Attributes:
         questions: the questions.
@@ -304,7 +304,7 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
         all windows, as it is written in the context.
 
         Args:
-            starts, ends: logits (S,) of each row, with padding after its tokens.
+            starts, ends: logits (S,) of each row; padding follows the tokens of a row.
         """
         return [self._answer(question, starts, ends) for question in range(len(self.rows_of))]
 
@@ -325,11 +325,11 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
 
     def _answer(self, question: int, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> FoundAnswer:
         context, null = self.questions.items[question].context, float("inf")
-        spans: dict[str, float] = {}  # a text in several windows or places counts once
+        spans: dict[str, float] = {}  # a text that occurs in several windows or places counts once
         for row in self.rows_of[question]:
             null = min(null, float(starts[row][self.nulls[row]] + ends[row][self.nulls[row]]))
             offsets = self.contexts[row]
-            tokens = np.flatnonzero(offsets[:, 0] >= 0)  # (n,), one after the other
+            tokens = np.flatnonzero(offsets[:, 0] >= 0)  # (n,), concatenated
             behind = np.pad(ends[row][tokens], (0, self.max_answer_length - 1), constant_values=-np.inf)
             scores = starts[row][tokens, None] + sliding_window_view(behind, self.max_answer_length)  # (n, length - 1)
             for place in _highest(scores, self.n_best):

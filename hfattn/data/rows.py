@@ -45,10 +45,10 @@ class Rows:
         return f"{self.unit} {row.number} of {self.name}"
 
     def value(self, row: Row, column: str) -> Any:
-        """Return the value of a column; a dotted name such as ``translation.en`` reaches inside a column.
+        """Return the value of a column; ``translation.en`` is a field nested in a column.
 
         Raises:
-            UserError: there is no such column; the message lists the columns.
+            UserError: the column does not exist; the message lists the columns.
         """
         if column in row.values:
             return row.values[column]
@@ -67,10 +67,10 @@ class Rows:
         Args:
             row: the row.
             column: name of the column, as in ``value``.
-            what: what the text is, for the message if it is empty; None accepts empty texts.
+            what: name of the kind of text, used in the message if it is empty; None accepts empty texts.
 
         Raises:
-            UserError: there is no such column, its value is not a text, or the text is empty and may not be.
+            UserError: the column does not exist, its value is not a text, or the text is empty and ``what`` is given.
         """
         value = self.value(row, column)
         if not isinstance(value, str):
@@ -101,11 +101,11 @@ def open_rows(
     Args:
         dataset: path of a UTF-8 file, or id of a dataset on the Hub. A ``.jsonl`` file has a JSON object on each line;
             other files have tab-separated columns without quotes or escapes.
-        columns: columns of a tab-separated file; None: its first line names them.
-        config, split, revision: which part of a dataset on the Hub to read.
+        columns: names of the columns of a tab-separated file; by default, they are in its first line.
+        config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
-        UserError: the file or dataset does not exist or has another format; while reading, also if a line is malformed.
+        UserError: the file or dataset does not exist, has another format, or, during reading, has a malformed line.
     """
     path = local_file(dataset)
     if path is None:
@@ -227,7 +227,7 @@ def _hub_rows(dataset: str, config: str | None, split: str, revision: str | None
             f"The dataset {dataset} does not load ({type(error).__name__}: {reason}); check its name, configuration "
             "and split."
         ) from error
-    # Also for a column that holds lists of classes.
+    # This includes columns of lists of classes.
     kinds = {name: kind.feature if isinstance(kind, datasets.List) else kind for name, kind in rows.features.items()}
     classes = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
     return Rows(dataset, lambda: map(Row, range(len(rows)), rows), "Row", classes)

@@ -120,7 +120,7 @@ def read_tagged(
 
 
 class _Read(NamedTuple):
-    """A sentence as it was read: tags are names or numbers."""
+    """A sentence before conversion of its tags, which are names or numbers."""
 
     words: tuple[str, ...]
     tags: tuple[str | int, ...]
@@ -193,7 +193,7 @@ def _names(sentence: _Read, names: Sequence[str] | None, place: _Place) -> tuple
 
 
 def _labels(written: Sequence[Sequence[str]], read: Sequence[_Read], place: _Place) -> list[str]:
-    """Return O and, for each type that occurs, all tags of the scheme, also those that do not occur."""
+    """Return O and, for each type that occurs, all tags of the scheme, including tags that do not occur."""
     for sentence, tags in zip(read, written, strict=True):
         for i, tag in enumerate(tags):
             if not _is_tag(tag):
@@ -250,14 +250,14 @@ class EncodedSentences(Dataset[dict[str, Any]]):
     """Token ids of tagged sentences, for ``DataCollatorForTokenClassification``: ``input_ids`` and ``labels``.
 
     The words of a sentence are joined with spaces, which also suits tokenizers whose pieces start with a space. The
-    first piece of a word has the label of its tag, the other pieces -100.
+    first piece of a word is labeled with its tag; the other pieces have label -100.
 
     Args:
         sentences: the sentences.
         tokenizer: a fast tokenizer.
         max_length: maximum number of tokens, special tokens included.
-        too_long: ``"cut"``: a longer sentence loses its last words; ``"windows"``: it is read in overlapping windows,
-            and the tag of a word comes from the window with the most context on both sides of it.
+        too_long: treatment of longer sentences. ``"cut"`` removes the last words. ``"windows"`` reads overlapping
+            windows, and the tag of a word comes from the window with the most context on both sides of it.
         overlap: tokens that two windows share.
         label_all_pieces: label the other pieces of a word too: with I- if the word has B- or S-, otherwise with its
             tag.
@@ -312,7 +312,7 @@ class EncodedSentences(Dataset[dict[str, Any]]):
             rows_of[sentence].append(row)
         for sentence, (item, rows) in enumerate(zip(sentences, rows_of, strict=True)):
             spans = _word_spans(item.words)
-            best: dict[int, tuple[int, int, int]] = {}  # for each word: tokens around it, row, position
+            best: dict[int, tuple[int, int, int]] = {}  # for each word: tokens of context, row, position
             for row in rows:
                 ids, offsets = encoded.input_ids[row], encoded.offset_mapping[row]
                 if not ids:

@@ -1,4 +1,4 @@
-"""Texts of any length: opening them by name, counting and encoding their characters, splitting them."""
+"""Open texts of any length by name, count and encode their characters, and split them."""
 
 import codecs
 import hashlib
@@ -78,7 +78,7 @@ def open_text(
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
-        UserError: the file, dataset or column does not exist; or, on reading, the file is not UTF-8.
+        UserError: the file, dataset or column does not exist; or, during reading, the file is not UTF-8.
     """
     if dataset == EMBEDDED:
         return Text("python-language-reference", _embedded_pieces)
@@ -142,14 +142,15 @@ class EncodedText:
         return len(self.ids)
 
     def unigram_entropy(self) -> float:
-        """Return H(x_t) in nats per character, the loss of a model that knows only the characters' frequencies."""
+        """Return H(x_t) in nats per character, the loss of a model that uses only the characters' frequencies."""
         counts = np.zeros(self.vocabulary_size, np.int64)
         for block in self._blocks(0):
             counts += np.bincount(block, minlength=self.vocabulary_size)
         return _entropy(counts)
 
     def bigram_entropy(self) -> float:
-        """Return H(x_t | x_{t-1}) in nats per character, the loss of the best model that sees one character."""
+        """Return H(x_t | x_{t-1}) in nats per character, the loss of the best model that uses only the previous
+        character."""
         pairs: Counter[int] = Counter()  # a full table would grow with the square of the vocabulary
         for block in self._blocks(1):
             codes = block[:-1].astype(np.int64) * self.vocabulary_size + block[1:]
@@ -208,11 +209,11 @@ def check_split(split: Sequence[float | int | str], unit: str = "characters") ->
     """Check a split as far as possible without the text.
 
     Args:
-        split: as in ``split_positions``.
-        unit: what numbers count, for messages.
+        split: see ``split_positions``.
+        unit: plural name of the items that are split, used in messages.
 
     Raises:
-        UserError: the parts are neither shares that add up to 1 nor numbers with a last part ``"rest"``.
+        UserError: the parts are neither fractions that add up to 1 nor counts with a last part ``"rest"``.
     """
     example = f"write shares such as [0.9, 0.05, 0.05], or {unit} such as [1000000, 60000, rest]"
     if len(split) not in (2, 3):
@@ -231,9 +232,9 @@ def split_positions(length: int, split: Sequence[float | int | str], unit: str =
 
     Args:
         length: number of characters, or of other units.
-        split: shares that add up to 1, such as ``[0.9, 0.05, 0.05]``, or numbers with a last part ``"rest"``, such as
+        split: fractions that add up to 1, such as ``[0.9, 0.05, 0.05]``, or counts with a last part ``"rest"``, such as
             ``[1000000, 60000, "rest"]``.
-        unit: what ``length`` and numbers count, for messages.
+        unit: plural name of the items that are split, used in messages.
 
     Raises:
         UserError: the split is malformed or does not fit the length.

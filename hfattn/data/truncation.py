@@ -1,4 +1,4 @@
-"""Labelled texts as inputs of pretrained models: special tokens, pairs, and texts longer than the input."""
+"""Labeled texts as inputs of pretrained models: special tokens, pairs, and texts longer than the input."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from .encoding import check_choice
 from .labelled import LabelledTexts
 
 LONG_TEXTS = ("cut", "cut_start", "head_tail", "windows")
-# Share of the kept tokens that come from the start of the text. Sun et al. 2019 take 128 of 510.
+# Fraction of the kept tokens that come from the start of the text. Sun et al. 2019 use 128 of 510.
 _HEAD_SHARE = {"cut_start": 0.0, "head_tail": 0.25}
 
 
 class WindowedTexts(Dataset[dict[str, Any]]):
-    """Labelled texts as a pretrained model reads them: ``windows``, a list of one or more inputs, and ``labels``.
+    """Labeled texts as inputs of a pretrained model: ``windows``, a list of one or more inputs, and ``labels``.
 
     Args:
         texts: texts, or pairs of texts.
         tokenizer: tokenizer of the model; it adds the special tokens.
         max_length: maximum length of an input in tokens, special tokens included.
-        too_long: what is read of a longer text: "cut" keeps the first tokens, "cut_start" the last, "head_tail" a
-            quarter from the start and the rest from the end (Sun et al. 2019), and "windows" reads all of it in
-            overlapping inputs. For pairs only "cut", which shortens the longer text.
+        too_long: treatment of a longer text. "cut" keeps its first tokens, and "cut_start" its last tokens. "head_tail"
+            keeps a quarter from the start and the rest from the end (Sun et al. 2019). "windows" reads all of it in
+            overlapping inputs. Pairs support only "cut", which shortens the longer text.
         overlap: tokens that two consecutive windows share.
-        section: section of the recipe with these options, for messages.
+        section: section of the recipe with these options, used in messages.
 
     Attributes:
-        lengths: (n, 1) tokens of each text in all its windows.
+        lengths: (n, 1) numbers of tokens of each text, summed over its windows.
         cut: number of texts that lost tokens.
 
     Raises:
-        UserError: pairs are to be read in another way than "cut", or no room is left for the text.
+        UserError: ``too_long`` is not "cut" for pairs, or ``max_length`` or ``overlap`` leaves no room for the text.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from ..errors import UserError
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a vocabulary a file of vectors covers.
+    """Coverage of a vocabulary by a file of word vectors.
 
     Attributes:
         found: number of tokens with a vector.
@@ -36,14 +36,15 @@ def load_embeddings(
 ) -> Coverage:
     """Fill the input embeddings of a model from a file of word vectors.
 
-    Tokens that the file does not contain, and padding, get zeros. The file is streamed or memory-mapped, so only the
-    vectors of the vocabulary are in memory. If the file contains a word twice, the first vector is used.
+    The embeddings of padding and of tokens that the file does not contain are set to zero. The file is streamed or
+    memory-mapped, so only the vectors of the vocabulary are in memory. If the file contains a word twice, the first
+    vector is used.
 
     Args:
         model: model whose ``get_input_embeddings()`` is (V, D).
-        tokenizer: its tokens are compared with the words of the file exactly, including case.
-        vectors: UTF-8 text file with a word and D numbers on each line, separated by single spaces, as GloVe is
-            published; or a ``.npy`` file (number of words, D).
+        tokenizer: tokenizer of the model. Its tokens are compared with the words of the file exactly, including case.
+        vectors: UTF-8 text file with a word and D numbers on each line, separated by single spaces (the format of
+            GloVe); or a ``.npy`` file (number of words, D).
         words: for a ``.npy`` file, UTF-8 text file with the word of each row on its own line.
 
     Raises:
@@ -84,7 +85,7 @@ def load_embeddings(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines, split at newlines only: vectors from the web contain words with other separators."""
+    """Yield numbered lines, split only at newlines: published vectors have words that contain other line separators."""
     number = 0
     with path.open(encoding="utf-8", newline="\n") as file:
         try:
@@ -130,7 +131,7 @@ def _malformed(path: Path, number: int, width: int) -> UserError:
 
 
 def _npy_vectors(path: Path, words: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the same from a memory-mapped array, of which only the rows of the vocabulary are read."""
+    """Yield the words of the vocabulary with their vectors from a memory-mapped array; other rows are not read."""
     try:
         array = np.lib.format.open_memmap(path, mode="r")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Recipes' configuration, the training loop on ``Trainer``, and what a run leaves behind."""
+"""Configuration of recipes, the training loop based on ``Trainer``, and the output files of a run."""
 
 from ..files import write_results, writing
 from .arguments import training_arguments

@@ -52,7 +52,7 @@ _ABOVE_ZERO = (
 
 
 def trains_on_cpu() -> bool:
-    """Return whether training runs on the CPU, because there is nothing else or the launcher says so (``cpu.yaml``)."""
+    """Return whether training runs on the CPU: there is no GPU, or the launcher selects it (``cpu.yaml``)."""
     return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
@@ -62,7 +62,7 @@ def trains_on_cuda() -> bool:
 
 
 def computes_bfloat16() -> bool:
-    """Return whether the hardware has bfloat16 arithmetic; emulated, it is slower than float32."""
+    """Return whether the hardware has bfloat16 arithmetic; emulated bfloat16 is slower than float32."""
     if trains_on_cuda():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return cpu_has_bfloat16()
@@ -71,13 +71,13 @@ def computes_bfloat16() -> bool:
 def training_arguments(
     run: Path, fields: dict[str, Any], arguments_class: type[TrainingArguments] = TrainingArguments
 ) -> TrainingArguments:
-    """Make the training arguments of a run from the section ``training`` of its recipe.
+    """Create the training arguments of a run from the section ``training`` of its recipe.
 
     Any field of ``TrainingArguments`` may be written there, except for those that the package sets itself. Some
-    defaults differ from transformers: the best checkpoint on the validation set is loaded at the end, and callbacks
-    (early stopping) are resumed too. ``bf16: auto`` enables mixed precision where the hardware computes bfloat16, also
-    on a CPU. A higher ``metric_for_best_model`` is better, unless its name contains loss, nats, bits or perplexity.
-    Checkpoints go to ``run/checkpoints``.
+    defaults differ from transformers: the best checkpoint on the validation set is loaded at the end, and the state of
+    callbacks (early stopping) is restored when a run is resumed. ``bf16: auto`` enables mixed precision if the hardware
+    has bfloat16 arithmetic, on a CPU as on a GPU. A higher ``metric_for_best_model`` is better, unless its name
+    contains loss, nats, bits or perplexity. Checkpoints are saved in ``run/checkpoints``.
 
     Raises:
         UserError: a field is unknown, mistyped or out of range.

@@ -69,7 +69,7 @@ class MovingAverage(TrainerCallback):
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Give the model the averaged weights inside a ``with`` block, and its own weights again afterwards."""
+        """Load the averaged weights into the model inside a ``with`` block, and restore its own weights afterwards."""
         self.raw = [tensor.clone() for tensor in self._tensors()]
         self.apply()
         try:
@@ -79,16 +79,16 @@ class MovingAverage(TrainerCallback):
             self.raw = []
 
     def apply(self) -> None:
-        """Give the model the averaged weights permanently."""
+        """Load the averaged weights into the model permanently."""
         torch._foreach_copy_(self._tensors(), self.average)
 
     def save_raw(self, checkpoint: str) -> None:
-        """Save the weights that training continues with beside the averaged weights of a checkpoint."""
+        """Save the weights with which training continues, in the folder of a checkpoint with averaged weights."""
         tensors = {name: raw.contiguous() for name, raw in zip(self.parameters, self.raw, strict=True)}
         save_file(tensors, Path(checkpoint) / RAW_WEIGHTS)
 
     def resume(self, checkpoint: str) -> None:
-        """Take the average from the model, which was loaded from a checkpoint, and its own weights from beside them."""
+        """Take the average from a model loaded from a checkpoint, then load its own weights from the same folder."""
         self.restart()
         raw = load_file(Path(checkpoint) / RAW_WEIGHTS)
         for name, tensor in self.parameters.items():

@@ -15,7 +15,7 @@ from ..files import write_at_once
 from ..hub import check_may_push
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
-LENGTH = ("num_train_epochs", "max_steps")  # fields of training that may change when a run is resumed
+LENGTH = ("num_train_epochs", "max_steps")  # fields of the section training that may change when a run is resumed
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RecipeCommand:
         config: the YAML file.
         run: the run folder.
         resume: whether to continue the run in that folder.
-        overrides: words that change fields of the YAML file.
+        overrides: command-line arguments that change fields of the YAML file.
         push_to: repository on the Hub to push the finished run to, if any.
         push_private: whether to create that repository as private.
     """
@@ -42,7 +42,7 @@ class RecipeCommand:
 
     @property
     def _writes(self) -> bool:
-        """Whether this process is the one that writes; the others would see files that it has already written."""
+        """Whether this process writes the files of the run; the others might already see files that it has written."""
         return int(os.environ.get("RANK", "0")) == 0
 
     def check_run(self) -> None:
@@ -66,17 +66,17 @@ class RecipeCommand:
                 raise UserError(f"{self.run} has no run to resume; choose another folder with --output_dir.")
 
     def start(self, arguments: TrainingArguments) -> None:
-        """Make sure that the run may write to its folder, set the folder of its logs, and seed all random numbers.
+        """Check that the run may write to its folder, set the folder of its logs, and seed all random generators.
 
         Raises:
-            UserError: as ``check_run``.
+            UserError: under the same conditions as ``check_run``.
         """
         self.check_run()
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.run / "logs"))
         set_seed(arguments.seed)
 
     def claim_run(self, config: Any, **facts: Any) -> None:
-        """Record the configuration of the run in its folder, or make sure that the run is resumed with the same one.
+        """Record the configuration of the run in its folder, or check that a resumed run has the recorded one.
 
         Args:
             config: the recipe's configuration.

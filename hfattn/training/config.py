@@ -23,8 +23,8 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
     Args:
         schema: dataclass whose fields are values, dictionaries or dataclasses (sections).
         path: the YAML file.
-        overrides: command-line words ``--section.field value`` or ``--section.field=value``. The value of a text field
-            is taken literally (``null`` means None where the field allows it); any other value is read as YAML.
+        overrides: command-line arguments ``--section.field value`` or ``--section.field=value``. The value of a text
+            field is taken literally (``null`` means None where the field allows it); any other value is read as YAML.
 
     Raises:
         UserError: the file is missing or not YAML, or a field is unknown, mistyped or out of range.
@@ -53,7 +53,7 @@ def split_overrides(words: list[str]) -> list[tuple[str, str]]:
     """Return the names and values of ``--section.field value`` or ``--section.field=value``, in order.
 
     Raises:
-        UserError: a word has neither form.
+        UserError: an argument has neither form.
     """
     overrides, rest = [], iter(words)
     for word in rest:
@@ -112,10 +112,10 @@ def _build(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:
 
 
 def checked(schema: Callable[..., Schema], arguments: dict[str, Any], prefix: str = "") -> Schema:
-    """Make a dataclass or a model configuration, and turn its errors into one sentence.
+    """Create a dataclass or a model configuration; its errors become one-sentence ``UserError``.
 
     Raises:
-        UserError: ``schema`` refuses a value.
+        UserError: ``schema`` rejects a value.
     """
     try:
         return schema(**arguments)
@@ -128,12 +128,12 @@ def checked(schema: Callable[..., Schema], arguments: dict[str, Any], prefix: st
 
 
 def model_config(config_class: type[StrictConfig], fields: dict[str, Any], **from_data: Any) -> StrictConfig:
-    """Make a model configuration from the section ``model`` and values that follow from the data.
+    """Create a model configuration from the section ``model`` and values that follow from the data.
 
     ``preset`` in the section names a published setting of the class; the other fields override those of the preset.
 
     Raises:
-        UserError: the section sets a value that follows from the data, or the configuration class refuses a field.
+        UserError: the section sets a value that follows from the data, or the configuration class rejects a field.
     """
     for name in from_data:
         if name in fields:
@@ -146,15 +146,15 @@ def model_config(config_class: type[StrictConfig], fields: dict[str, Any], **fro
 def family_config(
     families: Mapping[str, type[StrictConfig]], section: Mapping[str, Any], **from_data: Any
 ) -> StrictConfig:
-    """Make the configuration of the family that the section ``model`` names as its ``model_type``.
+    """Create the configuration of the model family given by ``model_type`` in the section ``model``.
 
     Args:
-        families: configuration classes by ``model_type``: those that the recipe trains.
+        families: configuration classes of the models that the recipe trains, by ``model_type``.
         section: the section ``model``.
         from_data: values that follow from the data, such as the vocabulary size and token ids.
 
     Raises:
-        UserError: the section names another family; and as ``model_config``.
+        UserError: the section names another family, or ``model_config`` rejects it.
     """
     fields = dict(section)
     family = fields.pop("model_type", None)

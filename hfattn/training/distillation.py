@@ -47,12 +47,12 @@ class DistillationConfig:
     """The section ``distillation``: how the student learns from the teacher."""
 
     alpha: float | int = share(0.5)  # weight of the teacher's predictions in the loss; the labels have 1 - alpha
-    temperature: float | int = number(2.0, above=0)  # T, divides the logits of both
-    hidden_weight: float | int = number(0.0, least=0)  # weight of the distance between their vectors of a text
+    temperature: float | int = number(2.0, above=0)  # T, divides both models' logits
+    hidden_weight: float | int = number(0.0, least=0)  # weight of the distance of the text vectors
 
     @property
     def imitates(self) -> bool:
-        """Whether the teacher has a part in the loss."""
+        """Whether the teacher contributes to the loss."""
         return self.alpha > 0 or self.hidden_weight > 0
 
 
@@ -64,7 +64,7 @@ class TeacherConfig(ModelLocation):
     section: ClassVar[str] = "teacher"
 
     max_length: int = at_least(1, 128)  # tokens of an input, special ones included
-    too_long: str = one_of(LONG_TEXTS, "cut")  # as in data.too_long of the recipe classification
+    too_long: str = one_of(LONG_TEXTS, "cut")  # see data.too_long in the classification recipe
     overlap: int = at_least(0, 64)  # tokens that two windows share
 
 
@@ -89,8 +89,8 @@ class Teacher:
 
     Args:
         config: the model and how it reads texts.
-        labels: names of the data's classes, from class 0 on. The teacher has the same names in any order and case, or
-            none (LABEL_0, LABEL_1, …).
+        labels: names of the data's classes, from class 0 on. The teacher must have the same names, in any order and
+            case, or default names (LABEL_0, LABEL_1, …).
 
     Raises:
         UserError: the model is not found, or has an untrained classifier, other classes or too few positions.
@@ -126,7 +126,7 @@ class Teacher:
         return digest.hexdigest()
 
     def encode(self, texts: LabelledTexts) -> WindowedTexts:
-        """Return the teacher's inputs; a masked word becomes its mask token, or is left out if it has none."""
+        """Return the teacher's inputs; masked words become its mask token, or are left out if it has none."""
         spelled = spell_masks(texts, self.tokenizer.mask_token or "")
         config = self.config
         return WindowedTexts(
@@ -149,7 +149,7 @@ class Teacher:
             rows: texts per batch.
             vectors: also return the last hidden state of [CLS], or its mean over positions if there is no [CLS].
             bf16: compute in mixed precision.
-            progress: label of a progress bar; None shows none.
+            progress: label of a progress bar; if None, no bar is shown.
         """
         device, collate = self.model.device, WindowCollator(self.tokenizer)
         order = np.argsort(-texts.lengths[:, 0], kind="stable")
@@ -169,10 +169,8 @@ class Teacher:
 
     def _pool(self, hidden_states: torch.Tensor, input_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """(W, S, D) -> (W, D)."""
-        rows, first = (
-            torch.arange(len(mask), device=mask.device),
-            mask.long().argmax(-1),
-        )  # not 0 with padding on the left
+        rows = torch.arange(len(mask), device=mask.device)
+        first = mask.long().argmax(-1)  # index of the first token, which is not 0 if padding is on the left
         cls = self.tokenizer.cls_token_id
         if cls is not None and bool(input_ids[rows, first].eq(cls).all()):
             return hidden_states[rows, first]
@@ -206,7 +204,7 @@ class Teacher:
 
 
 def class_order(names: Sequence[str], labels: Sequence[str], teacher: str) -> list[int]:
-    """Return the teacher's number of each class of the data.
+    """Return the teacher's class index for each class of the data.
 
     Args:
         names: names of the teacher's classes.
@@ -276,14 +274,14 @@ def distillation_losses(
     """Return the loss of each text (B,).
 
     It is alpha T² KL(softmax(teacher / T) ‖ softmax(student / T)) + (1 - alpha) cross-entropy(labels). T² compensates
-    the 1 / T² scaling of the first term's gradient (Hinton et al. 2015, section 2). A text without a label lacks the
-    second term.
+    the 1 / T² scaling of the first term's gradient (Hinton et al. 2015, section 2). For a text without a label, the
+    second term is omitted.
 
     Args:
         logits: (B, C) logits of the student.
         teacher_logits: (B, C) logits of the teacher.
-        labels: (B,) classes; any class where there is no label.
-        labelled: (B,) 1 where there is a label, else 0.
+        labels: (B,) classes; any class for a text without a label.
+        labelled: (B,) 1 if the text has a label, else 0.
         config: alpha and T.
         label_smoothing: label smoothing of the cross-entropy.
     """
@@ -300,14 +298,15 @@ def vector_distances(projected: torch.Tensor, teacher_vectors: torch.Tensor) -> 
 
 
 class DistillationTrainer(ReliableTrainer):
-    """A ``ReliableTrainer`` for batches of ``ImitatedTexts``. For other batches the loss is the model's own.
+    """A ``ReliableTrainer`` for batches of ``ImitatedTexts``. For other batches, the loss is that of the model.
 
-    A ``hidden_weight`` adds ``hidden_weight`` (1 - cosine) between a linear projection of the student's vector and the
-    teacher's. The projection is trained and saved in checkpoints with the model; ``whole_model`` removes it.
+    If ``hidden_weight`` is above 0, the loss has the additional term ``hidden_weight`` (1 - cosine), where the cosine
+    is between a linear projection of the student's vector and the teacher's vector. The projection is trained and saved
+    in checkpoints with the model; ``whole_model`` removes it.
 
     Args:
         distillation: the weights of the loss.
-        teacher_width: D, for a ``hidden_weight``.
+        teacher_width: D, required if ``hidden_weight`` is above 0.
 
     Raises:
         UserError: ``hidden_weight`` is above 0 and the weights are sharded.
@@ -359,7 +358,7 @@ class DistillationTrainer(ReliableTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def whole_model(self) -> PreTrainedModel:
-        """Return the model as ``ReliableTrainer.whole_model``, without the projection; do not train afterwards."""
+        """Return the unsharded model (``ReliableTrainer``) without the projection. Do not train afterwards."""
         model = super().whole_model()
         if PROJECTION in dict(model.named_children()):
             delattr(model, PROJECTION)

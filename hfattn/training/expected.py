@@ -1,9 +1,9 @@
 """Expected and recorded scores of each configuration, and the RESULTS.md page.
 
-``<config>.expected.json`` stands beside ``<config>.yaml``. It names the score by its path in ``results.json`` and has
-two variants of the run: ``tiny``, the configuration with overrides that make it run for a minute on a CPU, and
-``full``. A run must land in the ``band`` of its variant; an ``aim`` is only reported as reached or missed. Finished
-full runs are recorded in the file, and ``recipes/RESULTS.md`` is written from all these files.
+``<config>.expected.json`` is in the same folder as ``<config>.yaml``. It names the score by its path in
+``results.json`` and has two variants of the run: ``tiny``, the configuration with overrides that make it run for a
+minute on a CPU, and ``full``. A run must land in the ``band`` of its variant; an ``aim`` is only reported as reached or
+missed. Finished full runs are recorded in the file, and ``recipes/RESULTS.md`` is written from all these files.
 """
 
 import dataclasses
@@ -52,27 +52,27 @@ class Recorded:
 
     score: float | int
     seed: int
-    overrides: list[str]  # words of the command line that change the YAML file, without the seed
+    overrides: list[str]  # command-line overrides, without the seed
     parameters: int
     hardware: dict[str, Any]
     training: dict[str, Any]  # steps, epochs, wall_time_seconds, ...
     data: dict[str, Any]
-    metrics: dict[str, Any]  # by part of the data and name
+    metrics: dict[str, Any]  # scores by split and name
     versions: dict[str, str]
-    signature: str | None = None  # how the score was computed, where the metric has a signature
+    signature: str | None = None  # signature of the metric: how the score was computed
 
 
 @strict
 @dataclass
 class TinyVariant(Variant):
-    overrides: list[str] = field(default_factory=list)  # words of the command line
+    overrides: list[str] = field(default_factory=list)  # command-line arguments
     metric: str | None = None  # None: the metric of the full run
 
 
 @strict
 @dataclass
 class FullRun(Variant):
-    aim: float | int | None = None  # the score that we want, or better
+    aim: float | int | None = None  # target score; a better one also reaches it
     recorded: list[Recorded] = field(default_factory=list)
 
 
@@ -165,7 +165,7 @@ class FinishedRun:
         """Return the number at a path such as ``metrics.test.bleu``.
 
         Raises:
-            UserError: there is none; the message lists the paths that exist.
+            UserError: the path does not exist; the message lists those that do.
         """
         value = self._at(metric)
         if not _is_number(value):
@@ -174,7 +174,7 @@ class FinishedRun:
         return value
 
     def signature(self, metric: str) -> str | None:
-        """Return how a score was computed, if ``signatures`` stand beside it."""
+        """Return the signature of the metric (how the score was computed), if results.json has it next to the score."""
         place, _, name = metric.rpartition(".")
         signatures: dict[str, str] = self._at(place).get("signatures", {})
         return signatures.get(name)
@@ -183,7 +183,7 @@ class FinishedRun:
         """Return BLEU by source length: ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
 
         Args:
-            part: part of the data, such as ``test``; or a search on it, such as ``test.beam``.
+            part: split of the data, such as ``test``, or one decoding method on it, such as ``test.beam``.
 
         Raises:
             UserError: the run has no such measurement.
@@ -196,7 +196,7 @@ class FinishedRun:
         return rows
 
     def _at(self, place: str) -> Any:
-        """Return the value at a path with dots; None if there is none."""
+        """Return the value at a path with dots, or None if the path does not exist."""
         value: Any = self.results
         for name in place.split("."):
             value = value.get(name) if isinstance(value, dict) else None
@@ -232,7 +232,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scores, nested as they are, without durations and without the scores of groups of the data."""
+    """Return the nested scores, without durations and without scores by slice."""
     kept: dict[str, Any] = {}
     for name, value in values.items():
         if name.endswith(_CLOCKS) or "_by_" in name or name in _GROUPS:
@@ -245,7 +245,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the paths of the numbers; a name that contains a dot itself has no path."""
+    """Yield the dotted path of each number; names that contain a dot are skipped."""
     for name, value in values.items():
         if "." in name or name.endswith(_CLOCKS):
             continue
@@ -255,12 +255,12 @@ def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-# The verdict
+# Comparison with the band
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A run's score compared with what is expected of it."""
+    """Comparison of a run's score with the expected one."""
 
     run: str
     variant: str  # tiny, full
@@ -289,7 +289,7 @@ class Verdict:
 
 
 def aim_word(score: float, aim: float, higher_is_better: bool) -> str:
-    """Return whether a score has "reached" or "missed" an aim."""
+    """Return "reached" or "missed"."""
     return "reached" if (score >= aim if higher_is_better else score <= aim) else "missed"
 
 
@@ -304,8 +304,8 @@ def judge(run: FinishedRun, expected: Expected, tiny: bool | None = None) -> Ver
 
     Args:
         run: the finished run.
-        expected: what is expected of its configuration.
-        tiny: whether to compare with the tiny variant; None: decide by the run's command.
+        expected: the expected scores of its configuration.
+        tiny: whether to compare with the tiny variant; by default, the run's command determines the variant.
 
     Raises:
         UserError: the run lacks the score, or its variant has no band yet.
@@ -327,7 +327,7 @@ def judge(run: FinishedRun, expected: Expected, tiny: bool | None = None) -> Ver
 
 
 def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> list[str]:
-    """Return the overrides that differ from the YAML file, without the seed, as words in alphabetical order.
+    """Return the overrides that differ from the YAML file, without the seed, as arguments in alphabetical order.
 
     Args:
         run: the finished run.
@@ -347,14 +347,14 @@ def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> li
 
 
 def _field(config: Any, dotted: str) -> Any:
-    """Return a field of a configuration, or None if there is none of that name."""
+    """Return a field of a configuration, or None if it does not exist."""
     for name in dotted.split("."):
         config = config.get(name) if isinstance(config, dict) else None
     return config
 
 
 def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Expected:
-    """Add the facts of a full run; they replace those of a run with the same seed and overrides.
+    """Add the facts of a full run. They replace those of an earlier run with the same seed and overrides.
 
     Raises:
         UserError: the run is of the tiny variant, or lacks the score.
@@ -474,11 +474,11 @@ def _hardware(hardware: Mapping[str, Any]) -> str:
     return ", ".join(parts).replace(" 1 threads", " 1 thread")
 
 
-# Several runs side by side
+# Comparison of several runs
 
 
 def by_length(runs: Sequence[FinishedRun], part: str) -> dict[str, list[dict[str, Any]]]:
-    """Return BLEU by source length of several runs on the same pairs, by the name of each run.
+    """Return, for the name of each run, BLEU by source length. All runs must be evaluated on the same pairs.
 
     Args:
         runs: one or more finished runs.

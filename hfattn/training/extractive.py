@@ -13,8 +13,8 @@ POSITIONS = ("start_positions", "end_positions")
 class ExtractiveTrainer(FineTuningTrainer):
     """A ``FineTuningTrainer`` whose loss ignores padding: the mean negative log-likelihood of start and end.
 
-    The losses of the models count padding as a possible start, so a step would depend on which rows share a batch, and
-    several processes would not train as one.
+    The losses of the models themselves treat padding as a possible start. A step would then depend on which rows share
+    a batch, and training on several processes would differ from training on one.
     """
 
     def compute_loss(

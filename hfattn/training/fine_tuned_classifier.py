@@ -1,4 +1,4 @@
-"""Fine-tuning of classifiers: class weights, and texts that are read in several windows."""
+"""Fine-tuning of classifiers, with class weights and texts that are read in several windows."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -74,13 +74,13 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
     Args:
         loaded: the model and its new weights.
         tuning: the section ``tuning``.
-        task_type: peft's name of the task, which a saved adapter states.
+        task_type: peft's name of the task, which is saved with the adapter.
 
     Returns:
         The model with ``requires_grad`` set; for ``lora``, a ``PeftModel`` around it.
 
     Raises:
-        UserError: there is nothing to train, or no layer has a name in ``target_modules``.
+        UserError: no weights would be trained, or no layer has a name in ``target_modules``.
     """
     model = loaded.model
     if tuning.method == "full":
@@ -119,7 +119,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
 
 
 def new_modules(loaded: Loaded) -> list[str]:
-    """Return the modules with new weights: the head, and the pooler of the body if it is new too."""
+    """Return the modules with randomly initialized weights: the head, and the pooler of the body if it is new."""
     modules = set()
     for name in loaded.new_weights:
         first, *rest = name.split(".")
@@ -158,11 +158,11 @@ def layer_depths(model: PreTrainedModel) -> dict[str, int]:
 class FineTuningTrainer(ReliableTrainer):
     """A ``ReliableTrainer`` for a model prepared by ``tuned``.
 
-    With ``lora`` the checkpoints hold the updates and the head. At the end the best of them are saved in ``adapter/``
-    of the run folder, and ``whole_model`` merges them into the weights.
+    With ``lora``, checkpoints contain the updates and the head. At the end, those of the best checkpoint are saved in
+    ``adapter/`` in the run folder, and ``whole_model`` merges them into the weights.
 
     Args:
-        source: location of the pretrained model, which a saved adapter names; None for a model from scratch.
+        source: location of the pretrained model, which is saved with the adapter; None for a model from scratch.
         tuning: the section ``tuning``.
     """
 
@@ -205,7 +205,7 @@ class FineTuningTrainer(ReliableTrainer):
         return output
 
     def whole_model(self) -> PreTrainedModel:
-        """Return the whole model in evaluation mode; merges the LoRA weights, so do not train afterwards."""
+        """Return the whole model in evaluation mode, with the LoRA weights merged. Do not train afterwards."""
         model = super().whole_model()
         return model.merge_and_unload() if self.tuning.method == "lora" else model
 
@@ -218,7 +218,10 @@ def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iter
 def tuning_facts(
     model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelLocation | None
 ) -> dict[str, Any]:
-    """Return what was trained of which model, for ``results.json``. Call it before ``whole_model``."""
+    """Return facts about the pretrained model and its trained parts, for ``results.json``.
+
+    Call this function before ``whole_model``.
+    """
     named = list(model.named_parameters())
     # The LoRA updates are merged in the end, and the copy of the head replaces the original.
     parameters = sum(tensor.numel() for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))

@@ -1,4 +1,4 @@
-"""Models from scratch, of any type that transformers knows, from the section ``model`` of a recipe."""
+"""Models from scratch, of any type in transformers, from the section ``model`` of a recipe."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -16,13 +16,13 @@ def scratch_config(
     """Return the configuration of a model from scratch.
 
     Args:
-        section: ``model_type``, fields of its configuration, and for a model of hfattn perhaps a ``preset``.
+        section: ``model_type``, fields of its configuration, and optionally a ``preset`` for a model of hfattn.
         from_data: the fields that follow from the tokenizer, such as ``vocab_size``.
-        families: the model types that the recipe trains; None: all that transformers knows.
+        families: the model types that the recipe trains; by default, all types in transformers.
 
     Raises:
         UserError: the model type or a field is unknown, the section sets a field that follows from the tokenizer, or
-            the fields do not go together.
+            the fields contradict each other.
     """
     fields = dict(section)
     model_type = fields.pop("model_type", None)
@@ -52,11 +52,11 @@ def scratch_model(auto_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
     """Return a model with random weights.
 
     Args:
-        auto_class: such as ``AutoModelForCausalLM``.
+        auto_class: Auto class of transformers, such as ``AutoModelForCausalLM``.
         config: its configuration.
 
     Raises:
-        UserError: the class has no model of that type, or the fields of the configuration do not go together.
+        UserError: the class has no model of that type, or the fields of the configuration contradict each other.
     """
     try:
         return _consistent(auto_class.from_config, {"config": config})

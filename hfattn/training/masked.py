@@ -18,14 +18,14 @@ class MaskedTrainer(ReliableTrainer):
     """A ``ReliableTrainer`` for masked language models, with or without next sentence prediction.
 
     The loss of a step is the mean over all of its masked tokens plus the mean over all of its pairs of sentences
-    (Devlin et al. 2019, appendix A.2), across all processes and accumulated batches. The losses of the models are means
-    of single batches, in which the tokens of a batch with few masked tokens weigh more.
+    (Devlin et al. 2019, appendix A.2), across all processes and accumulated batches. The models themselves average the
+    loss over a single batch, which gives more weight to the tokens of a batch with few masked tokens.
     """
 
     loss_is_scaled_for_ga = True
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor:
-        """Return the masked tokens and the rows (2,) of a step, in all processes."""
+        """Return the numbers of masked tokens and of rows of a step, as a tensor (2,), summed over all processes."""
         masked = sum(int(batch["labels"].ne(-100).sum()) for batch in batch_samples)
         rows = sum(len(batch["labels"]) for batch in batch_samples)
         return self.accelerator.reduce(torch.tensor([masked, rows], device=device), "sum")
@@ -56,7 +56,8 @@ def masked_lm_class(settings: PreTrainedConfig, next_sentence: bool) -> Any:
     """Return the Auto class of the model with the heads that are trained.
 
     Raises:
-        UserError: there is no masked language model of that type, or none that predicts next sentences.
+        UserError: transformers has no masked language model of that type, or no model of that type that predicts next
+            sentences.
     """
     has_own_code = "AutoModelForMaskedLM" in settings.to_dict().get("auto_map", {})
     if type(settings) not in MODEL_FOR_MASKED_LM_MAPPING and not has_own_code:

@@ -21,11 +21,11 @@ def optimizer_class_and_arguments(
     """Return the ``optimizer_cls_and_kwargs`` of ``Trainer``, with the rate and the moments of ``TrainingArguments``.
 
     Weight decay is decoupled from the gradient (Loshchilov & Hutter 2019); ``Trainer`` applies it to the weights, not
-    to biases and norms. ``adam_beta2`` is the decay of the mean of squared gradients, also for RMSprop (rho in Keras,
-    alpha in torch).
+    to biases and norms. ``adam_beta2`` is the decay of the mean of squared gradients, for RMSprop too (where Keras
+    calls it rho and torch alpha).
 
     Raises:
-        UserError: weight decay is asked of an optimizer that does not decouple it.
+        UserError: weight decay is set for an optimizer that does not decouple it.
     """
     if name == "rmsprop" and arguments.weight_decay != 0:
         raise UserError("rmsprop has no decoupled weight decay; write training.weight_decay: 0, or optimizer: adamw.")

@@ -28,7 +28,7 @@ class OwnClassifierDataConfig(LabelledDataConfig):
     """The section ``data``: the texts, how much of each is read, and initial word vectors."""
 
     max_length: int = at_least(1, 128)  # tokens, special ones included
-    too_long: str = one_of(("cut", "cut_start"), "cut")  # of a longer text, keep the first or the last tokens
+    too_long: str = one_of(("cut", "cut_start"), "cut")  # keep the first or the last tokens
     sentence_ends: str = ".!?"  # a token of only these characters ends a sentence, for hierarchical pooling
     vectors: str | None = None  # file of word vectors that initialize the embeddings
     words: str | None = None  # file of their words, if vectors is a .npy file
@@ -43,8 +43,8 @@ class OwnClassifierDataConfig(LabelledDataConfig):
 class OwnClassifierSampleConfig:
     """The section ``sample``: which texts are shown in the card."""
 
-    mistakes: int = at_least(1, 10)  # the most confident ones
-    alignments: int = at_least(1, 3)  # short texts whose attention is drawn, if the model has attention
+    mistakes: int = at_least(1, 10)  # number of mistakes, the most confident ones
+    alignments: int = at_least(1, 3)  # number of short texts whose attention is drawn
 
 
 @strict
@@ -73,7 +73,7 @@ def own_classifier_config(
         vocab_size: size of the vocabulary.
         pad: id of the padding token.
         sentence_ends: ids of the tokens that end sentences, for hierarchical pooling.
-        labels: names of the classes; empty before the data are read, which means two classes.
+        labels: names of the classes; empty (two classes) before the data are read.
 
     Raises:
         UserError: ``model.model_type`` is unknown, a field does not exist in its configuration, or the model cannot
@@ -130,7 +130,7 @@ def initialize_embeddings(
     """Initialize the embeddings with ``data.vectors``, if given.
 
     Returns:
-        Facts for ``results.json``: the tokenizer, the vectors, and how much of the vocabulary they cover.
+        Facts for ``results.json``: the tokenizer, the vectors, and their coverage of the vocabulary.
     """
     data = config.data
     facts: dict[str, Any] = {

@@ -22,10 +22,10 @@ def publish_run(
     Args:
         command: the command line of the run.
         summary: text to print.
-        results, model, tokenizer, fingerprint_texts: as in ``finish_folder``.
+        results, model, tokenizer, fingerprint_texts: see ``finish_folder``.
 
     Raises:
-        UserError: the push failed. The folder is complete, and ``hfattn push`` tries again.
+        UserError: the push failed. The folder is complete, so it can be pushed again with ``hfattn push``.
     """
     finish_folder(command.run, results, model, tokenizer, fingerprint_texts)
     print(summary)

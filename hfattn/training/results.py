@@ -51,7 +51,7 @@ def _without_folders(value: Any) -> Any:
         return [_without_folders(each) for each in value]
     if isinstance(value, str | Path):
         name, equals, rest = str(value).partition("=")
-        if equals and name.startswith("--"):  # of a command line
+        if equals and name.startswith("--"):  # of the command line
             return f"{name}={_without_folders(rest)}"
         path = Path(value)
         if not path.is_absolute():
@@ -61,7 +61,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def _command() -> str:
-    # Resuming changes nothing in what comes out.
+    # A resumed run has the same results as an uninterrupted one.
     words = [_without_folders(word) for word in sys.argv if word != "--resume"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "accelerate launch" + (f" --multi_gpu --num_processes {processes}" if processes > 1 else "")

@@ -23,7 +23,7 @@ from transformers import TrainingArguments, get_scheduler
 from ..errors import UserError
 from ..fields import at_least, one_of
 
-WHOLE = ("noam", "tfixup")  # these decide the rate of every update
+WHOLE = ("noam", "tfixup")  # schedules that set the rate of every update
 TUNED = ("linear_warmup", "exponential_warmup")
 UNTUNED = ("untuned_linear", "untuned_exponential")
 SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
@@ -32,7 +32,7 @@ SCHEDULES = (*WHOLE, *TUNED, *UNTUNED)
 @strict
 @dataclass
 class ScheduleConfig:
-    """The section ``schedule`` of a recipe; without a name, ``TrainingArguments`` decide the rate."""
+    """The section ``schedule`` of a recipe; without a name, ``TrainingArguments`` define the learning rate."""
 
     name: str | None = one_of(SCHEDULES, None)
     warmup_steps: int | None = at_least(1, None)  # noam: null is 4000, as in the paper; other warm-ups: tau
@@ -46,10 +46,10 @@ class ScheduleConfig:
             raise ValueError(f"{self.name} needs warmup_steps; write tau in updates, such as 1000.")
 
     def check(self, training: Mapping[str, Any], optimizer: str) -> None:
-        """Make sure that the schedule agrees with the sections ``training`` and ``optimizer``.
+        """Check that the sections ``training`` and ``optimizer`` agree with the schedule.
 
         Raises:
-            UserError: they ask for another schedule.
+            UserError: they set another schedule.
         """
         if self.name is None:
             return
@@ -98,8 +98,8 @@ def make_scheduler(
 
     Args:
         schedule: the section ``schedule``, with a name.
-        optimizer: the optimizer whose rate it sets.
-        arguments: the training arguments: the rate that a warm-up factor multiplies, and beta2.
+        optimizer: the optimizer whose learning rate is set.
+        arguments: the training arguments, with the schedule that a warm-up factor multiplies, and beta2.
         num_training_steps: number of updates of the whole run.
         hidden_size: width d of the model, used by noam.
     """

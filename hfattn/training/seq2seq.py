@@ -90,8 +90,9 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
             return super().compute_loss(model, {**inputs, "labels": labels}, return_outputs, num_items_in_batch)
 
     def _mix_predictions(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return decoder inputs (B, T), each of which is replaced, with the probability ``scheduled_sampling``, by a
-        token drawn from the model's prediction after those before it.
+        """Return decoder inputs (B, T), each replaced by a sampled token with a fixed probability.
+
+        The probability is ``scheduled_sampling``, and the token is drawn from the model's prediction for its position.
 
         No gradient passes through a drawn token, so the steps that draw need no graph; the model is then trained on the
         mixed inputs as usual.
@@ -99,7 +100,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         model: Any = self.accelerator.unwrap_model(self.model)
         ids, mask = inputs["decoder_input_ids"], inputs.get("decoder_attention_mask")
         mixed, cache = [ids[:, :1]], None
-        model.eval()  # in training mode, gradient checkpointing turns the cache off
+        model.eval()  # in training mode, gradient checkpointing would disable the cache
         with torch.no_grad(), self.accelerator.autocast():
             source = {"attention_mask": inputs["attention_mask"]}
             source["encoder_outputs"] = model.get_encoder()(inputs["input_ids"], **source, return_dict=True)
@@ -135,7 +136,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
             inputs = self._prepare_inputs(inputs)
             source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
             with torch.no_grad():
-                # With FSDP, each step needs all processes, also those whose rows are finished.
+                # With FSDP, each step needs all processes, even those whose rows are finished.
                 synced = self.is_fsdp_enabled or None
                 generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
             predictions = (*predictions, generated)
@@ -145,8 +146,8 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
 def sample_tokens(labels: torch.Tensor, vocab_size: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw the tokens of a sampled softmax.
 
-    The tokens beside the targets are drawn uniformly, so the proposal's correction cancels (Jean et al. 2015, section
-    3.2).
+    The tokens other than the targets are drawn uniformly, so the proposal's correction cancels (Jean et al. 2015,
+    section 3.2).
 
     Args:
         labels: (B, T) ids of the targets, -100 where no loss is wanted.
@@ -158,7 +159,7 @@ def sample_tokens(labels: torch.Tensor, vocab_size: int, number: int) -> tuple[t
     """
     priority = torch.rand(vocab_size, device=labels.device)
     targets = labels[labels != -100].unique()
-    priority[targets] = 2  # higher than any other, so that all targets are among the tokens
+    priority[targets] = 2  # the highest value, so that all targets are selected
     tokens = priority.topk(max(number, len(targets))).indices
     position = torch.empty(vocab_size, dtype=torch.long, device=labels.device)
     position[tokens] = torch.arange(len(tokens), device=labels.device)
@@ -167,11 +168,11 @@ def sample_tokens(labels: torch.Tensor, vocab_size: int, number: int) -> tuple[t
 
 @contextmanager
 def logits_of(tokens: torch.Tensor, head: nn.Module) -> Iterator[None]:
-    """Let an output layer compute the logits of some tokens only."""
+    """Make an output layer compute only the logits of some tokens."""
     whole = head.forward
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
-        if type(head) is not nn.Linear:  # an adapter takes part in every logit
+        if type(head) is not nn.Linear:  # an adapter contributes to every logit
             return whole(hidden)[..., tokens]
         return linear(hidden, head.weight[tokens], None if head.bias is None else head.bias[tokens])
 

@@ -43,7 +43,7 @@ def complete_checkpoints(directory: str | Path) -> list[Path]:
     """Return the complete checkpoints in a folder, the latest last.
 
     ``trainer_state.json`` is the last file of a checkpoint. If it is missing or truncated, the process was killed while
-    it saved, and the run continues from the checkpoint before.
+    it saved the checkpoint. The run then continues from the previous checkpoint.
     """
     numbered = []
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
@@ -77,7 +77,7 @@ def _peak_memory() -> int:
 
 
 class _Epochs(TrainerCallback):
-    """Tell the trainer when an epoch begins, and its number."""
+    """Callback that passes the epoch number to the trainer when an epoch begins."""
 
     def __init__(self, trainer: "ReliableTrainer") -> None:
         self.trainer = trainer
@@ -116,26 +116,29 @@ class Stopwatch(TrainerCallback, ExportableState):
 class ReliableTrainer(Trainer):
     """A ``Trainer`` that can be killed at any moment and resumed exactly, and stops on NaN or infinity.
 
-    - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of an uninterrupted run, wherever it
-      was killed, also after its last step.
-    - The ``sampler(seed)`` of the training dataset gives the order of its examples; with ``max_tokens``,
-      ``TokenBatches`` of its ``lengths`` does. The dataset's ``set_epoch`` is called before each epoch.
+    - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of an uninterrupted run, no matter
+      when it was killed, even after its last step.
+    - The training dataset's ``sampler(seed)`` determines the order of examples. With ``max_tokens``, ``TokenBatches``
+      determines it from the dataset's ``lengths``. The dataset's ``set_epoch`` is called before each epoch.
     - A non-finite loss or weight raises ``NonFiniteError``, which names the step. No checkpoint is written after that,
       so the last one is good.
     - Train before you evaluate: if several processes evaluate a model first, Accelerate (1.15) prepares it without
-      joining gradients and keeps it so. Compute outside the trainer what must be known before training.
-    - An exponential moving average of the weights takes their place in evaluation, in the choice of the best
-      checkpoint, in the saved weights and in the final model; a checkpoint also holds the weights themselves.
+      gradient synchronization and does not change this for training. If you need an evaluation before training,
+      compute it without the trainer.
+    - If enabled, an exponential moving average replaces the weights in evaluation, in the choice of the best
+      checkpoint, in the saved weights and in the final model. A checkpoint also contains the raw weights.
 
     Args:
-        schedule: the section ``schedule``; without a name, the training arguments decide the learning rate.
+        schedule: the section ``schedule``; without a name, the training arguments define the learning rate.
         averaging: the section ``averaging``.
-        max_tokens: positions in a batch of one process, per side; None: the number of examples in the arguments.
-        early_stopping_patience: evaluations without improvement after which training stops; None: never.
+        max_tokens: maximum number of tokens, including padding, in a batch of one process and on each side; if None,
+            batches have the number of examples set in the training arguments.
+        early_stopping_patience: number of evaluations without improvement after which training stops; by default,
+            training does not stop early.
 
     Raises:
-        UserError: weights would be averaged where each process holds only some of them, or would be sharded on a CPU
-            or in an encoder-decoder with shared embeddings.
+        UserError: averaging is combined with sharded weights, or sharding is requested on a CPU or for an
+            encoder-decoder with shared embeddings.
     """
 
     def __init__(
@@ -193,33 +196,35 @@ class ReliableTrainer(Trainer):
         return padding_share(self.train_dataset.lengths, batches)
 
     def training_facts(self, unit: str, number: float) -> dict[str, Any]:
-        """Return the length, time and memory of a finished training for ``results.json``.
+        """Return the steps, duration and memory of a finished training run for ``results.json``.
 
         Args:
-            unit: what the training data consist of, in the plural, such as "windows".
-            number: how many of these were read.
+            unit: plural name of a training example, such as "windows".
+            number: number of training examples.
         """
         return {
             "steps": self.state.global_step,
             "epochs": self.state.epoch,
-            # The mean of several checkpoints does not belong to one step.
+            # The mean of several checkpoints is not from one step.
             "best_step": None if self.averaging.last else self.state.best_global_step,
-            "wall_time_seconds": round(self.training_seconds, 2),  # with evaluations and checkpoints
+            "wall_time_seconds": round(self.training_seconds, 2),  # includes evaluations and checkpoints
             f"{unit}_per_second": round(number / self.training_seconds),
             "peak_memory_bytes": _peak_memory(),
         }
 
     def whole_model(self) -> PreTrainedModel:
-        """Return the model with all of its weights in evaluation mode, for the main process to save and to use alone.
+        """Return the unsharded model in evaluation mode. The main process can save and use it without the others.
 
-        All processes call it: with FSDP each holds a part of the weights, and the main one gets a copy of its own.
+        All processes must call this method: with FSDP, each holds a part of the weights, and the main process gets a
+        full copy.
         """
         if not self.is_fsdp_enabled:
             return self.model.eval()
         weights = self.accelerator.get_state_dict(self.model)
         if not self.is_world_process_zero():
             return self.model
-        model = type(self.model)(self.model.config)  # FSDP changes the class of the sharded one; this one is whole
+        # FSDP changes the class of the sharded model; this copy is not sharded.
+        model = type(self.model)(self.model.config)
         model.load_state_dict(weights)
         if model.can_generate():
             model.generation_config = self.model.generation_config
@@ -231,13 +236,13 @@ class ReliableTrainer(Trainer):
         return self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def finish(self) -> None:
-        """Close the trackers after a barrier, so that no process exits early and ends the others."""
+        """Close the trackers after a barrier, so that no process exits early and terminates the others."""
         self.accelerator.wait_for_everyone()
         self.accelerator.end_training()
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
         output = self._train(resume_from_checkpoint, **kwargs)
-        self.remove_callback(EarlyStoppingCallback)  # it must not see the final evaluations
+        self.remove_callback(EarlyStoppingCallback)  # must not react to the final evaluations
         if self.averaging.last is not None:
             self.accelerator.wait_for_everyone()  # the last checkpoint must be complete
             checkpoints = complete_checkpoints(self.args.output_dir)[-self.averaging.last :]
@@ -288,7 +293,8 @@ class ReliableTrainer(Trainer):
 
     def _reload(self, checkpoint: str, state: TrainerState) -> TrainOutput:
         self.state = state
-        # The folder may have been moved since; a Trainer that continues finds the best checkpoint again as it saves.
+        # The folder may have been moved since the checkpoint was saved. Trainer sets the path of the best checkpoint
+        # again when it saves.
         best = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         self._load_from_checkpoint(str(best) if self.args.load_best_model_at_end and best.is_dir() else checkpoint)
         watch = next(c for c in self.callback_handler.callbacks if isinstance(c, Stopwatch))
@@ -299,7 +305,7 @@ class ReliableTrainer(Trainer):
         """Do not warn: only tied weights, which are saved once, can be missing here (``_check_model``)."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell dataset and sampler the number of the epoch, also when a run is resumed in the middle of one."""
+        """Pass the epoch number to the dataset and the sampler, even if a run is resumed in the middle of an epoch."""
         self.train_dataset.set_epoch(epoch)
         if isinstance(self._sampler, PermutationSampler | TokenBatches):
             self._sampler.set_epoch(epoch)
@@ -372,7 +378,7 @@ class ReliableTrainer(Trainer):
             with writing(folder, f"{self._kept()}: free some space and continue with --resume"), self._averaged():
                 super()._save_checkpoint(*args, **kwargs)
         except UserError:
-            shutil.rmtree(folder, ignore_errors=True)  # what remains is recognized as incomplete
+            shutil.rmtree(folder, ignore_errors=True)  # a partly deleted checkpoint is recognized as incomplete
             self._close()
             raise
 
@@ -411,9 +417,9 @@ class ReliableTrainer(Trainer):
 class StatefulTrainer(ReliableTrainer):
     """Truncated backpropagation through time: the hidden state is carried from batch to batch and detached.
 
-    For datasets (``hfattn.data.Streams``) in which row b of a batch continues row b of the batch before. The state is
-    zero at the start of each epoch. Each process carries the state of its own rows, through every micro-batch of an
-    accumulated step. Evaluation has a state of its own. Checkpoints include the state.
+    This trainer is for datasets (``hfattn.data.Streams``) in which row b of a batch continues row b of the previous
+    batch. The state is zero at the start of each epoch. Each process carries the state of its own rows, through every
+    micro-batch of an accumulated step. Evaluation has a separate state. Checkpoints include the state.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -446,7 +452,7 @@ class StatefulTrainer(ReliableTrainer):
         return Path(checkpoint) / f"recurrent_state_{self.args.process_index}.safetensors"
 
     def _save_rng_state(self, output_dir: str) -> None:
-        # At the end of an epoch the state is dropped.
+        # The state is discarded at the end of an epoch.
         if self._training_state is not None and self.state.epoch != int(self.state.epoch):
             tensors = {
                 f"{i}.{j}": tensor.contiguous()

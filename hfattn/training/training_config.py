@@ -24,7 +24,7 @@ class TrainingConfig:
     optimizer: str = one_of(OPTIMIZERS, "adamw")
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     averaging: AveragingConfig = field(default_factory=AveragingConfig)
-    # Positions in a batch of one process, padding included; null: per_device_train_batch_size examples.
+    # Tokens in a batch of one process, padding included; null: per_device_train_batch_size examples.
     max_tokens: int | None = at_least(1, None)
     # Evaluations without improvement of training.metric_for_best_model before training stops; null: never.
     early_stopping_patience: int | None = at_least(1, None)
@@ -46,7 +46,7 @@ class TrainingConfig:
         """
         self.schedule.check(self.training, self.optimizer)
         if self.schedule.name == "noam":
-            defaults = {"learning_rate": 1.0, **defaults}  # as in the paper, where it is only a factor
+            defaults = {"learning_rate": 1.0, **defaults}  # as in the paper; the rate is only a factor here
         if self.averaging.last is not None:
             if self.training.get("save_strategy") in ("no", "best"):
                 raise UserError(
@@ -70,7 +70,7 @@ class TrainingConfig:
         return arguments
 
     def trainer_options(self, arguments: TrainingArguments) -> dict[str, Any]:
-        """Return the keyword arguments of ``ReliableTrainer`` that the configuration decides."""
+        """Return the keyword arguments of ``ReliableTrainer`` that follow from the configuration."""
         return {
             "optimizer_cls_and_kwargs": optimizer_class_and_arguments(self.optimizer, arguments),
             "schedule": self.schedule,
