@@ -18,20 +18,20 @@ from ..generation import sample_text, translate_texts
 
 
 class _GenerationCallback(TrainerCallback):
-    """Print after each evaluation what ``generated`` returns."""
+    """Print the return value of ``generated`` after each evaluation."""
 
     def generated(self, model: PreTrainedModel, step: int) -> str:
         raise NotImplementedError
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # Every process generates: with sharded weights none of them could do it alone.
+        # All processes generate: with sharded weights, a single process could not.
         generated = self.generated(kwargs["model"], state.global_step)
         if state.is_world_process_zero:
             tqdm.write(generated)
 
 
 class SampleCallback(_GenerationCallback):
-    """Print after each evaluation a text that the model generates at temperature 0.8."""
+    """Print, after each evaluation, a text that the model generates at temperature 0.8."""
 
     TEMPERATURE = 0.8
 
@@ -44,7 +44,7 @@ class SampleCallback(_GenerationCallback):
 
 
 class TranslationCallback(_GenerationCallback):
-    """Print after each evaluation how the model translates a few sources, and which of them are right."""
+    """Print, after each evaluation, translations of a few sources, and which of them are correct."""
 
     def __init__(
         self,
