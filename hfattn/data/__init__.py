@@ -1,7 +1,7 @@
 """Read texts, labeled texts, pairs, tagged sentences and questions, and turn them into batches."""
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
-from .batches import PermutationSampler, Streams, TokenBatches, Windows, padding_share
+from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
 from .documents import Document, Documents, read_documents
 from .examples import check_columns
 from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, unlabelled
@@ -53,6 +53,7 @@ __all__ = [
     "TaggedSentences",
     "Text",
     "TokenBatches",
+    "TrainingExamples",
     "WindowCollator",
     "WindowedTexts",
     "Windows",

@@ -6,7 +6,7 @@ Shapes: B batch, T window length. A batch of a text contains ``input_ids`` (B, T
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,28 @@ from torch.utils.data import Dataset, Sampler, SequentialSampler
 from ..errors import UserError
 
 Batch = dict[str, torch.Tensor]
+Example = TypeVar("Example", covariant=True)
+
+
+class TrainingExamples(Dataset[Example]):
+    """Base of the datasets that training reads, as ``ReliableTrainer`` needs them.
+
+    Attributes:
+        epoch: the epoch, counted from 0, on which examples that are drawn anew in each epoch depend.
+    """
+
+    epoch = 0
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set ``epoch``."""
+        self.epoch = epoch
+
+    def sampler(self, seed: int) -> Sampler[int]:
+        """Return the sampler that orders the examples for training; here it shuffles them in each epoch."""
+        return PermutationSampler(len(self), seed)
 
 
 def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
@@ -23,7 +45,7 @@ def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
     return {"input_ids": windows[:, :-1].clone(), "labels": labels, "shift_labels": labels}
 
 
-class _Batches(Dataset[Batch]):
+class _Batches(TrainingExamples[Batch]):
     """Dataset whose ``__getitems__`` returns a whole batch at once, so that ``collate`` returns it unchanged."""
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
@@ -31,16 +53,6 @@ class _Batches(Dataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         return {name: tensor[0] for name, tensor in self.__getitems__([index]).items()}
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def sampler(self, seed: int) -> Sampler[int]:
-        """Return the sampler that orders the windows for training."""
-        raise NotImplementedError
-
-    def set_epoch(self, epoch: int) -> None:
-        """Do nothing: a text is the same in each epoch."""
 
     @staticmethod
     def collate(batch: Any) -> Any:
@@ -85,9 +97,6 @@ class Windows(_Batches):
             seen = torch.arange(self.window) < moved[:, None]
             batch["labels"][seen] = -100  # shift_labels is the same tensor
         return batch
-
-    def sampler(self, seed: int) -> "PermutationSampler":
-        return PermutationSampler(len(self), seed)
 
 
 class Streams(_Batches):

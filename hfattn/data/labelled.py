@@ -6,11 +6,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import PermutationSampler
+from .batches import TrainingExamples
 from .encoding import Segmenter, draw, encode_texts, lengths_of
 from .examples import Examples
 from .rows import Rows, open_rows
@@ -146,7 +145,7 @@ def _number_or_name(name: str) -> tuple[bool, int, str]:
     return (False, int(name), name) if _is_number(name) else (True, 0, name)
 
 
-class EncodedTexts(Dataset[dict[str, Any]]):
+class EncodedTexts(TrainingExamples[dict[str, Any]]):
     """Token ids of labeled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
 
     A text without any token becomes one unknown token.
@@ -201,7 +200,7 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         self.dropped = len(texts) - len(kept)
         self.texts = replace(texts, items=[item for item, _ in kept])
         self.max_length, self.float_labels, self.draws = max_length, float_labels, sampler
-        self.seed, self.epoch = seed, 0
+        self.seed = seed
         self.ids = [ids for _, ids in kept]
         for i, ids in enumerate(self.ids):
             if not ids:
@@ -218,14 +217,6 @@ class EncodedTexts(Dataset[dict[str, Any]]):
         item, generator = self.texts.items[index], Random(f"{self.seed} {self.epoch} {index}")
         ids = draw(self.draws, item.text, self.ids[index], self.max_length, generator)
         return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.label}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, on which the sampled segmentations depend."""
-        self.epoch = epoch
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the sampler that shuffles the texts for training."""
-        return PermutationSampler(len(self), seed)
 
 
 def unlabelled(texts: Sequence[str], name: str = "texts") -> LabelledTexts:

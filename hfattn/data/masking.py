@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 from tokenizers.models import WordPiece
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import PermutationSampler
+from .batches import TrainingExamples
 from .documents import Documents
 
 _IGNORED = -100  # label of a position without a target, as in torch and transformers
@@ -84,7 +83,7 @@ class Masking:
         return inputs, labels
 
 
-class MaskedExamples(Dataset[dict[str, Any]]):
+class MaskedExamples(TrainingExamples[dict[str, Any]]):
     """Examples with masked tokens, masked anew in each epoch, for ``DataCollatorForTokenClassification``.
 
     The masks depend only on seed, epoch and index. A resumed run and a run of several processes therefore read the same
@@ -102,7 +101,7 @@ class MaskedExamples(Dataset[dict[str, Any]]):
     lengths: np.ndarray
 
     def __init__(self, masking: Masking, seed: int) -> None:
-        self.masking, self.seed, self.epoch = masking, seed, 0
+        self.masking, self.seed = masking, seed
 
     def example(self, index: int, generator: np.random.Generator) -> dict[str, Any]:
         """Return an example before masking: ``input_ids`` (T,) and the model's other inputs."""
@@ -120,14 +119,6 @@ class MaskedExamples(Dataset[dict[str, Any]]):
         example = self.example(index, generator)
         inputs, labels = self.masking(example["input_ids"], generator)
         return {**example, "input_ids": inputs.tolist(), "labels": labels.tolist()}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, on which the masks depend."""
-        self.epoch = epoch
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the sampler that shuffles the examples for training."""
-        return PermutationSampler(len(self), seed)
 
 
 class MaskedTexts(MaskedExamples):

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
-from .batches import Batch, PermutationSampler, _Batches
+from .batches import Batch, _Batches
 from .documents import Document, Documents, read_documents
 from .rows import JSON_LINES, local_file, open_rows
 from .text import open_text, split_positions
@@ -208,6 +207,3 @@ class PackedBlocks(_Batches):
         done = torch.from_numpy(np.where(wanted > 0, wanted - stride + self.block - starts, 0))
         labels = tokens.masked_fill(torch.arange(self.block + 1) <= done[:, None], _IGNORED)
         return {"input_ids": tokens[:, :-1].clone(), "labels": labels}
-
-    def sampler(self, seed: int) -> Sampler[int]:
-        return PermutationSampler(len(self), seed)

@@ -5,11 +5,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import PermutationSampler
+from .batches import TrainingExamples
 from .encoding import Segmenter, draw, encode_texts, lengths_of
 from .examples import Examples
 from .rows import Row, Rows, open_rows, parallel_files, read_lines
@@ -99,7 +98,7 @@ def _parallel_rows(dataset: str, files: tuple[str, str], columns: tuple[str, str
     return Rows(Path(dataset).name, lambda: iter(rows))
 
 
-class EncodedPairs(Dataset[dict[str, list[int]]]):
+class EncodedPairs(TrainingExamples[dict[str, list[int]]]):
     """Token ids of pairs, for ``DataCollatorForSeq2Seq``: ``input_ids`` of the source and ``labels`` of the target.
 
     Args:
@@ -165,7 +164,7 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
         self.pairs = replace(pairs, items=[pair for pair, _, _ in kept])
         self.sources, self.targets = [source for _, source, _ in kept], [target for _, _, target in kept]
         self.samplers = sampler if isinstance(sampler, tuple) else (sampler, sampler)
-        self.seed, self.epoch = seed, 0
+        self.seed = seed
         first = [self[i] for i in range(len(self))] if any(self.samplers) else []
         self.lengths = (
             lengths_of([each["input_ids"] for each in first], [each["labels"] for each in first])
@@ -185,11 +184,3 @@ class EncodedPairs(Dataset[dict[str, list[int]]]):
             )
         )
         return {"input_ids": source, "labels": target}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, on which the sampled segmentations depend."""
-        self.epoch = epoch
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the sampler that shuffles the pairs for training."""
-        return PermutationSampler(len(self), seed)

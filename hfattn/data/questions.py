@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import PermutationSampler
+from .batches import TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
 from .model_limits import check_tokenizer
@@ -192,7 +191,7 @@ class FoundAnswer(NamedTuple):
     probability: float
 
 
-class EncodedQuestions(Dataset[dict[str, Any]]):
+class EncodedQuestions(TrainingExamples[dict[str, Any]]):
     """Token ids of questions with windows of their contexts, for ``DataCollatorWithPadding``.
 
     Rows have ``input_ids``, ``start_positions``, ``end_positions`` and, if the tokenizer returns them,
@@ -284,13 +283,6 @@ class EncodedQuestions(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.rows[index]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Do nothing: the rows are the same in each epoch."""
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the sampler that shuffles the rows for training."""
-        return PermutationSampler(len(self), seed)
 
     @property
     def references(self) -> list[list[str]]:

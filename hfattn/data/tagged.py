@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import PermutationSampler
+from .batches import TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
 from .model_limits import check_tokenizer
@@ -246,7 +245,7 @@ def _check_scheme(sentence: _Read, tags: Sequence[str], bioes: bool, place: _Pla
         before = tag
 
 
-class EncodedSentences(Dataset[dict[str, Any]]):
+class EncodedSentences(TrainingExamples[dict[str, Any]]):
     """Token ids of tagged sentences, for ``DataCollatorForTokenClassification``: ``input_ids`` and ``labels``.
 
     The words of a sentence are joined with spaces, which also suits tokenizers whose pieces start with a space. The
@@ -348,13 +347,6 @@ class EncodedSentences(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"input_ids": self.ids[index], "labels": self.labels[index]}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Do nothing: the rows are the same in each epoch."""
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the sampler that shuffles the rows for training."""
-        return PermutationSampler(len(self), seed)
 
 
 def _word_spans(words: Sequence[str]) -> list[tuple[int, int]]:

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import PermutationSampler
+from .batches import TrainingExamples
 from .encoding import check_choice
 from .labelled import LabelledTexts
 
@@ -19,7 +18,7 @@ LONG_TEXTS = ("cut", "cut_start", "head_tail", "windows")
 _HEAD_SHARE = {"cut_start": 0.0, "head_tail": 0.25}
 
 
-class WindowedTexts(Dataset[dict[str, Any]]):
+class WindowedTexts(TrainingExamples[dict[str, Any]]):
     """Labeled texts as inputs of a pretrained model: ``windows``, a list of one or more inputs, and ``labels``.
 
     Args:
@@ -105,13 +104,6 @@ class WindowedTexts(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"windows": self.windows[index], "labels": self.texts.items[index].label}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Do nothing: the inputs are the same in each epoch."""
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the order in which training reads the texts."""
-        return PermutationSampler(len(self), seed)
 
 
 @dataclass

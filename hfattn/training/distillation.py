@@ -18,14 +18,13 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from ..data import (
     EncodedTexts,
     LabelledTexts,
-    PermutationSampler,
+    TrainingExamples,
     WindowCollator,
     WindowedTexts,
     mean_of_windows,
@@ -228,7 +227,7 @@ def class_order(names: Sequence[str], labels: Sequence[str], teacher: str) -> li
 # The student
 
 
-class ImitatedTexts(Dataset[dict[str, Any]]):
+class ImitatedTexts(TrainingExamples[dict[str, Any]]):
     """Training texts with the teacher's outputs.
 
     Besides ``input_ids`` and ``labels``, an example has ``labelled`` (1 or 0), ``teacher_logits`` (C,) and, if the
@@ -257,10 +256,6 @@ class ImitatedTexts(Dataset[dict[str, Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Sample new segmentations for an epoch."""
         self.dataset.set_epoch(epoch)
-
-    def sampler(self, seed: int) -> PermutationSampler:
-        """Return the order in which training reads the texts."""
-        return PermutationSampler(len(self), seed)
 
 
 def distillation_losses(
