@@ -1,4 +1,4 @@
-"""Models of other projects made loadable here (``convert``), and ours made ready for other software (``export``)."""
+"""Convert checkpoints of other projects to model folders, and export model folders to other software."""
 
 from .checkpoint import Converted
 from .convert import FORMATS, convert

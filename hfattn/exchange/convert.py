@@ -1,4 +1,4 @@
-"""From a checkpoint of another project to a model folder."""
+"""Convert a checkpoint of another project to a model folder."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -41,25 +41,27 @@ def convert(
     target_vocabulary: Path | None = None,
     allow_pt: bool = False,
 ) -> Converted:
-    """Make a folder that ``from_pretrained`` loads of a checkpoint of another project.
+    """Convert a checkpoint of another project to a folder that ``from_pretrained`` loads.
 
     Args:
         kind: a name of ``FORMATS``.
-        file: weights, in safetensors or, with ``allow_pt``, in a pickle of PyTorch that holds no code.
-        output: folder to make.
-        config: the project's own configuration, in YAML or JSON.
-        settings: fields of the new configuration that neither file tells.
-        renames: beginnings of names in ``file``, and what to write instead.
-        vocabulary, target_vocabulary: symbols in the order of their ids; the second of a target that has its own.
-        allow_pt: read a pickle, with ``weights_only``.
+        file: weights in safetensors format or, with ``allow_pt``, a PyTorch pickle that holds only weights.
+        output: folder to create.
+        config: configuration file of the other project, in YAML or JSON.
+        settings: fields of the new configuration that neither file contains.
+        renames: prefixes of names in ``file``, and what replaces them.
+        vocabulary, target_vocabulary: files of tokens in the order of their ids; the second one if the target
+            side has a vocabulary of its own.
+        allow_pt: also read a pickle, with ``torch.load(weights_only=True)``.
 
     With a vocabulary, the folder has a card and fingerprints, and can be verified and pushed like a run.
 
     Returns:
-        What was written.
+        The model and tokenizers that were written.
 
     Raises:
-        UserError: a file is not what ``kind`` says, or the model cannot be represented exactly; nothing is written.
+        UserError: a file does not have the format ``kind``, or the model cannot be represented exactly. Nothing is
+            written then.
     """
     if kind not in FORMATS:
         raise UserError(unknown_message(kind, FORMATS, "a kind of checkpoint"))
@@ -91,10 +93,10 @@ def convert(
 def _command(
     kind: str, files: Mapping[str, Path | None], settings: Mapping[str, Any], renames: Mapping[str, str], allow_pt: bool
 ) -> list[str]:
-    """The words of ``hfattn convert`` that do the same, without folders of this machine.
+    """Return the words of the equivalent ``hfattn convert`` command, with file names in place of local paths.
 
     Args:
-        files: by their option; the checkpoint has none.
+        files: files by the option that gives them; "" for the checkpoint, which is an argument.
     """
     words = [word for option, path in files.items() if path is not None for word in (option, path.name) if word]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]

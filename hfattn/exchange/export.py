@@ -1,4 +1,4 @@
-"""From a model folder to what other software reads."""
+"""Export a model folder to the formats of other software."""
 
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,18 @@ _AUTO_CLASSES = {
 
 
 def export(kind: str, folder: Path, output: Path, *, quantization: str | None = None) -> None:
-    """Write a model for other software, and make sure that it computes the same there.
+    """Export a model to another format, and check that the result computes the same.
 
     Args:
         kind: "torch" (weights under the names of char-rnn, nanoGPT or ``torch.nn.Transformer``), "onnx" (classifiers
             and character models) or "ctranslate2" (``VaswaniForConditionalGeneration``).
-        folder: of the model and its tokenizer.
-        output: folder to make.
-        quantization: for "ctranslate2": "float32", which is the default, or "int8".
+        folder: folder with the model and its tokenizer.
+        output: folder to create.
+        quantization: for "ctranslate2" only: "float32" (default) or "int8".
 
     Raises:
-        UserError: the folder holds no model of a kind that can be exported, or the result computes something else;
-            nothing is written then.
+        UserError: the folder has no model that can be exported to this format, or the result computes something
+            else. Nothing is written then.
     """
     if kind not in TARGETS:
         raise UserError(unknown_message(kind, TARGETS, "a kind of export"))
@@ -67,12 +67,12 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
         else:
             if tokenizer is None:
                 raise UserError(f"{folder} has no tokenizer, which CTranslate2 needs; save it beside the weights.")
-            new.rmdir()  # its converter makes the folder itself
+            new.rmdir()  # the converter of CTranslate2 creates the folder
             export_ctranslate2(model, tokenizer, target_tokenizer, new, quantization or "float32")
 
 
 def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
-    """Load a model with the head that it was saved with, and its tokenizer, if it has one."""
+    """Load a model with the head that it was saved with, and its tokenizer if there is one."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} is not a model folder: config.json is missing; give that of a trained model.")
     try:

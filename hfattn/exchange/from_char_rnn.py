@@ -1,4 +1,4 @@
-"""A character model after Karpathy's char-rnn, as ports to PyTorch have it: embedding or one-hot, layers, linear."""
+"""Convert checkpoints of PyTorch ports of Karpathy's char-rnn: embedding or one-hot vectors, layers, linear output."""
 
 from typing import Any
 
@@ -28,21 +28,22 @@ ALIASES = {
     "decoder": ("fc", "linear", "out"),
 }
 CHARACTERS = ("chars", "tokens")  # where ports keep the characters in the checkpoint
-CELLS = {1: "elman", 3: "gru", 4: "lstm"}  # by the number of gates that a matrix stacks, in torch's order
-BIASES = (r"^rnn\.bias_",)  # bias=False leaves them all out
+CELLS = {1: "elman", 3: "gru", 4: "lstm"}  # by the number of gates that torch stacks in a matrix
+BIASES = (r"^rnn\.bias_",)  # all absent with bias=False
 
 
 def char_rnn_rows(num_layers: int) -> list[Row]:
-    """The table of a model."""
+    """Return the table of names of a model with this number of layers."""
     return [*expand(EMBEDDING), *expand(LAYER, num_layers), *expand(OUTPUT)]
 
 
 def from_char_rnn(checkpoint: Checkpoint) -> Converted:
-    """A ``CharRNNForCausalLM``. A GRU of torch is that of cuDNN ("gru"); one-hot vectors are an embedding that is the
-    identity matrix.
+    """Convert to ``CharRNNForCausalLM``.
+
+    The GRU of torch is the variant of cuDNN (cell "gru"). One-hot vectors become an identity matrix as embedding.
 
     Raises:
-        UserError: the weights are not those of such a model.
+        UserError: the weights do not belong to such a model.
     """
     checkpoint.refuse_target_vocabulary()
     weights = checkpoint.weights

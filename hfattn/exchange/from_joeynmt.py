@@ -1,4 +1,4 @@
-"""A Transformer of JoeyNMT, with the ``config.yaml`` and the vocabularies that its training wrote."""
+"""Convert Transformers of JoeyNMT, with the ``config.yaml`` and the vocabularies that training wrote."""
 
 from typing import Any
 
@@ -42,10 +42,10 @@ IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
 
 
 def from_joeynmt(checkpoint: Checkpoint) -> Converted:
-    """A ``VaswaniForConditionalGeneration``.
+    """Convert to ``VaswaniForConditionalGeneration``.
 
     Raises:
-        UserError: the configuration is not given, or is not of a Transformer as ours; the weights are not its.
+        UserError: the configuration is missing or describes another architecture, or the weights do not match it.
     """
     try:
         model = checkpoint.config["model"]
@@ -59,7 +59,7 @@ def from_joeynmt(checkpoint: Checkpoint) -> Converted:
     for name, value in told[0].items():
         if told[1][name] != value:
             raise UserError(f"Encoder and decoder differ in {name}: {value} and {told[1][name]}; ours have one.")
-    # The last norm exists where the layers begin with one; which of the two is the default depends on the release.
+    # Only pre-norm has a final norm. The weights decide, because the default of JoeyNMT depends on its release.
     pre = f"{ENCODER.norm}.weight" in checkpoint.weights.tensors
     norm = "pre" if pre else "post"
     if any(side.get("layer_norm", norm) != norm for side in sides):
@@ -78,7 +78,7 @@ def from_joeynmt(checkpoint: Checkpoint) -> Converted:
 
 
 def _told(side: dict[str, Any]) -> dict[str, Any]:
-    """Fields of our configuration that one side of JoeyNMT's tells."""
+    """Return fields of ``VaswaniConfig`` that the encoder or decoder section of JoeyNMT's configuration sets."""
     if side.get("type", "recurrent") != "transformer":
         raise UserError(
             f"The configuration has the type {side.get('type', 'recurrent')}; only transformer can be converted."

@@ -1,4 +1,4 @@
-"""A nanoGPT checkpoint: GPT-2 of transformers with linear layers, whose matrices are those of GPT-2 transposed."""
+"""Convert nanoGPT checkpoints to GPT-2 of transformers, whose matrices are the transposes of nanoGPT's."""
 
 from typing import Any
 
@@ -26,21 +26,21 @@ LAYER: Table = {
 }
 OUTPUT: Table = {"lm_head.weight": "lm_head.weight"}
 TRANSPOSED = {f"transformer.h.#.{matrix}.weight" for matrix in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")}
-BIASES = (r"\.bias$",)  # bias=False leaves them all out
-MASK = "transformer.h.#.attn.bias"  # not a bias: what may be attended, where torch has no fused attention
+BIASES = (r"\.bias$",)  # all absent with bias=False
+MASK = "transformer.h.#.attn.bias"  # a buffer with the causal mask, saved by torch versions without fused attention
 END_OF_TEXT = 50_256  # of GPT-2's vocabulary, which nanoGPT pads to 50,304
 
 
 def nanogpt_rows(num_layers: int, tied: bool) -> list[Row]:
-    """The table of a model; without an output layer where that is the embedding."""
+    """Return the table of names of a model; without an output layer if its weight is tied to the embedding."""
     return [*expand(OUTER), *expand(LAYER, num_layers, TRANSPOSED), *([] if tied else expand(OUTPUT))]
 
 
 def from_nanogpt(checkpoint: Checkpoint) -> Converted:
-    """A ``GPT2LMHeadModel``, with the exact GELU (nanoGPT before 2023 had ``--set activation_function=gelu_new``).
+    """Convert to ``GPT2LMHeadModel`` with the exact GELU (before 2023: ``--set activation_function=gelu_new``).
 
     Raises:
-        UserError: the weights are not those of such a model, or nothing tells its number of heads.
+        UserError: the weights do not belong to such a model, or the number of heads is unknown.
     """
     checkpoint.refuse_target_vocabulary()
     weights = checkpoint.weights
@@ -87,7 +87,7 @@ def from_nanogpt(checkpoint: Checkpoint) -> Converted:
 
 
 def _of_arguments(arguments: dict[str, Any], told: dict[str, Any], weights: Weights) -> dict[str, Any]:
-    """What nanoGPT's ``model_args`` say of our configuration; they are checked against the weights."""
+    """Return fields of ``GPT2Config`` from nanoGPT's ``model_args``, checked against the weights."""
     theirs = {"n_layer": "n_layer", "n_embd": "n_embd", "block_size": "n_positions", "vocab_size": "vocab_size"}
     for name, ours in theirs.items():
         if name in arguments and arguments[name] != told[ours]:

@@ -1,4 +1,4 @@
-"""A Transformer of OpenNMT-py: pre-norm, embeddings scaled where positions are added."""
+"""Convert Transformers of OpenNMT-py: pre-norm, with scaled embeddings if positions are added."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ OUTPUT: Table = {"generator.*": "lm_head.*"}
 
 BIASES = (r"\.(linear_\w+|final_linear)\.bias$", r"\.w_[12]\.bias$")  # add_qkvbias, add_ffnbias
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu"}
-# Options that change what is computed, and the one value of each that our models have.
+# Options that change the computation, and the one value of each that ``VaswaniConfig`` supports.
 ONLY = {
     "encoder_type": "transformer",
     "decoder_type": "transformer",
@@ -59,15 +59,15 @@ IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
 
 
 def from_opennmt(checkpoint: Checkpoint) -> Converted:
-    """A ``VaswaniForConditionalGeneration``. The options come from the checkpoint or from a file, the vocabularies too.
+    """Convert to ``VaswaniForConditionalGeneration``, with options and vocabularies from the checkpoint or from files.
 
     Raises:
-        UserError: the options are not told, or are not of a Transformer as ours; the weights are not its.
+        UserError: the options are missing or describe another architecture, or the weights do not match them.
     """
     weights = checkpoint.weights
     for name, tensor in (weights.extras.get("generator") or {}).items():
         weights.tensors[f"generator.{name}"] = tensor
-    if "generator.0.weight" in weights.tensors:  # of a release that put a softmax behind it
+    if "generator.0.weight" in weights.tensors:  # releases whose generator is a Sequential with a softmax
         weights.rename({"generator.0": "generator"})
     options = _options(checkpoint)
     for name, value in ONLY.items():
@@ -101,7 +101,7 @@ def _options(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _told(options: dict[str, Any]) -> dict[str, Any]:
-    """Fields of our configuration that the options of a training tell."""
+    """Return fields of ``VaswaniConfig`` that the training options of OpenNMT-py set."""
     activation = options.get("pos_ffn_activation_fn", "relu")
     if activation not in ACTIVATIONS:
         raise UserError(f"The model has the activation {activation}; of OpenNMT's, ours are {', '.join(ACTIVATIONS)}.")

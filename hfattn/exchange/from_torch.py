@@ -1,7 +1,7 @@
-"""Models on ``torch.nn.Transformer``, ``TransformerEncoder`` and ``TransformerDecoder``.
+"""Convert models that use ``torch.nn.Transformer``, ``TransformerEncoder`` or ``TransformerDecoder``.
 
-torch has no embeddings and no output layer of its own: each author names them, and ``--rename`` maps the names to those
-that are written here.
+These modules contain no embeddings and no output layer. Each author names them differently; ``--rename`` maps their
+names to the ones in this file.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ DECODER_LAYER = _layer("decoder", ("self_attn", "cross_attn", "feed_forward"), c
 
 ENCODER = Stack("model.encoder", ENCODER_LAYER, "encoder.norm", "source_embedding.weight", "source_positions")
 DECODER = Stack("model.decoder", DECODER_LAYER, "decoder.norm", "target_embedding.weight", "target_positions")
-# A language model in torch is its encoder under a causal mask, for its decoder insists on a source.
+# A language model in torch is an encoder with a causal mask: its decoder requires an encoder's output.
 ALONE = {"norm": "encoder.norm", "embedding": "embedding.weight", "positions": "positions"}
 CLASSIFIER = Stack("model.encoder", ENCODER_LAYER, **ALONE)
 LANGUAGE_MODEL = Stack("model.decoder", ENCODER_LAYER, **ALONE)
@@ -53,8 +53,8 @@ BOTH = {  # one matrix or table that both stacks read
     "embedding.weight": ("source_embedding.weight", "target_embedding.weight"),
     "positions": ("source_positions", "target_positions"),
 }
-BIASES = (r"^(encoder|decoder)\..*bias$",)  # bias=False leaves those of all layers out
-# What weights do not tell, and torch's defaults.
+BIASES = (r"^(encoder|decoder)\..*bias$",)  # absent in all layers with bias=False
+# Settings that the weights do not determine, with the defaults of torch.
 UNTOLD = {
     "norm": "post",
     "activation": "relu",
@@ -66,10 +66,10 @@ IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def from_torch_transformer(checkpoint: Checkpoint) -> Converted:
-    """A ``VaswaniForConditionalGeneration`` of an encoder and a decoder of torch.
+    """Convert an encoder and a decoder of torch to ``VaswaniForConditionalGeneration``.
 
     Raises:
-        UserError: the weights are not those of such a model, or nothing tells its number of heads.
+        UserError: the weights do not belong to such a model, or the number of heads is unknown.
     """
     _spread(checkpoint.weights)
     settings, assumed = _settings(checkpoint, DECODER)
@@ -82,19 +82,19 @@ def from_torch_transformer(checkpoint: Checkpoint) -> Converted:
 
 
 def from_torch_lm(checkpoint: Checkpoint) -> Converted:
-    """A ``VaswaniForCausalLM`` of an encoder of torch under a causal mask.
+    """Convert an encoder of torch with a causal mask to ``VaswaniForCausalLM``.
 
     Raises:
-        UserError: as above.
+        UserError: the weights do not belong to such a model, or the number of heads is unknown.
     """
     return _alone(checkpoint, LANGUAGE_MODEL, GENERATOR, VaswaniForCausalLM, {})
 
 
 def from_torch_classifier(checkpoint: Checkpoint) -> Converted:
-    """A ``VaswaniForSequenceClassification`` of an encoder of torch.
+    """Convert an encoder of torch to ``VaswaniForSequenceClassification``.
 
     Raises:
-        UserError: as above.
+        UserError: the weights do not belong to such a model, or the number of heads is unknown.
     """
     weight = checkpoint.weights.tensors.get("classifier.weight")
     labels = {} if weight is None else {"num_labels": len(weight)}
@@ -138,7 +138,7 @@ def _spread(weights: Weights) -> None:
 
 
 def _settings(checkpoint: Checkpoint, stack: Stack) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the user says, in a file or one by one, and what is assumed of the rest."""
+    """Return the settings from --config and --set completed by defaults, and the defaults that were assumed."""
     settings = {**checkpoint.config, **checkpoint.settings}
     told = {*settings, *({"positions"} if stack.positions in checkpoint.weights.tensors else {})}
     assumed = {name: value for name, value in UNTOLD.items() if name not in told}

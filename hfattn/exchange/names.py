@@ -1,7 +1,7 @@
-"""Tables of names: what a tensor of another project is called here, read in either direction.
+"""Tables that map the tensor names of other projects to ours, in both directions.
 
-In a table ``#`` stands for the number of a layer and ``*`` for both ``weight`` and ``bias``. A tensor may be several of
-ours, stacked along its first dimension.
+In a table, ``#`` stands for the number of a layer and ``*`` for ``weight`` and ``bias``. One of their tensors may stack
+several of ours along its first dimension.
 """
 
 import re
@@ -18,12 +18,12 @@ Table = Mapping[str, str | tuple[str, ...]]
 
 
 class Row(NamedTuple):
-    """One tensor of theirs.
+    """A tensor of another project and its counterpart here.
 
     Attributes:
         theirs: its name.
-        ours: the names of what it is here, one or several that it stacks along its first dimension.
-        transposed: whether rows and columns change places.
+        ours: our names for it; several if it stacks several of our tensors along its first dimension.
+        transposed: whether our matrix is its transpose.
     """
 
     theirs: str
@@ -32,10 +32,10 @@ class Row(NamedTuple):
 
 
 def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) -> list[Row]:
-    """The rows of a table, one for each layer and each of weight and bias.
+    """Return the rows of a table: one for each layer, and one each for weight and bias.
 
     Args:
-        num_layers: what ``#`` runs to.
+        num_layers: number of layers, which ``#`` counts from 0.
         transposed: those names of theirs, as the table writes them with a last ``weight``, that are matrices (in, out)
             here and (out, in) there, or the other way round.
     """
@@ -50,7 +50,7 @@ def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) 
 
 
 def count_layers(weights: Weights, table: Table) -> int:
-    """Number of layers that a checkpoint has of those that a table names: one more than the highest number."""
+    """Return the number of layers in the weights: one more than the highest number of a name in the table."""
     patterns = [
         re.compile(re.escape(name).replace(r"\#", r"(\d+)").replace(r"\*", "(?:weight|bias)")) for name in table
     ]
@@ -59,7 +59,7 @@ def count_layers(weights: Weights, table: Table) -> int:
 
 
 def width(weights: Weights, name: str, dimension: int) -> int:
-    """A size of a tensor.
+    """Return the size of a dimension of a tensor.
 
     Raises:
         UserError: the tensor is missing, or has fewer dimensions.
@@ -76,13 +76,13 @@ def width(weights: Weights, name: str, dimension: int) -> int:
 
 
 def without_absent(weights: Weights, rows: Sequence[Row], groups: Sequence[str]) -> tuple[list[Row], set[str]]:
-    """Leave out the biases that a model was made without: those of a group of which there is not a single one.
+    """Leave out the groups of biases that are entirely absent from the weights.
 
     Args:
-        groups: regular expressions, each for the names of biases that a model has all or none of.
+        groups: regular expressions; each matches the names of biases that are present or absent together.
 
     Returns:
-        The other rows, and our names of what is left out, which is zero.
+        The other rows, and our names of the biases that are left out and become zero.
     """
     absent = {
         row
@@ -95,15 +95,15 @@ def without_absent(weights: Weights, rows: Sequence[Row], groups: Sequence[str])
 
 
 def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zeros: Collection[str] = ()) -> None:
-    """Fill a model with a checkpoint: every weight of either has its counterpart in the other.
+    """Load weights into a model; each of its weights must have exactly one counterpart.
 
     Args:
-        model: made for the sizes of the checkpoint; it takes the dtype that holds all of its weights exactly.
-        rows: of names.
-        zeros: our names of what the checkpoint does not have because it is zero.
+        model: model with the sizes of the checkpoint. It is converted to the dtype that holds all weights exactly.
+        rows: names of the weights.
+        zeros: our names of weights that the checkpoint lacks and that become zero.
 
     Raises:
-        UserError: a weight is missing or left over, has another shape, or is no floating-point number.
+        UserError: a weight is missing or unexpected, has the wrong shape, or is not floating-point.
     """
     check_names(weights, [row.theirs for row in rows], type(model).__name__)
     state = model.state_dict()
@@ -124,7 +124,7 @@ def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zer
         if not tensor.is_floating_point():
             raise UserError(
                 f"{row.theirs} of {weights.path} is {tensor.dtype}, and a weight is a floating-point number; give "
-                "the model as it was before it was quantised."
+                "the model as it was before it was quantized."
             )
         dtype = torch.promote_types(dtype, tensor.dtype)
     model.to(dtype)
@@ -137,10 +137,10 @@ def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zer
 
 
 def check_names(weights: Weights, names: Collection[str], target: str) -> None:
-    """Make sure that a checkpoint has these weights and no others.
+    """Check that a checkpoint has exactly these weights.
 
     Raises:
-        UserError: it has fewer or more.
+        UserError: a weight is missing or unexpected.
     """
     if missing := set(names) - weights.tensors.keys():
         raise UserError(
@@ -155,7 +155,7 @@ def check_names(weights: Weights, names: Collection[str], target: str) -> None:
 
 
 def to_theirs(model: PreTrainedModel, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
-    """The weights of a model under the names of another project: the inverse of ``load_ours``."""
+    """Return the weights of a model under the names of another project: the inverse of ``load_ours``."""
     state = model.state_dict()
     theirs = {}
     for row in rows:

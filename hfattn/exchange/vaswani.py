@@ -1,4 +1,4 @@
-"""What every project's Transformer has under names of its own, and the configuration that follows from its weights."""
+"""Names and configuration of a Transformer, derived from the weights of another project."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ from .names import Row, Table, count_layers, expand, load_ours, width, without_a
 from .vocabulary import check_size, find_specials, read_vocabulary, word_tokenizer
 from .weights import Weights
 
-LONGEST = 256  # symbols of a translation
+LONGEST = 256  # tokens of a translation
 
 
 class Stack(NamedTuple):
-    """One stack of a Transformer.
+    """The encoder or decoder of a Transformer.
 
     Attributes:
         ours: its module here.
@@ -37,7 +37,7 @@ class Stack(NamedTuple):
 
     @property
     def layers(self) -> Table:
-        """The table of a layer, whole."""
+        """The table of a layer, with the full names on our side."""
 
         def whole(name: str) -> str:
             return f"{self.ours}.layers.#.{name}"
@@ -60,7 +60,7 @@ class Stack(NamedTuple):
 def transformer_rows(
     stacks: Sequence[Stack], output: Table, config: VaswaniConfig, output_bias: bool = True
 ) -> list[Row]:
-    """The table of a whole Transformer.
+    """Return the table of names of a whole Transformer.
 
     Args:
         output: table of the output layer.
@@ -84,19 +84,19 @@ def load_transformer(
     settings: Mapping[str, Any],
     biases: Sequence[str] = (),
 ) -> PreTrainedModel:
-    """A model of ours with the weights of a checkpoint.
+    """Load the weights of a checkpoint into a new model.
 
     Args:
-        checkpoint: its checkpoint loses the tables of positions that are computed here.
-        stacks: encoder and decoder, or the one that there is.
+        checkpoint: the checkpoint; sinusoidal position tables are removed from its weights.
+        stacks: encoder and decoder, or the only one of them.
         output: table of the output layer.
-        model_class: of ours.
-        told: fields of the configuration that the project tells beside its weights.
-        settings: others; ``tie_word_embeddings`` and ``share_embeddings`` stand for a matrix that the file leaves out.
-        biases: regular expressions of biases that a model has all or none of.
+        model_class: a class of ``modeling_vaswani``.
+        told: fields of the configuration that the other project stores in its own configuration.
+        settings: other fields; ``tie_word_embeddings`` and ``share_embeddings`` restore a matrix that the file omits.
+        biases: regular expressions of biases that are present or absent together.
 
     Raises:
-        UserError: the weights are not those of such a model.
+        UserError: the weights do not belong to such a model.
     """
     weights = checkpoint.weights
     tensors, last = weights.tensors, stacks[-1]
@@ -150,17 +150,17 @@ def with_vocabularies(
     closes: bool,
     assumed: dict[str, Any],
 ) -> Converted:
-    """A translation model and its tokenizers, with the ids of its special symbols in its configuration.
+    """Return a translation model with its tokenizers, and set the ids of its special tokens.
 
     Args:
-        vocabularies: symbols of source and target; None reads those that the user gives, if any.
-        closes: whether the source of a translation ends with the end symbol.
-        assumed: what was taken for granted.
+        vocabularies: tokens of source and target; None reads the files of ``checkpoint``, if any.
+        closes: whether the source text ends with the end token.
+        assumed: fields that were assumed, with their values.
 
     Raises:
-        UserError: a vocabulary is not that of the model, or lacks a special symbol.
+        UserError: a vocabulary does not fit the model, or lacks a special token.
     """
-    # Without a length of its own, generate() would stop after 20 symbols.
+    # Without a length of its own, generate() would stop after 20 tokens.
     model.generation_config.max_new_tokens = min(LONGEST, max_positions(model.config) or LONGEST)
     vocabularies = vocabularies or read_vocabularies(checkpoint)
     if vocabularies is None:
@@ -190,7 +190,7 @@ def with_vocabularies(
 
 
 def read_vocabularies(checkpoint: Checkpoint) -> tuple[list[str], list[str]] | None:
-    """The symbols of source and target, of the files that the user gives."""
+    """Read the vocabulary files of source and target; None if none are given."""
     if checkpoint.vocabulary is None:
         if checkpoint.target_vocabulary is not None:
             raise UserError("--target-vocabulary stands beside the --vocabulary of the source; give both.")
@@ -200,7 +200,7 @@ def read_vocabularies(checkpoint: Checkpoint) -> tuple[list[str], list[str]] | N
 
 
 def _inner(stack: Stack) -> str:
-    """Their name of the first matrix of the first feed-forward network."""
+    """Return their name of the first matrix of the first feed-forward network."""
     (name,) = [theirs for theirs, ours in stack.layer.items() if ours == "feed_forward.fc1.*"]
     return name.replace("#", "0").replace("*", "weight")
 
@@ -213,8 +213,10 @@ def _has_final_norm(weights: Weights, stacks: Sequence[Stack]) -> bool:
 
 
 def _positions(weights: Weights, stacks: Sequence[Stack], hidden_size: int) -> dict[str, Any]:
-    """The fields that tables of positions tell. Any table that is not the sinusoids of the paper is kept as it is: as
-    learned positions it has the same values."""
+    """Return the fields that follow from tables of positions.
+
+    A table that is not the sinusoids of the paper is kept as learned positions with the same values.
+    """
     tables = {stack.positions: weights.tensors.pop(stack.positions, None) for stack in stacks}
     found = {name: table.reshape(-1, table.shape[-1]) for name, table in tables.items() if table is not None}
     if not found:
@@ -233,8 +235,7 @@ def _positions(weights: Weights, stacks: Sequence[Stack], hidden_size: int) -> d
 
 
 def _is_sinusoidal(table: torch.Tensor) -> bool:
-    """Whether a table differs from the sinusoids by no more than the rounding of its angles, which grow with the
-    position."""
+    """Return whether a table equals the sinusoids up to rounding, which grows with the position."""
     if table.shape[1] % 2:
         return False
     positions = torch.arange(len(table), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Vocabularies of other projects, and tokenizers with exactly their ids."""
+"""Read vocabularies of other projects, and build tokenizers with the same ids."""
 
 import json
 from collections import Counter
@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError
 
-# How projects spell them.
+# Spellings of the special tokens in other projects.
 SPECIALS = {
     "pad": ("<pad>", "<blank>", "[PAD]", "<PAD>"),
     "unknown": ("<unk>", "[UNK]", "<UNK>"),
@@ -21,10 +21,10 @@ SPECIALS = {
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Symbols in the order of their ids: of a JSON file, a list or ``{symbol: id}``; of any other, one on each line.
+    """Read tokens in the order of their ids: a JSON list or ``{token: id}``, or any other file with one token per line.
 
     Raises:
-        UserError: there is no such file, or it is no vocabulary.
+        UserError: the file does not exist or is not a vocabulary.
     """
     if not path.is_file():
         raise UserError(f"There is no file {path}; give a vocabulary.")
@@ -37,14 +37,14 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 def symbols_of(content: Any, where: str) -> list[str]:
-    """Symbols in the order of their ids, of a sequence of them or of ``{symbol: id}`` or ``{id: symbol}``.
+    """Return tokens in the order of their ids, from a sequence, ``{token: id}`` or ``{id: token}``.
 
     Args:
-        content: as it was read.
-        where: it was read, for the message.
+        content: content of the file.
+        where: name of the file, for messages.
 
     Raises:
-        UserError: they are no strings, ids are missing, or a symbol occurs twice.
+        UserError: the tokens are not strings, an id is missing, or a token occurs twice.
     """
     if isinstance(content, dict):
         pairs = [(b, a) if isinstance(b, int) else (a, b) for a, b in content.items()]
@@ -61,10 +61,10 @@ def symbols_of(content: Any, where: str) -> list[str]:
 
 
 def check_size(symbols: Sequence[str], size: int, where: str) -> None:
-    """Make sure that there is a symbol for each row of an embedding.
+    """Check that there is a token for each row of an embedding.
 
     Raises:
-        UserError: there are more or fewer.
+        UserError: the numbers differ.
     """
     if len(symbols) != size:
         raise UserError(
@@ -73,10 +73,10 @@ def check_size(symbols: Sequence[str], size: int, where: str) -> None:
 
 
 def character_tokenizer(symbols: Sequence[str], where: str) -> PreTrainedTokenizerFast:
-    """A token for each character. The models of other projects have no special symbols; those of ours have padding.
+    """Return a tokenizer with one token per character, and the special tokens of the vocabulary.
 
     Raises:
-        UserError: a symbol is neither one character nor special.
+        UserError: a token is neither a single character nor special.
     """
     specials = find_specials(symbols)
     if longer := [symbol for symbol in symbols if len(symbol) != 1 and symbol not in specials.values()]:
@@ -97,19 +97,19 @@ def character_tokenizer(symbols: Sequence[str], where: str) -> PreTrainedTokeniz
 
 
 def find_specials(symbols: Sequence[str]) -> dict[str, str]:
-    """The symbols for padding, "pad", and of "unknown", "begin" and "end", as far as a vocabulary has them."""
+    """Return the special tokens of a vocabulary by role: "pad", "unknown", "begin" and "end", if present."""
     known = set(symbols)
     found = {what: [symbol for symbol in spellings if symbol in known] for what, spellings in SPECIALS.items()}
     return {what: spelled[0] for what, spelled in found.items() if spelled}
 
 
 def word_tokenizer(symbols: Sequence[str], specials: Mapping[str, str], closes: bool) -> PreTrainedTokenizerFast:
-    """What stands between spaces is a token, as in the files that these projects read: a text is split before.
+    """Return a tokenizer that splits at whitespace, for text already split into tokens as these projects expect.
 
     Args:
-        symbols: in the order of their ids.
-        specials: of ``find_specials``. Without one for the unknown, an unknown word is an error when it is encoded.
-        closes: end each text with the end symbol, if there is one.
+        symbols: tokens in the order of their ids.
+        specials: result of ``find_specials``. Without "unknown", encoding an unknown word is an error.
+        closes: append the end token to each text, if there is one.
     """
     ids = {symbol: i for i, symbol in enumerate(symbols)}
     backend = Tokenizer(models.WordLevel(ids, unk_token=specials.get("unknown", "")))

@@ -1,4 +1,4 @@
-"""Checkpoints of other projects: read without running what they may hold, and renamed as a user says."""
+"""Read the weights of other projects without running code they may contain, and rename them."""
 
 import argparse
 import pickle
@@ -16,19 +16,19 @@ from safetensors.torch import load_file
 from ..errors import UserError
 from ..yaml_values import load_yaml
 
-# Where training scripts put the weights beside what else they save.
+# Keys under which training scripts save the weights.
 _WEIGHTS = ("state_dict", "model_state_dict", "model_state", "model")
-_WRAPPERS = ("_orig_mod.", "module.")  # of torch.compile and of data parallel training
+_WRAPPERS = ("_orig_mod.", "module.")  # torch.compile; data-parallel training
 
 
 @dataclass
 class Weights:
-    """A file of weights.
+    """The content of a file of weights.
 
     Attributes:
-        path: where it was.
-        tensors: weights and buffers by their name.
-        extras: what else the file holds, such as the settings of a training.
+        path: path of the file.
+        tensors: weights and buffers by name.
+        extras: the rest of the file, such as training settings.
     """
 
     path: Path
@@ -36,10 +36,10 @@ class Weights:
     extras: dict[str, Any] = field(default_factory=dict)
 
     def rename(self, renames: Mapping[str, str]) -> None:
-        """Replace the beginnings of names, up to a dot or the end; an empty replacement takes the dot along.
+        """Replace prefixes of names that end at a dot or at the end; an empty replacement removes the dot too.
 
         Raises:
-            UserError: no name begins like that, or two names become one.
+            UserError: no name has such a prefix, or two names become equal.
         """
         for theirs, ours in renames.items():
             beginning = re.compile(rf"{re.escape(theirs.removesuffix('.'))}(\.|$)")
@@ -54,18 +54,18 @@ class Weights:
 
 
 def listed(names: Any, most: int = 4) -> str:
-    """A few names, and how many more there are."""
+    """Return the first names, sorted, and how many more there are."""
     names = sorted(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def read_weights(path: Path, allow_pt: bool = False) -> Weights:
-    """Read a checkpoint: safetensors, or a pickle of PyTorch as far as it holds nothing but weights and plain settings.
+    """Read weights from a safetensors file, or from a PyTorch pickle that holds only weights and plain settings.
 
     Raises:
-        UserError: there is no such file, it is a pickle and ``allow_pt`` is not given, it is damaged, or it holds
-            objects that loading would have to run code for.
+        UserError: the file does not exist, is damaged, is a pickle although ``allow_pt`` is False, or holds objects
+            that only code could load.
     """
     if not path.is_file():
         raise UserError(f"There is no file {path}; give the path of a checkpoint.")
@@ -90,10 +90,10 @@ def read_weights(path: Path, allow_pt: bool = False) -> Weights:
 
 
 def read_settings(path: Path | None) -> dict[str, Any]:
-    """The configuration file (YAML or JSON) that a project keeps beside its checkpoint; nothing where there is none.
+    """Read the configuration file (YAML or JSON) of a checkpoint; without a file, return an empty dictionary.
 
     Raises:
-        UserError: there is no such file, or it is not a mapping.
+        UserError: the file does not exist or is not a mapping.
     """
     if path is None:
         return {}
@@ -110,7 +110,7 @@ def read_settings(path: Path | None) -> dict[str, Any]:
 
 def _load_pickle(path: Path) -> Any:
     try:
-        # OpenNMT-py and many scripts keep their command line, a bag of plain values, beside the weights.
+        # OpenNMT-py and many scripts keep their command line, an argparse.Namespace, with the weights.
         with torch.serialization.safe_globals([argparse.Namespace]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
