@@ -219,6 +219,6 @@ class EncodedTexts(TrainingExamples[dict[str, Any]]):
         return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.label}
 
 
-def unlabelled(texts: Sequence[str], name: str = "texts") -> LabelledTexts:
+def unlabelled(texts: Sequence[str]) -> LabelledTexts:
     """Return unlabeled texts for a model to predict, with class 0 assigned to each."""
-    return LabelledTexts(name, [Labelled(text, 0) for text in texts], ["any"])
+    return LabelledTexts("texts", [Labelled(text, 0) for text in texts], ["any"])

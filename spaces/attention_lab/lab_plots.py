@@ -139,8 +139,8 @@ def _on(row: int) -> str:
     return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 145 else "#fff"
 
 
-def _diamond(x: float, y: float, size: float = 8) -> str:
-    return f'<path class="mark ink" d="M{x:.1f} {y - size:.1f}l{size} {size}l{-size} {size}l{-size} {-size}z"/>'
+def _diamond(x: float, y: float) -> str:
+    return f'<path class="mark ink" d="M{x:.1f} {y - 8:.1f}l8 8l-8 8l-8 -8z"/>'
 
 
 def _svg(height: float, frame: Frame, description: str, *parts: str) -> str:
