@@ -1,4 +1,4 @@
-"""What a trained model says of texts, and how right it is: their likelihood, their classes, their translations."""
+"""Evaluate trained models on texts: likelihood, classification and translation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -52,22 +52,22 @@ def score_ids(
     unit: str = "character",
     rows: int = 8,
 ) -> dict[str, float]:
-    """Predict each token of a text but the first, once.
+    """Score each token of a text except the first, once.
 
     Args:
         model: a causal language model in evaluation mode, with a recurrent cache if ``window`` is None.
         ids: (n,) ids of the text.
-        window: read the text in windows of this length, each from nothing; None reads it as one, the state carried.
-        stride: tokens from the start of a window to that of the next, whose own predictions begin where those of the
-            one before end; None is the window, so that none overlap.
-        unit: what a token is, for the names of the scores.
-        rows: windows of a batch.
+        window: length in tokens of independent windows; None reads the whole text and carries the state.
+        stride: tokens between the starts of two windows; tokens that a window shares with the one before are context
+            only. None: ``window``, without overlap.
+        unit: name of a token, such as "character", for the names of the scores.
+        rows: windows per batch.
 
     Returns:
         accuracy, perplexity, bits and nats per unit, and the number of predictions.
 
     Raises:
-        UserError: the text is shorter than one window, or the stride longer.
+        UserError: the text is shorter than one window, or the stride is longer than it.
     """
     scores = LanguageModelScores(unit)
     if window is None:
@@ -94,19 +94,20 @@ def score_text(
     window: int | None = None,
     stride: int | None = None,
 ) -> dict[str, float]:
-    """Predict each token of a text, once, with the start token before it.
+    """Score each token of a text once, with the start token before the first.
 
     Args:
         model: a causal language model in evaluation mode.
-        tokenizer: its tokenizer, of any tokens.
-        text: at least as long as one window.
-        window, stride: as in ``score_ids``; no window is as many tokens as the model has positions for.
+        tokenizer: its tokenizer.
+        text: text of at least one window.
+        window, stride: as in ``score_ids``; None as the window means the number of positions of the model.
 
     Returns:
         The scores of ``score_ids`` per token, and those of ``text_scores``.
 
     Raises:
-        UserError: there is no window, and the model's positions do not say one, or too few; or as ``score_ids``.
+        UserError: no window is given and the model has no maximum length, the window exceeds it, or as in
+            ``score_ids``.
     """
     positions = max_positions(model.config)
     if window is None and positions is None:
@@ -127,7 +128,7 @@ def score_opened(
     window: int | None = None,
     stride: int | None = None,
 ) -> dict[str, float]:
-    """``score_ids`` of a text for a character model, ``score_text`` for another, without its first ``skip``."""
+    """Return ``score_ids`` of a character model, else ``score_text``, without the first ``skip`` characters."""
     if is_character_tokenizer(tokenizer):
         ids = encode_text(opened, tokenizer).ids
         return score_ids(model, ids[int(skip * len(ids)) :], window, stride)
@@ -167,20 +168,20 @@ def evaluate_folder(
     num_beams: int | None = None,
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """Measure a model, from a folder or from the Hub, on data that need not be those of its run.
+    """Evaluate a model from a folder or the Hub on any data of its task.
 
     Args:
-        name: folder or id of a translator, a classifier or a language model.
-        data: pairs, labeled texts or a text: a file, or a dataset on the Hub, whose ``split`` and ``config`` is read.
-        columns: names of those of the data: of a source and a target; of a text, [a second text,] and a label.
-        num_beams: of a translator; None is the model's.
-        limit: take so many pairs or texts, drawn; None is all.
+        name: folder or Hub id of a translation model, a classifier or a language model.
+        data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``.
+        columns: names of the columns of the data: source and target, or text, optional second text, and label.
+        num_beams: beams of a translation model; None: the model's generation configuration.
+        limit: number of randomly drawn pairs or texts; None: all.
 
     Returns:
-        The scores of the recipes for such models, by their names.
+        The scores of the recipe of such models, by name.
 
     Raises:
-        UserError: the model or the data cannot be read, or do not belong together.
+        UserError: the model or the data cannot be read, or do not fit each other.
     """
     model, tokenizer, target_tokenizer = load_any_model(name)
     places: dict[str, Any] = {"config": config, "split": split}
@@ -219,7 +220,7 @@ def evaluate_translator(
     num_beams: int | None = None,
     rows: int = 64,
 ) -> dict[str, Any]:
-    """The scores of ``translation_report`` of a model's translations of n pairs, in batches of ``rows``."""
+    """Translate n pairs in batches of ``rows``, and return the scores of ``translation_report``."""
     sources = [pair.source for pair in pairs]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     found: dict[int, str] = {}
@@ -312,7 +313,7 @@ def classify(
 
 
 def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Scores in words, one line each; those of slices below their names."""
+    """Format scores, one per line; scores of slices follow the name of the slice."""
     lines = []
     for name, value in scores.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Text from a trained model: samples and translations during training, streams on the command line."""
+"""Generate text: samples and translations during training, streamed output on the command line."""
 
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -10,17 +10,17 @@ from transformers.generation.streamers import BaseStreamer
 from .errors import UserError
 from .loading import max_positions
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes decode to that are no character yet
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoding of bytes that are not yet a whole character
 
 
 def read_prompt(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str, max_new_tokens: int
 ) -> tuple[dict[str, torch.Tensor], int]:
-    """A prompt as a causal language model reads it, and how long its continuation may be.
+    """Encode a prompt for a causal language model, and limit the length of its continuation.
 
     Returns:
-        ``input_ids`` and ``attention_mask`` (1, T), and ``max_new_tokens``, or fewer where the model has no position
-        for more.
+        ``input_ids`` and ``attention_mask`` (1, T), and ``max_new_tokens``, reduced to the positions that the model
+        has left.
 
     Raises:
         UserError: the prompt leaves no position for a continuation.
@@ -37,8 +37,8 @@ def read_prompt(
 
 
 def sampling_options(temperature: float, top_k: int = 0, top_p: float = 1.0) -> dict[str, Any]:
-    """Arguments of ``generate()`` that draw from all tokens, the ``top_k`` most probable, or the smallest set of
-    probability ``top_p``; temperature 0 takes the most probable."""
+    """Return the arguments of ``generate()`` for sampling from all tokens, the ``top_k`` most probable ones, or the
+    smallest set with probability ``top_p``; temperature 0 means greedy decoding."""
     if temperature == 0:
         return {"do_sample": False}
     return {"do_sample": True, "temperature": float(temperature), "top_k": top_k, "top_p": float(top_p)}
@@ -54,16 +54,16 @@ def sample_text(
     top_k: int = 0,
     top_p: float = 1.0,
 ) -> str:
-    """Continue a prompt, the same each time, and without a trace in the random state of training.
+    """Continue a prompt deterministically, without changing the global random state.
 
     Args:
         model: a causal language model; it is left in the mode (training or evaluation) it was in.
         tokenizer: its tokenizer.
         prompt: at least one character.
-        temperature, top_k, top_p: as ``sampling_options`` has them; the lower the temperature, the more probable and
+        temperature, top_k, top_p: as in ``sampling_options``; the lower the temperature, the more probable and
             repetitive the text.
-        max_new_tokens: length of the continuation, where the model has positions for it.
-        seed: of the draw.
+        max_new_tokens: length of the continuation in tokens, if the model has positions for it.
+        seed: seed of the sampling.
 
     Returns:
         The prompt and its continuation.
@@ -95,13 +95,13 @@ def translate_texts(
     texts: Sequence[str],
     target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> list[str]:
-    """Translate a batch of texts, as the model's generation configuration says.
+    """Translate a batch of texts with the model's generation configuration.
 
     Args:
         model: an encoder-decoder; it is left in the mode (training or evaluation) it was in.
-        tokenizer: of both sides, or of the source.
-        texts: the sources.
-        target_tokenizer: of a target that has a vocabulary of its own.
+        tokenizer: tokenizer of both sides, or of the source.
+        texts: source texts.
+        target_tokenizer: tokenizer of the target, if it has its own vocabulary.
     """
     training = model.training
     model.eval()
@@ -116,9 +116,9 @@ def translate_texts(
 
 
 class TokenStreamer(BaseStreamer):
-    """Writes each token as soon as it is generated, or as soon as the character that it is a part of is whole.
+    """Write each token when it is generated, or when the character that it belongs to is complete.
 
-    The streamers of transformers hold a word back until the space after it; a character model has nothing to wait for.
+    The streamers of transformers wait for the space after a word, which delays the output of a character model.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a model as a tree of text, for its card."""
+"""Render the modules of a model as a text tree for its card."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +13,14 @@ from transformers import AutoConfig, PreTrainedModel
 from .. import models  # (registers the classes)
 from ..fields import refusal
 
-DEPTH = 3  # of the tree; what is deeper belongs to the part above it
+DEPTH = 3  # levels of the tree; deeper modules are counted in their parent
 
 
 def architecture(folder: Path) -> str:
-    """The parts of the model in a folder, from its configuration: nothing of its weights is read, none of its code run.
+    """Return the module tree of the model in a folder, from its configuration only: no weights, no code of the folder.
 
     Returns:
-        A line for each part: its name, its class, its sizes, how many parameters. Equal layers are one line.
+        One line per module: name, class, sizes and number of parameters. Equal layers share a line.
 
     Raises:
         ValueError: the configuration is refused, for example because the file of a custom class is not on ``sys.path``.
@@ -37,7 +37,7 @@ def architecture(folder: Path) -> str:
 
 
 def draw(model: PreTrainedModel) -> str:
-    """The tree of a model that is at hand."""
+    """Return the module tree of a model."""
     rows = [("", type(model).__name__, model.num_parameters()), *_rows(model, "", set())]
     left = max(len(lead) + len(what) for lead, what, _ in rows) + 2
     return "\n".join(f"{lead + what:{left}}{count:>13,}" for lead, what, count in rows)
@@ -56,7 +56,7 @@ def _rows(module: nn.Module, lead: str, seen: set[int], depth: int = 1) -> Itera
 
 
 def _parts(module: nn.Module, seen: set[int]) -> Iterator[tuple[str, nn.Module, int]]:
-    """The parts of a module that have parameters: their names, themselves, and how often they stand there."""
+    """Return the submodules with parameters: name, module, and number of equal ones."""
     for name, child in module.named_children():
         if not any(True for _ in child.parameters()):
             continue

@@ -1,4 +1,4 @@
-"""Model cards: rendered from the results of a run, with code that has been run."""
+"""Render model cards from the results of a run, with example code that has been executed."""
 
 import contextlib
 import hashlib
@@ -51,12 +51,12 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Render the card of a model folder as its ``README.md``, and its scores for the Hub in ``.eval_results/``.
 
     The template is the one of the recipe, in ``model_cards/``. Every number is a field of ``results`` or is read from
-    the folder. A field that the template needs and the results lack is an error; one that it can do without is said not
-    to be recorded. The card's code is run in the folder, in this process, and what it prints is in the card.
+    the folder. A missing field is an error if the template requires it; otherwise the card says that it was
+    not recorded. The card's code is executed in the folder, in this process, and its output is included.
 
     Args:
         folder: the model folder.
-        results: what ``results.json`` holds.
+        results: content of ``results.json``.
 
     Raises:
         UserError: the results lack a field that the template needs.
@@ -73,12 +73,12 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
 
 
 def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> ModelCard:
-    """The card of a folder.
+    """Return the card of a model folder.
 
     Args:
         folder: the model folder.
-        results: what ``results.json`` holds.
-        output_of: says what Python code prints.
+        results: content of ``results.json``.
+        output_of: function that returns what Python code prints.
 
     Raises:
         UserError: the results lack a field that the template needs.
@@ -110,7 +110,7 @@ def _data(card: ModelCard) -> ModelCardData:
 
 
 def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[EvalResultEntry]:
-    """The scores of a card on its Hub dataset; none where it names no dataset, or several.
+    """Return the scores of a card on its Hub dataset; nothing unless it names exactly one dataset.
 
     The Hub's format knows a benchmark and a task in it, so the scores of each part have their own.
     """
@@ -129,18 +129,18 @@ def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[
 
 
 def card_code(text: str) -> tuple[str | None, str | None]:
-    """The first Python code of a card, and what the card says that it prints."""
+    """Return the first Python code of a card, and the output that the card shows for it."""
     code, printed = _CODE.search(text), _PRINTED.search(text)
     return code and code[1], printed and printed[1]
 
 
 def code_files(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file of code that a model folder brings along."""
+    """Return the SHA-256 of each code file in a model folder."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.py"))}
 
 
 def stated(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The section ``card`` of a run's configuration, as far as it is said of the data of this run."""
+    """Return the section ``card`` of a configuration, without fields that describe another dataset."""
     configuration = results.get("configuration", {})
     card = CardConfig(**configuration.get("card", {}))
     if card.describes != configuration.get("data", {}).get("dataset"):
@@ -149,7 +149,7 @@ def stated(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def citations(folder: Path, results: Mapping[str, Any]) -> str:
-    """BibTeX of the papers that a model is after; empty where none is known."""
+    """Return BibTeX entries of the papers of a model; empty if none is known."""
     known = yaml.safe_load(resource("model_cards", "citations.yaml").read_text(encoding="utf-8"))
     config = folder / "config.json"
     family = json.loads(config.read_text(encoding="utf-8"))["model_type"] if config.is_file() else None
@@ -161,7 +161,7 @@ def citations(folder: Path, results: Mapping[str, Any]) -> str:
 
 
 def energy(results: Mapping[str, Any]) -> str | None:
-    """An estimate of what a training took, with its method; None where the power of the hardware is not known."""
+    """Return an estimate of the energy of training, with its method; None if the power of the hardware is unknown."""
     if "training" not in results:
         return None
     hardware, seconds = results["hardware"], results["training"]["wall_time_seconds"]
@@ -189,13 +189,13 @@ def _printed_in(folder: Path) -> Any:
 
 
 def check_card(folder: Path, results: Mapping[str, Any]) -> str:
-    """Make sure that a folder's card says what its results say.
+    """Check that the card of a folder agrees with its results.
 
     Returns:
         What was compared.
 
     Raises:
-        AssertionError: a line that the results make is not in the card, or its metadata differ.
+        AssertionError: a line rendered from the results is not in the card, or the metadata differ.
     """
     text = (folder / "README.md").read_text(encoding="utf-8")
     _, printed = card_code(text)

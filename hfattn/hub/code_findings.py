@@ -1,8 +1,8 @@
-"""What is unusual in a Python file, found by reading it: nothing of the file is run, and nothing of it is imported.
+"""Find unusual code in a Python file by reading it; the file is neither run nor imported.
 
-Names are followed through imports, assignments, ``getattr`` and strings put together from pieces, and a name that is
-mentioned counts as much as one that is called. Whoever hides with care can still hide: this says where to look first,
-never that a file is harmless.
+Names are followed through imports, assignments, ``getattr`` and concatenated strings. A name that is mentioned counts
+as much as one that is called. Carefully hidden code can still go unnoticed: the findings say where to look first, never
+that a file is harmless.
 """
 
 import ast
@@ -59,7 +59,7 @@ _SUSPECTS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 _HARMLESS = ("http.HTTPStatus", "huggingface_hub.dataclasses", "importlib.metadata", "urllib.parse")
-# Of an object whose type cannot be told from the text.
+# Attributes of objects whose type is unknown.
 _SUSPECT_ATTRIBUTES: Mapping[str, str] = {
     attribute: kind
     for kind, attributes in {
@@ -95,7 +95,7 @@ _REGISTERS = {"register_for_auto_class"}
 
 @dataclass(frozen=True)
 class Finding:
-    """Something unusual.
+    """An unusual line or file.
 
     Attributes:
         kind: one of ``KINDS``.
@@ -112,7 +112,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Module:
-    """A Python file, read.
+    """The result of reading a Python file.
 
     Attributes:
         imports: the top modules that it imports, without its own repository's.
@@ -131,9 +131,9 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
     """Read a Python file without running it.
 
     Args:
-        path: of the file in its repository.
+        path: path of the file in its repository.
         content: its bytes.
-        files: paths of all files of the repository, to tell whether what it imports is there.
+        files: paths of all files of the repository, to find out whether an imported file exists.
     """
     lines = re.split(r"\r\n|\r|\n", content.decode("utf-8", errors="replace"))
     found: dict[tuple[str, int | None], Finding] = {}
@@ -173,7 +173,7 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
 
 
 def printable(text: str, length: int | None = None) -> str:
-    """Text that cannot steer a terminal or hide in it, cut after ``length`` characters."""
+    """Return text without control or invisible characters, cut after ``length`` characters."""
     escaped = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
     return escaped if length is None or len(escaped) <= length else f"{escaped[: length - 1]}…"
 
@@ -185,7 +185,7 @@ def _invisible(character: str) -> bool:
 
 
 def _siblings(path: str, node: ast.ImportFrom, files: set[str]) -> tuple[list[str], list[str]]:
-    """The files that a relative import reads, and those it would read if they were there."""
+    """Return the files that a relative import reads, and those that it would read if they existed."""
     folder = path.split("/")[: -node.level]
     if len(path.split("/")) < node.level:
         return [], [f"{'.' * node.level}{node.module or ''}"]
@@ -240,7 +240,7 @@ class _Reader:
             self.defined.add(node.id)
 
     def names(self, node: ast.AST | None) -> set[str]:
-        """The dotted names that an expression may mean, such as ``os.system``."""
+        """Return the dotted names that an expression may mean, such as ``os.system``."""
         match node:
             case ast.Name("__builtins__"):
                 return {"builtins"}
@@ -263,7 +263,7 @@ class _Reader:
         return set()
 
     def text(self, node: ast.AST | None) -> str | None:
-        """The string that an expression is put together to, if its pieces are known."""
+        """Return the string value of an expression, if all of its parts are known."""
         match node:
             case ast.Constant(str(value)):
                 return value
@@ -287,7 +287,7 @@ class _Reader:
         return None if None in pieces else "".join(piece or "" for piece in pieces)
 
     def suspects(self) -> Iterator[tuple[str, ast.stmt | ast.expr]]:
-        """Kinds of findings and where they are, anywhere in the file."""
+        """Return the kind and node of every finding in the file."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from ((kind, node) for alias in node.names for kind in _kinds(alias.name))
@@ -423,7 +423,7 @@ def _kinds(name: str) -> Iterator[str]:
 
 
 def _is_below(name: str, other: str) -> bool:
-    """Whether a dotted name is another, or is of it."""
+    """Return whether a dotted name equals another, or is an attribute of it."""
     return name.startswith(other[:-1]) if other.endswith("*") else name == other or name.startswith(f"{other}.")
 
 

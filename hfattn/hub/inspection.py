@@ -1,4 +1,4 @@
-"""What a repository would run here under ``trust_remote_code``, told before any of it runs."""
+"""Report the code that a repository would run with ``trust_remote_code``, without running it."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ class Entry:
     """A class of the repository that transformers is told to load.
 
     Attributes:
-        source: the file that says so.
+        source: the file that names the class.
         name: for what: an Auto class, or ``pipeline`` and its task.
         reference: as it is written there: ``module.Class``, after ``--`` of another repository.
         repository: that other repository, if any.
@@ -64,14 +64,14 @@ class CodeFile:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a repository holds that runs, and what of it is unusual.
+    """The code of a repository, and its findings.
 
     Attributes:
-        name: of the folder, or of the repository on the Hub.
-        commit: which was read; None of a folder.
-        entries, files: what would run.
-        templates: where there is Jinja, which is no Python: chat templates.
-        findings: what is unusual.
+        name: name of the folder, or of the repository on the Hub.
+        commit: commit that was read; None for a folder.
+        entries, files: classes and files that would run.
+        templates: files with Jinja chat templates, which are not checked as Python.
+        findings: unusual lines and files.
     """
 
     name: str
@@ -89,11 +89,11 @@ class Inspection:
 
 
 def inspect(name: str, revision: str | None = None) -> Inspection:
-    """Read the code of a model, and run none of it.
+    """Inspect the code of a model without running it.
 
     Args:
         name: path of a folder, or id of a model on the Hub, of which only small text files are fetched.
-        revision: of a model on the Hub: a branch, a tag or a commit.
+        revision: branch, tag or commit of a model on the Hub.
 
     Raises:
         UserError: there is no such folder or model, or the Hub cannot be reached.
@@ -145,7 +145,7 @@ def _inspect(name: str, commit: str | None, sizes: Mapping[str, int], texts: Map
 
 
 def _is_text(path: str) -> bool:
-    """Whether a file is code, or says which code to run."""
+    """Return whether a file is code, or names the code to run."""
     in_folder = "/" in path
     return path.endswith(".py") or (path.endswith(".json") and "config" in PurePosixPath(path).name and not in_folder)
 
@@ -164,7 +164,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _entries(source: str, config: Any) -> Iterator[Entry]:
-    """The classes that a configuration names, also those of its parts."""
+    """Return the classes that a configuration and its nested configurations name."""
     if not isinstance(config, dict):
         return
     for key, value in config.items():
@@ -180,7 +180,7 @@ def _entries(source: str, config: Any) -> Iterator[Entry]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """References: one, or one for each of several variants (slow and fast, or one a backend)."""
+    """Return the references of an entry: one, or one per variant (slow and fast, or per backend)."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -205,7 +205,7 @@ def _entry_findings(entry: Entry, sizes: Mapping[str, int], modules: Mapping[str
 
 
 def _reached(paths: list[str], modules: Mapping[str, Module]) -> set[str]:
-    """The files that are imported, by one another, when those of the entries are."""
+    """Return the files that the files of the entries import, directly or indirectly."""
     reached: set[str] = set()
     while paths:
         path = paths.pop()

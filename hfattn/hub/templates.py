@@ -1,4 +1,4 @@
-"""The templates of cards, in ``model_cards/``."""
+"""Load the templates of cards in ``model_cards/``."""
 
 import math
 from typing import Any
@@ -9,16 +9,16 @@ from ..resources import resource
 
 
 class _Missing(StrictUndefined):
-    """A field that is not given; it cannot be formatted either."""
+    """A field that is missing; formatting it is an error too."""
 
     __format__ = StrictUndefined._fail_with_undefined_error
 
 
 def template(name: str, **functions: Any) -> Template:
-    """A template by the path of its file in ``model_cards/``; a field that it names and is not given is an error.
+    """Load a template by its path in ``model_cards/``; a missing field is an error when it is rendered.
 
     Args:
-        functions: others that it may call, beside ``interval`` and the filter ``cell``.
+        functions: further functions for the template, besides ``interval`` and the filter ``cell``.
     """
     environment = Environment(
         loader=FileSystemLoader(resource("model_cards")),
@@ -33,14 +33,14 @@ def template(name: str, **functions: Any) -> Template:
 
 
 def cell(text: Any) -> str:
-    """Text as it can stand in a cell of a table."""
+    """Escape text for a cell of a Markdown table."""
     return str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def interval(share: float, n: int) -> str:
-    """The 95 % confidence interval of a share of n independent trials.
+    """Return the 95 % confidence interval of a proportion in n independent trials.
 
-    Wilson 1927: it stays within 0 and 1, and holds also for shares near these.
+    This is the score interval of Wilson (1927), which stays within 0 and 1 and is accurate near them.
     """
     z = 1.959964
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
