@@ -10,8 +10,8 @@ sure, and its gradient vanishes; for a linear classifier of two classes, the log
   complete: the scores of all tokens, including special tokens, add up to F(x) - F(x'), up to the numerical error of the
   integral (``ScoredText.gap``).
 
-A saliency describes the model near this input, or on the path to it from the baseline. It does not tell what the answer
-would be without a word: the model never saw texts with missing words in training.
+Saliency scores describe the model near this input, or along the path from the baseline to it. They do not show what the
+answer would be without a word, because the model was not trained on texts with missing words.
 
 Shapes: B batch, S tokens, D embedding width, C classes, T target tokens, V vocabulary.
 """
@@ -52,7 +52,7 @@ def attribute(
 
     Raises:
         ValueError: if there is no such method, or ``steps`` is below 1.
-        UserError: if integrated gradients are asked for and captum is not installed.
+        UserError: if integrated gradients are requested and captum is not installed.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; write one of {', '.join(map(repr, METHODS))}.")
@@ -105,15 +105,15 @@ def saliency(
     The model reads ``inputs_embeds`` instead of ids; no hooks are used, so several threads may call this at once.
 
     Args:
-        model: a text classifier, a causal language model or an encoder-decoder, of hfattn or of transformers. It is
-            read in evaluation mode and left in the mode it was in.
+        model: a text classifier, a causal language model or an encoder-decoder, of hfattn or of transformers. It is run
+            in evaluation mode, and its mode is restored afterwards.
         tokenizer: tokenizer of the text.
         text: at least one token.
         method: "gradient_x_input" or "integrated_gradients".
-        target: the answer to explain; default the model's answer. For a classifier, the index or the name of a class.
-            For a language model, the id or the text of the next token. For an encoder-decoder, the index of a token in
-            its translation; the default is the sum over all tokens.
-        translation: translation to explain, for an encoder-decoder; default the model's own.
+        target: the answer to explain; by default, the model's answer. For a classifier, the index or the name of a
+            class. For a language model, the id or the text of the next token. For an encoder-decoder, the index of a
+            token in its translation; the default is the sum over all tokens.
+        translation: translation to explain, for an encoder-decoder; by default, the model's own.
         target_tokenizer: tokenizer of an encoder-decoder's target, if it has its own vocabulary.
         steps: number of points of the integral.
         by_word: sum the scores of each word, as ``ScoredText.by_word``.
@@ -138,7 +138,7 @@ def saliency(
     model.eval()
     try:
         embeddings = model.get_input_embeddings()(ids).detach()
-        # All other inputs, expanded to the number of rows that are computed at a time.
+        # The other inputs, expanded to the number of rows that are computed at once.
         others = {"attention_mask": mask, **_sentences(model, ids)}
 
         def read(rows: torch.Tensor, **more: Any) -> torch.Tensor:
@@ -199,7 +199,7 @@ def _class(
     if number is None or not 0 <= number < logits.shape[1]:
         raise ValueError(f"target is {target!r}, which is not a class; write one of {', '.join(names)}, or its index.")
     sigmoid = model.config.problem_type == "multi_label_classification"
-    single = sigmoid or logits.shape[1] == 1  # the logit is the log-odds already, or a regression
+    single = sigmoid or logits.shape[1] == 1  # the logit is already the log-odds, or the prediction of a regression
 
     def function(rows: torch.Tensor) -> torch.Tensor:
         return read(rows)[:, number] if single else log_odds(read(rows), number)

@@ -1,7 +1,7 @@
-"""The attention weights of one text, together with the tokens they belong to.
+"""The attention weights of one text, with its tokens.
 
 A forward pass returns weights by layer; ``generate`` returns them by step and layer, and beam search returns them for
-every beam. ``alignment`` turns any of these into an ``AttentionRecord`` of one text, for the models of this package and
+every beam. ``alignment`` converts each of these to an ``AttentionRecord`` of one text, for models of this package and
 of transformers.
 
 Shapes: B batch, T target (query) steps, S source (key) steps.
@@ -31,7 +31,7 @@ _IGNORED = -100  # the label that the loss ignores
 
 
 def check_drawable(record: "AttentionRecord") -> None:
-    """Check that a record has something to draw.
+    """Check that a record can be drawn.
 
     Raises:
         ValueError: if one side has no tokens, or a weight is NaN or infinite.
@@ -81,7 +81,7 @@ def render_table(record: "AttentionRecord", title: str | None = None) -> str:
 
     def cell(weight: float) -> str:
         percent = round(100 * weight)
-        # At 60 % of the color, both black and white text stay legible on it.
+        # With at most 60 % of the color, black and white text are both legible.
         return f'<td style="--weight:{max(0, 0.6 * percent):.0f}%">{percent}' if percent else "<td>"
 
     rows = [
@@ -107,8 +107,8 @@ class AttentionRecord:
 
     Args:
         tokens: the S tokens that are attended to.
-        target_tokens: the T tokens that attend. In cross-attention, row i holds the weights with which the model wrote
-            target token i; in self-attention, those with which it read token i.
+        target_tokens: the T tokens that attend. In cross-attention, row i contains the weights used to generate target
+            token i; in self-attention, the weights used to encode token i.
         weights: (layers, heads, T, S), on the CPU.
         kind: "cross" (target to source), "encoder" or "decoder" (self-attention of one side of an encoder-decoder
             model), or "self" (self-attention of a model with one side).
@@ -117,7 +117,7 @@ class AttentionRecord:
         ValueError: if the shape of the weights does not match the tokens.
     """
 
-    # What draws the page of to_html; importing hfattn replaces the table by its interactive page.
+    # Function behind to_html; importing hfattn replaces the table with the interactive page.
     renderer: ClassVar[Callable[["AttentionRecord", str | None], str]] = render_table
 
     tokens: tuple[str, ...]
@@ -141,7 +141,7 @@ class AttentionRecord:
         return "Alignment" if self.kind == "cross" else "Self-attention"
 
     def matrix(self, layer: int | None = None, head: int | None = None) -> torch.Tensor:
-        """Return the weights (T, S) of one layer and head; None takes the mean over all of them.
+        """Return the weights (T, S) of one layer and head; None is the mean over all of them.
 
         Raises:
             ValueError: if the record has no such layer or head.
@@ -179,8 +179,9 @@ class AttentionRecord:
     def to_html(self, title: str | None = None) -> str:
         """Return one self-contained HTML page, to be written to a file in UTF-8.
 
-        For the records of hfattn, it is the interactive page of ``hfattn.explain.render_html``; for those of a
-        repository's copy of this file, the table of ``render_table``. ``render_html`` draws both.
+        For the records of hfattn, it is the interactive page of ``hfattn.explain.render_html``; for records of the copy
+        of this file in a model repository, it is the table of ``render_table``. ``render_html`` accepts both kinds of
+        records.
 
         Args:
             title: heading of the page; default ``self.title``.
@@ -195,7 +196,7 @@ class AttentionRecord:
         """Display the page of ``to_html`` below a notebook cell.
 
         Raises:
-            ValueError: as ``to_html``, or if this is not running in a notebook.
+            ValueError: see ``to_html``; or the process is not a notebook.
         """
         try:
             from IPython import get_ipython
@@ -242,20 +243,20 @@ def alignment(
     sequence (``beam_indices``). For a forward pass with ``output_attentions=True``, it is the attention of the input.
 
     Args:
-        outputs: what ``generate`` or the model returned.
+        outputs: return value of ``generate`` or of the model.
         index: index of the text in the batch.
-        hypothesis: which of the text's ``num_return_sequences`` sequences to use; 0 is the best.
+        hypothesis: index among the ``num_return_sequences`` sequences of the text; 0 is the best.
         kind: "cross", "encoder", "decoder" or "self", as in ``AttentionRecord``; default cross-attention, or
             self-attention if the outputs have no cross-attention.
-        input_ids: (B, S), the input of the model. ``generate`` of a decoder-only model returns them, and needs them
-            only if it returned several sequences for each prompt.
+        input_ids: (B, S), the input of the model. For ``generate`` of a decoder-only model, they are needed only if it
+            returned several sequences for each prompt.
         attention_mask: (B, S), 0 at padding, which the record leaves out. Default: the tokenizer's padding token is
             padding, unless it is also the end token; without a tokenizer, nothing is padding.
         labels: (B, T), the target ids; needed for the cross-attention of a forward pass.
         decoder_input_ids: (B, T), the decoder's input; needed for its self-attention in a forward pass.
         decoder_attention_mask: (B, T), 0 at padding of the target. Default as for ``attention_mask``; labels of -100
             are always padding.
-        tokenizer: gives the names of the tokens; without it, their ids are used.
+        tokenizer: tokenizer that converts ids to tokens; without it, the ids are shown.
         target_tokenizer: tokenizer of the target if it has its own vocabulary; default ``tokenizer``.
         eos_token_id: id or ids that end a sequence, used when there are no ``beam_indices``; default that of the
             target's tokenizer. Pass an empty list for a model that does not end its sequences.
@@ -320,7 +321,7 @@ def alignment(
         if kind == "cross":
             target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, target_tokenizer)
         elif num_steps == 1 < num_keys:
-            # Attention pooling: a learned query attends, which is not a token.
+            # Attention pooling: the query is learned and is not a token.
             pooled = rows.detach().cpu()[..., source.real]
             return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
     rows = rows.detach().cpu()[:, :, target.real][..., source.real]
@@ -343,10 +344,10 @@ def _read(
     attention_mask: torch.Tensor | None,
     tokenizer: "PreTrainedTokenizerBase | None",
 ) -> "_Text":
-    """Return what a decoder read during generation: all ids but the last.
+    """Return the inputs of a decoder during generation: all ids but the last.
 
-    The prompt of a decoder-only model may be padded. That of an encoder-decoder is not, and its start token may be the
-    padding token.
+    The prompt of a decoder-only model may be padded. An encoder-decoder has no padded prompt, but its start token may
+    be the padding token.
     """
     text = _Text.of(path.sequence[:-1])
     if kind == "decoder":
@@ -474,7 +475,7 @@ class GenerationPath(NamedTuple):
 
     def _rows_of_layer(self, steps: Sequence[torch.Tensor], num_keys: int) -> torch.Tensor:
         # Without a cache, each step repeats the rows of all earlier steps; only the last row is new.
-        taken = zip(steps, self.beams, strict=False)  # the search may continue after this sequence ended
+        taken = zip(steps, self.beams, strict=False)  # the search may continue after the end of this sequence
         rows = [step[beam] if t == 0 else step[beam][:, -1:] for t, (step, beam) in enumerate(taken)]
         # In self-attention the number of keys grows with each step, unless the cache is static.
         return torch.cat([nn.functional.pad(row, (0, num_keys - row.shape[-1])) for row in rows], dim=1)
@@ -483,8 +484,8 @@ class GenerationPath(NamedTuple):
 def token_names(ids: Sequence[int], tokenizer: "PreTrainedTokenizerBase | None") -> tuple[str, ...]:
     """Return the tokens of these ids; without a tokenizer, the ids as strings.
 
-    Tokens of a byte-level vocabulary are decoded, so that they read like the text; a token that ends within a character
-    has the replacement character there.
+    Tokens of a byte-level vocabulary are decoded, so that they look like the text. An incomplete character at the end
+    of a token becomes the replacement character.
     """
     if tokenizer is None:
         return tuple(str(number) for number in ids)

@@ -1,4 +1,4 @@
-"""Attention(q, D) = Σ g(f(q, k_i)) v_i: a score f and a distribution g, chosen apart from each other.
+"""Attention(q, D) = Σ g(f(q, k_i)) v_i: a score f and a distribution g, chosen independently.
 
 Shapes: ``…`` any batch dimensions, T queries, S keys; queries (…, T, d_q), keys (…, S, d_k), values (…, S, d_v), masks
 (boolean, True = may be attended) and weights (…, T, S).
@@ -34,7 +34,7 @@ def _make(kind: type, what: str, options: Mapping[str, Any], **widths: int) -> A
 
 
 def find_score(name: str) -> type[Score]:
-    """Return the class of a score by its name, or by the file and the name of a custom class.
+    """Return the class of a score by its name, or by the file and name of a custom class.
 
     Raises:
         ValueError: there is no such score.
@@ -46,7 +46,8 @@ def make_score(score: str | Score, query_size: int, key_size: int, options: Mapp
     """Return a score by its name and options, or the given module.
 
     Raises:
-        ValueError: the name or an option is unknown, the widths do not fit, or options are given with a module.
+        ValueError: the name or an option is unknown, the score does not support the widths, or options are given with a
+            module.
     """
     if isinstance(score, str):
         kind = find_score(score)
@@ -83,7 +84,7 @@ class Attention(nn.Module):
         score_options, distribution_options: their options by name, if they are given by name.
 
     Raises:
-        ValueError: a name is unknown, or the score does not fit the widths; the message says what to write.
+        ValueError: a name is unknown, or the score does not support the widths; the message suggests a correction.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Attention(nn.Module):
                 module.initialize_()
 
     def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what depends on the keys (…, S, d_k) alone, computed once per source: tensors (…, S, some width).
+        """Return tensors (…, S, some width) that depend only on the keys (…, S, d_k), computed once per source.
 
         Raises:
             ValueError: the keys have another width.
@@ -128,7 +129,7 @@ class Attention(nn.Module):
         """Attend with queries (…, T, d_q) to values (…, S, d_v) through prepared keys.
 
         Args:
-            prepared: what ``prepare`` returned.
+            prepared: return value of ``prepare``.
             mask: boolean, broadcastable to (…, T, S), True where a query may attend.
             need_weights: return the weights. If False, the score is an inner product, and the distribution is softmax,
                 fused kernels compute the context of several queries without a (T, S) matrix.
@@ -139,14 +140,14 @@ class Attention(nn.Module):
             Context (…, T, d_v), and weights (…, T, S) or None. A query without any key has weights and context zero.
 
         Raises:
-            ValueError: shapes do not fit, or the mask is not boolean.
+            ValueError: shapes do not match, or the mask is not boolean.
         """
         if isinstance(prepared, torch.Tensor):
             raise ValueError("prepared is a tensor; pass the tuple that prepare(key) returns.")
         self._check(query, prepared[0], value)
         if mask is not None:
             mask = checked_mask(mask, query, prepared[0])
-        # For one query the matrix is one row, and the fused kernels are not worth their preparation.
+        # For one query, the matrix is one row, and fused kernels cost more than they save.
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
@@ -178,7 +179,7 @@ class Attention(nn.Module):
 
 
 def check_vectors(what: str, tensor: torch.Tensor, option: str = "", width: int | None = None) -> None:
-    """Refuse a tensor that is not (…, positions, width), as broadcasting would take a batch for positions."""
+    """Check that a tensor has the shape (…, positions, width); broadcasting would take a batch for positions."""
     if tensor.ndim < 2:
         raise ValueError(
             f"{what} have the shape {tuple(tensor.shape)}; pass (…, positions, features), such as vector[None]."
@@ -208,7 +209,7 @@ def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) ->
 
 
 def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
-    """Reshape (…, L, d) to (B, heads, L, d), the form for which there are fused kernels."""
+    """Reshape (…, L, d) to (B, heads, L, d), the shape that fused kernels require."""
     tensor = tensor.expand(*batch, *tensor.shape[-2:])
     if len(batch) < 2:
         return tensor.reshape(math.prod(batch), 1, *tensor.shape[-2:])
@@ -223,7 +224,7 @@ def _fused(
     dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), value.dtype)
     width = left.shape[-1]
     if width != value.shape[-1]:
-        # The kernels need one width for all three; zeros do not change a product, and a multiple of 8 aligns the rows.
+        # The kernels need one width for all three: pad with zeros, to a multiple of 8, which aligns the rows.
         width = math.ceil(max(width, value.shape[-1]) / 8) * 8
     q, k, v = (
         _four_dimensions(nn.functional.pad(tensor.to(dtype), (0, width - tensor.shape[-1])), batch)

@@ -1,6 +1,6 @@
-"""Scores that are distances or kernels of distances, and the distribution that weighs by a distance.
+"""Scores that are distances or kernels of distances, and a distribution that depends on a distance.
 
-Scores whose rounding would be larger than the result compute and return float32 for inputs in half precision.
+Scores that would lose too much precision in half precision are computed and returned in float32.
 
 Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys. Energies and weights are (…, T, S).
 """
@@ -19,7 +19,7 @@ from .strict_config import by_name
 
 
 def _distance(query: torch.Tensor, key: torch.Tensor, p: float) -> torch.Tensor:
-    """Return ‖q - k‖_p of all pairs, (…, T, S), from differences: for equal vectors, distance and gradient are 0."""
+    """Return ‖q - k‖_p of all pairs, (…, T, S), from differences; for equal vectors, distance and gradient are 0."""
     query, key = widen(query), widen(key)
     batch = broadcast(query.shape[:-2], key.shape[:-2])
     with full_precision(query):
@@ -35,7 +35,7 @@ class SqEuclidean(InnerProduct):
     """-‖q - k‖², in float32 at least.
 
     ``compare`` computes it from differences. The fused kernels compute products of vectors relative to the mean of the
-    keys, and so round ‖k - mean‖²: keys that are 10³ kernel widths apart need float64 there.
+    keys, and therefore round ‖k - mean‖²: for keys that are 10³ kernel widths apart, they need float64.
     """
 
     one_width = True
@@ -46,8 +46,8 @@ class SqEuclidean(InnerProduct):
         return widen(key)
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """q' = [q, -½] / s² and k' = [k, ‖k‖²], of width d + 1: q'·k' is the energy but for -‖q‖² / (2 s²)."""
-        # Distances, and so their gradients, do not depend on the origin. The mean is not part of ``prepare``, because a
+        """q' = [q, -½] / s² and k' = [k, ‖k‖²], of width d + 1: q'·k' is the energy plus ‖q‖² / (2 s²)."""
+        # Distances and their gradients do not depend on the origin. The mean is not part of ``prepare``, because a
         # decoder prepares its keys one by one.
         origin = prepared.detach().sum(-2, keepdim=True) / max(1, prepared.shape[-2])
         query, key = widen(query) - origin, prepared - origin
@@ -75,7 +75,7 @@ class Gaussian(SqEuclidean):
 class Boxcar(Score):
     """½ if ‖q - k‖ ≤ 1, else 0: the uniform kernel. It has no gradient, and its Gram matrices may be indefinite.
 
-    With the distribution ``normalize`` it is a kernel, K / Σ K; with any other one it is a score.
+    With the distribution ``normalize`` it is a kernel, K / Σ K; with any other distribution, it is a score.
     """
 
     one_width = True
@@ -143,9 +143,9 @@ class StandardizedEuclidean(Euclidean):
 
 
 class Mahalanobis(Euclidean):
-    """-√((q - k)ᵀ Σ⁻¹ (q - k)). Parameter: W (d, d) with WᵀW = Σ⁻¹, so that it stays a distance in training.
+    """-√((q - k)ᵀ Σ⁻¹ (q - k)). Parameter: W (d, d) with WᵀW = Σ⁻¹, so that it remains a distance during training.
 
-    ``attend(..., parameters={"Sigma": matrix})`` takes the covariance itself.
+    ``attend(..., parameters={"Sigma": matrix})`` accepts the covariance matrix instead of W.
     """
 
     W: torch.Tensor
@@ -198,7 +198,7 @@ DISSIMILARITIES: dict[str, type[Score]] = {
 
 
 class Compositional(Distribution):
-    """tanh(E) ⊙ sigmoid(N), N minus a dissimilarity of query and key: weights in (-1, 1) (Tay et al. 2019).
+    """tanh(E) ⊙ sigmoid(N), weights in (-1, 1), where N is a negated dissimilarity (Tay et al. 2019).
 
     If queries and keys differ in width, a learned P (d_k, d_q) maps the queries.
 

@@ -1,7 +1,7 @@
 """Distribution functions g(e), which turn the energies of a query into the weights of its values.
 
-Every distribution gives a weight of exactly 0 to a masked key, and to every key if the query may attend to none.
-Neither weights nor gradients are NaN there.
+Every distribution gives a weight of exactly 0 to a masked key, and to every key if the query may not attend to any key.
+Neither weights nor gradients are NaN in these cases.
 
 Shapes: ``…`` any batch dimensions, T queries, S keys. Energies, masks (boolean, True = may be attended, broadcast) and
 weights are (…, T, S).
@@ -32,19 +32,19 @@ def _softmax(energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 class Distribution(Parametric):
     """A distribution function g. Masked positions, and rows that are masked entirely, get exact zeros.
 
-    A subclass defines ``weigh``. One that also reads the queries and keys sets ``compares_vectors`` and defines
-    ``prepare``, ``prepared_width`` and ``forward`` in its place, as ``Compositional`` does.
+    A subclass defines ``weigh``. A subclass that also needs queries and keys sets ``compares_vectors`` and defines
+    ``prepare``, ``prepared_width`` and ``forward`` instead, as ``Compositional`` does.
     """
 
     compares_vectors: ClassVar[bool] = False  # constructed with query_size and key_size, called with query and prepared
 
     @property
     def prepared_width(self) -> int:
-        """Width of what ``prepare`` returns, summed over its tensors."""
+        """Sum of the widths of the tensors that ``prepare`` returns."""
         return 0
 
     def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what depends on the keys (…, S, d_k) alone: tensors (…, S, some width), computed once per source."""
+        """Return tensors (…, S, some width) that depend only on the keys (…, S, d_k), computed once per source."""
         return ()
 
     def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -58,7 +58,7 @@ class Distribution(Parametric):
         query: torch.Tensor | None = None,
         prepared: tuple[torch.Tensor, ...] = (),
     ) -> torch.Tensor:
-        """Return weights (…, T, S). ``query`` (…, T, d_q) and ``prepared`` are read only if ``compares_vectors``."""
+        """Return weights (…, T, S). ``query`` (…, T, d_q) and ``prepared`` are used only if ``compares_vectors``."""
         return self.weigh(energies, mask)
 
 
@@ -70,7 +70,7 @@ class Softmax(Distribution):
 
 
 class Sigmoid(Distribution):
-    """1 / (1 + exp(-e_i)), each position on its own: the weights of a row do not sum to one."""
+    """1 / (1 + exp(-e_i)), independently for each position: the weights of a row do not sum to one."""
 
     def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return zero_masked(_fill(energies, mask).sigmoid(), mask)
@@ -136,7 +136,7 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (weights,) = ctx.saved_tensors
         support = weights > 0
-        # Outside the support a weight is 0, or NaN, which must reach the gradient as it does with softmax.
+        # Outside the support, a weight is 0, or NaN, which must be propagated to the gradient, as softmax does.
         u = torch.where(support, torch.where(support, widen(weights), 1).pow(2 - ctx.alpha), widen(weights))
         total = u.sum(-1, keepdim=True)  # zero in a row that is masked entirely
         gradient = widen(gradient)
@@ -145,7 +145,7 @@ class _Entmax(torch.autograd.Function):
 
 
 class Entmax(Distribution):
-    """argmax over the simplex of p·e + H_α(p), H_α Tsallis' entropy (Peters et al. 2019): weights can be exactly 0.
+    """argmax over the simplex of p·e + H_α(p), H_α Tsallis' entropy (Peters et al. 2019). Weights can be exactly 0.
 
     Args:
         alpha: 1 is softmax and 2 is sparsemax; these and 1.5 (the default) are computed exactly, other numbers above 1
@@ -159,7 +159,7 @@ class Entmax(Distribution):
         self.alpha = alpha
 
     def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        if self.alpha == 1 or not energies.shape[-1]:  # without keys there is nothing to sort
+        if self.alpha == 1 or not energies.shape[-1]:  # there are no keys to sort
             return _softmax(energies, mask)
         return _Entmax.apply(energies, mask, self.alpha)
 
@@ -177,12 +177,12 @@ def hard_sample(
     generator: torch.Generator | None = None,
     greedy: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one position per query from softmax(e) (Xu et al. 2015, section 4.1); ``greedy`` takes the most probable.
+    """Draw one position per query from softmax(e) (Xu et al. 2015, section 4.1); ``greedy`` takes the likeliest.
 
     Returns:
-        One-hot weights (…, T, S), without a gradient, and the log-probability (…, T) of the drawn positions, with one:
-        the score-function estimator of the gradient of E[loss] is the gradient of ``loss.detach() * log_prob``. A row
-        that is masked entirely draws no position: its weights and its log-probability are 0.
+        One-hot weights (…, T, S), without a gradient, and the log-probability (…, T) of the drawn positions, with a
+        gradient. The score-function estimator of the gradient of E[loss] is the gradient of ``loss.detach() *
+        log_prob``. For a row that is masked entirely, no position is drawn; its weights and its log-probability are 0.
     """
     if not energies.shape[-1]:
         return energies.detach(), widen(energies).sum(-1)
@@ -190,7 +190,7 @@ def hard_sample(
     order = log_p.detach()
     if not greedy:
         # The smallest of independent exponential variables with rates p is that of position i with probability p_i.
-        # None may be zero, or a masked position would win.
+        # No variable may be zero; otherwise a masked position could be selected.
         clocks = torch.empty_like(order).exponential_(generator=generator)
         order = order - clocks.clamp_(min=torch.finfo(clocks.dtype).tiny).log()
     index = order.argmax(-1, keepdim=True)
@@ -202,11 +202,11 @@ def hard_sample(
 
 
 class Hard(Distribution):
-    """One position per query: drawn from softmax(e) in training, that of the largest energy in evaluation.
+    """One position per query: drawn from softmax(e) in training, the one with the largest energy in evaluation.
 
     Args:
         estimator: "straight_through" (the default) passes gradients as if the weights were softmax(e) (Bengio et al.
-            2013); "score_function" passes none: use ``hard_sample`` or ``HardAttention``, which return the
+            2013); "score_function" passes no gradients: use ``hard_sample`` or ``HardAttention``, which return the
             log-probability that this estimator needs.
     """
 
@@ -231,7 +231,7 @@ class Hard(Distribution):
 class Normalize(Distribution):
     """e_i / Σ e_j, for scores that are not negative, such as ``boxcar`` and ``generalized_kernel``.
 
-    A row whose energies are all zero (no key in the window) gives zeros.
+    If all energies of a row are zero (no key in the window), its weights are zero.
     """
 
     def weigh(self, energies: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -251,7 +251,7 @@ DISTRIBUTIONS: dict[str, type[Distribution]] = {
     "normalize": Normalize,
 }
 
-# Those that are defined in another file, which is saved only with a model whose configuration names one of them.
+# Distributions defined in another file, which is saved only with models whose configuration uses one of them.
 MORE_DISTRIBUTIONS = {"compositional": "attention_distances.Compositional"}
 
 __all__ = [

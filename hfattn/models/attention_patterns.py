@@ -16,13 +16,13 @@ from .score_kernels import full_precision, widen
 
 
 def _positions(source_mask: torch.Tensor) -> torch.Tensor:
-    """Return the number of real tokens before each one, (B, 1, S) in float32, so that padding has no position."""
+    """Return the number of real tokens before each token, (B, 1, S) in float32; padding is not counted."""
     check_boolean(source_mask)
     return (source_mask.cumsum(-1) - 1)[:, None].float()
 
 
 class LocalMonotonic(nn.Module):
-    """Local-m (Luong et al. 2015, section 3.2): query t sees the keys from t - D to t + D.
+    """Local-m (Luong et al. 2015, section 3.2): query t attends to the keys from t - D to t + D.
 
     Args:
         half_width: D, at least 0.
@@ -41,12 +41,12 @@ class LocalMonotonic(nn.Module):
 
         Args:
             query: (B, T, d_q); only the number of steps matters.
-            source_mask: boolean (B, S), True at real keys; positions count only these.
-            start: position of the first query, one number or (B,); or the position of each query, (B, T), if there is
-                padding between them.
+            source_mask: boolean (B, S), True at real keys; positions are counted over real keys only.
+            start: position of the first query, a number or (B,). If there is padding between queries, the position of
+                each query, (B, T).
 
         Returns:
-            Window, boolean (B, T, S), True where a query may attend; and None, because no weight changes.
+            Window, boolean (B, T, S), True where a query may attend; and None, because the weights have no multiplier.
         """
         center = torch.as_tensor(start, device=source_mask.device)
         if center.ndim < 2:
@@ -81,13 +81,13 @@ class LocalPredictive(Parametric):
     def forward(
         self, query: torch.Tensor, source_mask: torch.Tensor, start: int | torch.Tensor = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return window and factor of each query; arguments as in ``LocalMonotonic``, ``start`` is ignored.
+        """Return window and factor of each query. Arguments: see ``LocalMonotonic``; ``start`` is ignored.
 
         Returns:
             Window, boolean (B, T, S), and multiplier (B, T, S) for the weights, which carries the gradient of p_t.
         """
         hidden = nn.functional.linear(query, self.W_p).tanh()
-        with full_precision(query):  # half precision cannot tell neighboring positions of a long source apart
+        with full_precision(query):  # in half precision, neighboring positions of a long source are equal
             share = (widen(hidden) @ widen(self.v_p)).sigmoid()  # (B, T)
             center = source_mask.sum(-1, keepdim=True) * share
             distance = _positions(source_mask) - center[..., None]  # (B, T, S)
@@ -96,14 +96,14 @@ class LocalPredictive(Parametric):
 
 
 class AttentionPooling(Parametric):
-    """A sequence as one vector: a learned query u attends to keys tanh(W h_i + b) (Yang et al. 2016, eq. 5-7).
+    """Pooling to one vector: a learned query u attends to keys tanh(W h_i + b) (Yang et al. 2016, eq. 5-7).
 
-    Parameters: W (A, H), b (A), u (A), beside those of the score.
+    Parameters: W (A, H), b (A), u (A), and those of the score.
 
     Args:
         size: H.
         hidden_size: A; default H.
-        score, distribution, score_options, distribution_options: as in ``Attention``; the paper's are "dot", "softmax".
+        score, distribution, score_options, distribution_options: see ``Attention``; "dot" and "softmax" in the paper.
     """
 
     W: torch.Tensor
@@ -130,7 +130,7 @@ class AttentionPooling(Parametric):
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Pool (…, S, H), with a boolean mask (…, S), to (…, H); return it with the weights (…, S).
 
-        A sequence without any real step gives zeros.
+        The vector of a sequence without real steps is zero.
         """
         keys = nn.functional.linear(inputs, self.W, self.b).tanh()
         query = self.u.to(keys.dtype).expand(*inputs.shape[:-2], 1, -1)  # (…, 1, A)

@@ -1,8 +1,8 @@
-"""Score functions f(q, k): how well a key answers a query.
+"""Score functions f(q, k), which measure how well a key matches a query.
 
 A score is a module with two methods. ``prepare`` computes what depends on the keys alone, once per source; ``compare``
-computes the energies of any number of queries with prepared keys. A decoder that attends at every step therefore
-computes only what depends on its queries.
+computes the energies of any number of queries with prepared keys. At each step, a decoder therefore computes only the
+part that depends on its query.
 
 Shapes: ``…`` any batch dimensions, which broadcast; T queries, S keys, H hidden width. Energies are (…, T, S).
 """
@@ -72,10 +72,10 @@ class Parametric(nn.Module):
                 init.zeros_(parameter)
 
     def substitute(self, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Replace parameters by tensors, which may be part of a graph.
+        """Replace parameters with tensors, which may be part of an autograd graph.
 
         Raises:
-            ValueError: there is no parameter of such a name, or it has another shape.
+            ValueError: there is no parameter with such a name, or it has another shape.
         """
         own = dict(self.named_parameters(recurse=False))
         for name, tensor in parameters.items():
@@ -99,13 +99,13 @@ class Parametric(nn.Module):
 
 
 class Score(Parametric):
-    """A score function in two halves.
+    """A score function with two methods, ``prepare`` and ``compare``.
 
     Args:
         query_size, key_size: widths d_q and d_k.
 
     Raises:
-        ValueError: the score compares vectors of one width, and the two differ.
+        ValueError: the score requires equal widths, and the two differ.
     """
 
     one_width: ClassVar[bool] = False
@@ -120,14 +120,15 @@ class Score(Parametric):
         self.query_size, self.key_size = query_size, key_size
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
-        """Return what depends on the keys (…, S, d_k) alone: (…, S, any width), with their batch dimensions."""
+        """Return a tensor (…, S, any width) of everything that depends only on the keys (…, S, d_k)."""
         return key
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return the energies (…, T, S) of queries (…, T, d_q) with prepared keys.
 
-        ``mask``, boolean and broadcastable to (…, T, S), matters only to a score of the set of keys, which must not see
-        keys that the query may not attend to. Energies are not masked here; the distribution does that.
+        ``mask``, boolean and broadcastable to (…, T, S), is used only by scores that depend on the set of all keys;
+        they must ignore the keys that the query may not attend to. Energies are not masked here; the distribution masks
+        them.
         """
         raise NotImplementedError
 
@@ -139,7 +140,7 @@ class Score(Parametric):
 
     @classmethod
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """Return the options that follow from the shapes of parameters, so that sizes are not given twice."""
+        """Return the options that can be inferred from the shapes of parameters, so that sizes are given only once."""
         return {}
 
 
@@ -167,7 +168,7 @@ class Dot(InnerProduct):
 
 
 class ScaledDot(InnerProduct):
-    """q·k / √d_k (Vaswani et al. 2017, eq. 1), which has unit variance if the components have."""
+    """q·k / √d_k (Vaswani et al. 2017, eq. 1), with unit variance if the components of q and k have it."""
 
     one_width = True
 
@@ -185,7 +186,7 @@ class Cosine(InnerProduct):
     """β q·k / (‖q‖ ‖k‖): content-based addressing (Graves et al. 2014, eq. 5-6).
 
     Args:
-        learn_beta: learn the inverse temperature β > 0, with its logarithm as the parameter; if False (the default), β
+        learn_beta: whether to learn the inverse temperature β > 0, with its logarithm as the parameter. By default, β
             is 1.
     """
 
@@ -281,7 +282,7 @@ class Additive(Score):
 
     Args:
         hidden_size: H; default d_q, as in the experiments of Bahdanau et al. (n' = n).
-        bias: add b, which the paper does not have; False by default.
+        bias: whether to add b, which is not in the paper; False by default.
     """
 
     W_q: torch.Tensor
@@ -418,7 +419,7 @@ class Location(Score):
                 f"The source has {key.shape[-2]} positions and the score 'location' knows {self.W.shape[0]}; "
                 f"make it with max_length={key.shape[-2]} or more, or cut the source."
             )
-        return key[..., :0]  # only the number of keys counts
+        return key[..., :0]  # only the number of keys matters
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         energies = nn.functional.linear(query, self.W[: prepared.shape[-2]])  # (…, T, S)
@@ -452,13 +453,13 @@ def _set_std(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     centered = key[..., None, :, :] - _set_mean(key, mask)[..., None, :]  # (…, Tm, S, d)
     share = mask.to(key.dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
     variance = (share[..., None] * centered.square()).sum(-2)
-    # The slope of a square root at zero is infinite: a set of equal keys has the deviation zero, and no gradient.
+    # The derivative of the square root is infinite at zero. For equal keys, the deviation and its gradient are zero.
     return torch.where(variance > 0, torch.where(variance > 0, variance, 1).sqrt(), 0)
 
 
 def _set_max(key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     visible = key[..., None, :, :].masked_fill(~mask[..., None], torch.finfo(key.dtype).min)
-    if not key.shape[-2]:  # amax refuses an empty dimension
+    if not key.shape[-2]:  # amax raises for an empty dimension
         return visible.sum(-2)
     return visible.amax(-2).masked_fill(~mask.any(-1, keepdim=True), 0)
 
@@ -483,8 +484,8 @@ SET_FEATURE_MAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class Feature(Score):
     """v·act(W_0 φ₁(k) + W_1 φ₂(K) + b): a key compared with the set K of all keys, without the query (Li et al. 2019).
 
-    φ₂ reads only the keys that the query may attend to; for an empty set it is zero.
-    Parameters: W_0 (H, d_k), W_1 (H, d_k), b (H), v (H).
+    φ₂ depends only on the keys that the query may attend to; for an empty set, it is zero. Parameters: W_0 (H, d_k),
+    W_1 (H, d_k), b (H), v (H).
 
     Args:
         hidden_size: H; default d_k.
@@ -525,7 +526,7 @@ class Feature(Score):
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
         hidden = nn.functional.linear(self.key_map(key), self.W_0, self.b)
-        return torch.cat([hidden, key.to(hidden.dtype)], dim=-1)  # (…, S, H + d_k): φ₂ waits for the mask
+        return torch.cat([hidden, key.to(hidden.dtype)], dim=-1)  # (…, S, H + d_k); φ₂ needs the mask
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         hidden, key = prepared.split([prepared.shape[-1] - self.key_size, self.key_size], dim=-1)
@@ -573,7 +574,7 @@ SCORES: dict[str, type[Score]] = {
     "generalized_kernel": GeneralizedKernel,
 }
 
-# Scores that are defined in another file, which is saved only with a model whose configuration names one of them.
+# Scores defined in another file, which is saved only with models whose configuration uses one of them.
 MORE_SCORES = {
     "gaussian": "attention_distances.Gaussian",
     "boxcar": "attention_distances.Boxcar",

@@ -29,7 +29,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         """Do nothing: before the first step there is no state to allocate."""
 
     def update(self, state: State, num_steps: int) -> State:
-        """Replace the state by the state after ``num_steps`` more steps."""
+        """Replace the state with the state after ``num_steps`` more steps."""
         self.state = state
         self.seq_length += num_steps
         self.is_initialized = True
@@ -107,7 +107,7 @@ class RecurrentCache(Cache):
         return self
 
     def crop(self, max_length: int) -> None:
-        """Raise an error: a recurrent state has no history to shorten."""
+        """Raise an error: a recurrent state cannot be shortened, because earlier states are not stored."""
         raise ValueError(
             "A recurrent cache cannot be cropped because it stores the last state only; run the model on the shorter "
             "text."

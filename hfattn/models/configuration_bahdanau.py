@@ -41,11 +41,11 @@ _LUONG_2015 = {
 class BahdanauConfig(StrictConfig):
     """Configuration of a recurrent encoder-decoder, with or without attention.
 
-    Three papers are settings of one architecture. In **Sutskever et al. 2014**, the decoder reads only the encoder's
-    last state (``attention_score=None``). In **Bahdanau et al. 2015**, it attends before each step, with its previous
-    state as the query (``attention_position="before"``). In **Luong et al. 2015**, it attends after the step, with the
-    new state (``attention_position="after"``). ``BahdanauConfig.preset(name)`` returns the settings of the papers:
-    ``bahdanau2015``, ``luong2015_dot``, ``luong2015_general``, ``luong2015_concat``, ``luong2015_local_p``,
+    The models of three papers are settings of one architecture. In **Sutskever et al. 2014**, the decoder reads only
+    the encoder's last state (``attention_score=None``). In **Bahdanau et al. 2015**, it attends before each step, with
+    its previous state as the query (``attention_position="before"``). In **Luong et al. 2015**, it attends after the
+    step, with the new state (``attention_position="after"``). ``BahdanauConfig.preset(name)`` returns the settings of
+    the papers: ``bahdanau2015``, ``luong2015_dot``, ``luong2015_general``, ``luong2015_concat``, ``luong2015_local_p``,
     ``sutskever2014``, and ``luong_small`` (a bidirectional LSTM with Luong's attention that trains on a laptop).
 
     Args:
@@ -53,8 +53,8 @@ class BahdanauConfig(StrictConfig):
             ``source_vocab_size`` is given.
         source_vocab_size: number of tokens in the vocabulary of the source, if it has its own.
         target_tokenizer: sub-folder of a saved model with the tokenizer of the target, if it has its own
-            (``save_translator`` writes both); None is one tokenizer for both sides.
-        share_embeddings: use one embedding matrix for source and target; needs one vocabulary.
+            (``save_translator`` writes both); None if both sides share one tokenizer.
+        share_embeddings: use one embedding matrix for source and target; requires one vocabulary.
         tie_word_embeddings: share the target's embedding with the output layer (Press & Wolf 2017); needs
             ``output_size == embedding_size``.
         embedding_size: width of the embeddings (D).
@@ -64,9 +64,9 @@ class BahdanauConfig(StrictConfig):
         encoder_layers, decoder_layers: number of stacked recurrent layers.
         cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (the GRU of Bahdanau 2015).
         encoder_direction: "forward", "backward" (the reversed source of Sutskever 2014) or "bidirectional".
-        initial_state: "projection" for s_0 = tanh(W_s h←_1) (Bahdanau 2015, A.2.2), from the last layer's backward
-            state, or its only one; "final" to start each decoder layer from the last state of the encoder layer, with
-            both directions concatenated.
+        initial_state: "projection" for s_0 = tanh(W_s h←_1) (Bahdanau 2015, A.2.2), from the backward state of the last
+            layer, or from its only state; "final" to start each decoder layer from the last state of the encoder layer,
+            with both directions concatenated.
         attention_score: a name in ``hfattn.attention.SCORES``, or None for no attention.
         attention_score_options: options of the score, such as ``{"hidden_size": 500}`` for "additive".
         attention_distribution: a name in ``hfattn.attention.DISTRIBUTIONS``.
@@ -76,9 +76,9 @@ class BahdanauConfig(StrictConfig):
         attention_window_size: half-width D of a local window, in source positions.
         input_feeding: concatenate the previous attentional vector to the decoder's input (Luong 2015, section 3.3).
         output_layer: input of the output layer: "maxout" of s_i, the embedding of y_{i-1} and c_i, in two pieces
-            (Bahdanau 2015, A.2.2, with s_i where it prints s_{i-1}); "attentional" for tanh(W_c [c_i; s_i]) (Luong
-            2015, eq. 5); "state" for s_i.
-        output_size: width of the output layer's input; None is ``hidden_size``.
+            (Bahdanau 2015, A.2.2, with s_i instead of the printed s_{i-1}); "attentional" for tanh(W_c [c_i; s_i])
+            (Luong 2015, eq. 5); "state" for s_i.
+        output_size: width of the output layer's input; default ``hidden_size``.
         dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
         embedding_dropout: dropout probability on the embeddings.
         output_dropout: dropout probability on the output layer's input.
@@ -87,7 +87,7 @@ class BahdanauConfig(StrictConfig):
         use_cache: return the decoder's state as ``past_key_values``.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message suggests a correction.
     """
 
     model_type = "bahdanau"
@@ -95,7 +95,7 @@ class BahdanauConfig(StrictConfig):
     _class_fields = ("cell", "attention_score", "attention_distribution")
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
-        # Section 4.2 and appendix A.2.3: 30,000 words, m = 620, n = n' = 1000, l = 500; a GRU each way.
+        # Section 4.2 and appendix A.2.3: 30,000 words, m = 620, n = n' = 1000, l = 500; a GRU in each direction.
         "bahdanau2015": {
             "vocab_size": 30_000,
             "source_vocab_size": 30_000,

@@ -19,7 +19,8 @@ def _auto_map() -> dict[str, str]:
 class CharRNNConfig(StrictConfig):
     """Configuration of a char-RNN: embedding, recurrent layers, and a linear layer that predicts the next character.
 
-    After Mikolov et al. (2010) and Karpathy (2015). The defaults are one GRU layer of 128 units over embeddings of 16.
+    The model follows Mikolov et al. (2010) and Karpathy (2015). The defaults are one GRU layer of 128 units over
+    embeddings of 16.
 
     Args:
         vocab_size: number of characters and special tokens in the vocabulary (V).
@@ -37,7 +38,7 @@ class CharRNNConfig(StrictConfig):
         use_cache: return the recurrent state as ``past_key_values``.
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message suggests a correction.
     """
 
     model_type = "char_rnn"

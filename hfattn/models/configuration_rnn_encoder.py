@@ -38,29 +38,29 @@ class RNNEncoderConfig(StrictConfig):
         num_hidden_layers: number of stacked recurrent layers over the words.
         cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
         direction: "forward", "backward" or "bidirectional".
-        pooling: how the annotations of a text become one vector. "last" is the last state of each direction; "mean" and
-            "max" are over the words; "attention" is the mean weighted by attention; "hierarchical" pools the words of
-            each sentence by attention, runs one more recurrent layer over the sentences, and pools these by attention
-            (Yang et al. 2016).
+        pooling: method that reduces the annotations of a text to one vector. "last" is the last state of each
+            direction; "mean" and "max" are over the words; "attention" is the mean weighted by attention;
+            "hierarchical" pools the words of each sentence by attention, runs one more recurrent layer over the
+            sentences, and pools these by attention (Yang et al. 2016).
         attention_hidden_size: for pooling with attention, width of the learned query u and of the keys tanh(W h_t + b);
-            None is the width of the annotations.
+            default the width of the annotations.
         attention_score: score of u and a key, a name in ``hfattn.attention.SCORES``; "dot" in Yang et al. 2016.
         attention_score_options: options of the score, such as ``{"hidden_size": 100}`` for "additive".
         attention_distribution: a name in ``hfattn.attention.DISTRIBUTIONS``.
         attention_distribution_options: options of the distribution, such as ``{"alpha": 1.3}`` for "entmax".
         sentence_end_token_ids: for hierarchical pooling, the ids that end a sentence, such as those of ".", "!" and
-            "?". Several of them in a row end one sentence.
+            "?". Several consecutive ones end one sentence.
         embedding_dropout: dropout probability on the embeddings.
         dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
         classifier_dropout: dropout probability on the classifier's input.
         freeze_embeddings: do not train the embeddings.
-        mask_padding: skip padding in the layers and in the pooling. False reads padding as a word with a trained
-            embedding, as a model without an attention mask does.
+        mask_padding: skip padding in the layers and in the pooling. If False, padding is treated as a word with a
+            trained embedding, as in a model without an attention mask.
         initializer_range: standard deviation of the embeddings at initialization; the other weights are initialized
             by Glorot & Bengio (2010).
 
     Raises:
-        ValueError: a field does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message suggests a correction.
     """
 
     model_type = "rnn_encoder"
@@ -83,8 +83,9 @@ class RNNEncoderConfig(StrictConfig):
             "freeze_embeddings": True,
             **_ONE_SIGMOID,
         },
-        # Section 3.3: embeddings of 200, GRUs of 50 units each way, 100-wide queries for words and for sentences. The
-        # vocabulary, all words seen more than five times, depends on the data, as do the ids that end a sentence.
+        # Section 3.3: embeddings of 200, GRUs of 50 units in each direction, 100-wide queries for words and for
+        # sentences. The vocabulary, all words seen more than five times, depends on the data, as do the ids that end a
+        # sentence.
         "yang2016": {
             "vocab_size": 20_000,
             "embedding_size": 200,

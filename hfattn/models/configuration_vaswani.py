@@ -35,12 +35,12 @@ def _auto_map() -> dict[str, str]:
 class VaswaniConfig(StrictConfig):
     """The Transformer (Vaswani et al. 2017, "Attention is all you need"), and its usual variants.
 
-    One configuration serves every class: ``VaswaniForConditionalGeneration`` has ``encoder_layers`` and
-    ``decoder_layers``, ``VaswaniForCausalLM`` the decoder's alone, without cross-attention, ``VaswaniForMaskedLM`` and
-    ``VaswaniForSequenceClassification`` the encoder's alone. The defaults are the base model of the paper but for its
-    vocabulary. ``VaswaniConfig.preset(name)`` has ``base2017`` and ``big2017`` (table 3), ``small`` (two layers of
-    width 128, eight heads of width 16), ``small_wide_heads`` (the same with heads of width 128) and ``wide_layer`` (one
-    layer of width 256, eight heads of width 256, 19,960,216 parameters).
+    One configuration is used for every class: ``VaswaniForConditionalGeneration`` has ``encoder_layers`` and
+    ``decoder_layers``; ``VaswaniForCausalLM`` has only decoder layers, without cross-attention; ``VaswaniForMaskedLM``
+    and ``VaswaniForSequenceClassification`` have only encoder layers. Except for the vocabulary, the defaults are those
+    of the base model in the paper. The presets of ``VaswaniConfig.preset(name)`` are ``base2017`` and ``big2017``
+    (table 3), ``small`` (two layers of width 128, eight heads of width 16), ``small_wide_heads`` (the same with heads
+    of width 128) and ``wide_layer`` (one layer of width 256, eight heads of width 256, 19,960,216 parameters).
 
     Args:
         vocab_size: number of tokens in the vocabulary of the target, and of the source unless ``source_vocab_size`` is
@@ -48,25 +48,26 @@ class VaswaniConfig(StrictConfig):
         source_vocab_size: number of tokens in the vocabulary of the source, if it has its own.
         target_tokenizer: sub-folder of a saved model with the tokenizer of the target; None if source and target share
             one. ``save_translator`` writes both.
-        share_embeddings: one embedding matrix for source and target; needs one vocabulary.
-        tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); with ``share_embeddings``
-            all three matrices are one, as in section 3.4.
-        lm_head_bias: the output layer adds a bias.
+        share_embeddings: use one embedding matrix for source and target; requires one vocabulary.
+        tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); with ``share_embeddings``,
+            all three matrices are the same, as in section 3.4.
+        lm_head_bias: add a bias in the output layer.
         hidden_size: width of the model (H; d_model in the paper).
         intermediate_size: width of the feed-forward network's inner layer (d_ff).
         encoder_layers, decoder_layers: number of layers (N).
         num_attention_heads: number of heads (h).
-        head_dim: width of a head (d_k = d_v); None is ``hidden_size / num_attention_heads``.
-        activation: "relu" (the paper), "gelu", "gelu_new" (its tanh approximation, as in GPT-2), "silu" or "tanh".
+        head_dim: width of a head (d_k = d_v); default ``hidden_size / num_attention_heads``.
+        activation: "relu" (as in the paper), "gelu", "gelu_new" (the tanh approximation of GELU, as in GPT-2), "silu"
+            or "tanh".
         dropout: dropout probability of a sub-layer's output, before it is added (section 5.4).
-        embedding_dropout: the same on the sum of embeddings and positions; None is ``dropout``.
-        attention_dropout: the same on the attention weights.
-        activation_dropout: the same on the feed-forward network's inner layer.
-        output_dropout: the same on the vector that ``lm_head`` reads (a classifier's has ``dropout``).
-        norm: "post", LN(x + f(x)), the paper; "pre", x + f(LN(x)); "none", x + f(x),
-            which takes its initial weights from T-Fixup (Huang et al. 2020).
-        final_norm: a last LN above each stack, which "pre" needs and ``torch.nn.Transformer`` always has; None (the
-            default) is True for "pre" only.
+        embedding_dropout: dropout probability of the sum of embeddings and positions; default ``dropout``.
+        attention_dropout: dropout probability of the attention weights.
+        activation_dropout: dropout probability of the feed-forward network's inner layer.
+        output_dropout: dropout probability of the input of ``lm_head`` (``dropout`` is used for a classifier's input).
+        norm: position of layer normalization. "post" is LN(x + f(x)), as in the paper; "pre" is x + f(LN(x)); "none" is
+            x + f(x), with the initialization of T-Fixup (Huang et al. 2020).
+        final_norm: apply LN after each stack, as "pre" requires and ``torch.nn.Transformer`` always does. By default,
+            it is True only for "pre".
         layer_norm_eps: ε that LN adds to the variance.
         positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``) or "none".
         max_position_embeddings: number of learned positions.
@@ -78,12 +79,12 @@ class VaswaniConfig(StrictConfig):
             ``{"hidden_size": 64}`` for "additive".
         self_attention_distribution_options, cross_attention_distribution_options: options of the distribution, such
             as ``{"alpha": 1.3}`` for "entmax".
-        classifier_pooling: vector that a classifier reads: "mean" of the positions that are not padding, or the "first"
-            one.
+        classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" of
+            them.
         use_cache: return keys and values as ``past_key_values``.
 
     Raises:
-        ValueError: a field that does not exist or is out of range; the message says what to write.
+        ValueError: a field does not exist or is out of range; the message suggests a correction.
     """
 
     model_type = "vaswani"
@@ -96,7 +97,7 @@ class VaswaniConfig(StrictConfig):
     )
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
-        # Section 5.1: about 37,000 word pieces for both languages; the epsilon is that of the authors' code.
+        # Section 5.1: about 37,000 subwords for both languages. The epsilon is the one in the authors' code.
         "base2017": {"vocab_size": 37_000, "layer_norm_eps": 1e-6},
         "big2017": {
             "vocab_size": 37_000,
@@ -251,7 +252,7 @@ class VaswaniConfig(StrictConfig):
         parts = self.attention_parts(kind)
         if parts == STANDARD_ATTENTION:
             return
-        # Imported here because it takes seconds, which the usual configuration does not need.
+        # Imported here because the import takes seconds and is rarely needed.
         import torch
 
         from .attention import Attention

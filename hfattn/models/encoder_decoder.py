@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 class SourceAndTargetEmbeddings:
     """Mixin that ties and resizes the embeddings of source and target.
 
-    For a ``PreTrainedModel`` whose configuration has ``share_embeddings`` and ``source_vocab_size``.
+    Requires a ``PreTrainedModel`` whose configuration has ``share_embeddings`` and ``source_vocab_size``.
     """
 
     config: Any

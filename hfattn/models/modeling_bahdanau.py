@@ -69,7 +69,7 @@ def _as_encoder_output(outputs: Any) -> BahdanauEncoderOutput:
 
 
 def _later(start: int | torch.Tensor, t: int) -> int | torch.Tensor:
-    """Shift positions by t steps: an integer is increased, positions (B, T) are cut."""
+    """Advance positions by t steps: add t to an integer, or drop the first t columns of a tensor (B, T)."""
     return start[:, t:] if isinstance(start, torch.Tensor) else start + t
 
 
@@ -141,11 +141,11 @@ class BahdanauEncoder(BahdanauPreTrainedModel):
 
 
 class Source(NamedTuple):
-    """The source as the decoder attends to it.
+    """The source, prepared for the decoder's attention.
 
     Attributes:
         values: (B, S, ...), the vectors that attention sums: the annotations h_j, or W h_j.
-        keys: the annotations as the score prepared them.
+        keys: the annotations, prepared by the score.
         mask: boolean (B, S), False at padding, or None.
     """
 
@@ -158,9 +158,9 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
     """The decoder, from target tokens to the vectors that the output layer reads.
 
     Its recurrence is in ``step``. Over several steps, everything that does not depend on the previous step is computed
-    outside the loop: the embeddings' share of the gates, the projected keys, the output layer. A decoder that attends
-    after its cells and has no input feeding (Luong 2015, Sutskever 2014) needs no loop: its layers run fused over the
-    whole target, and all queries attend at once.
+    outside the loop: the contribution of the embeddings to the gates, the projected keys, and the output layer. If a
+        decoder attends after its cells and has no input feeding (Luong 2015, Sutskever 2014), it needs no loop: each
+        layer processes the whole target in one fused call, and all queries attend at once.
     """
 
     def __init__(self, config: BahdanauConfig) -> None:
@@ -227,7 +227,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
             attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is skipped.
             encoder_outputs: output of the encoder.
             encoder_attention_mask: (B, S), 0 at the source's padding.
-            past_key_values: the state to start from, updated in place; None starts from the encoder's state.
+            past_key_values: initial state, updated in place; by default, the encoder's state.
             inputs_embeds: (B, T, D), instead of ``input_ids``.
 
         Returns:
@@ -262,7 +262,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 f"past_key_values was computed from a source of shape {tuple(cache.source[0].shape[:2])}, and "
                 f"encoder_outputs from one of shape {tuple(annotations.shape[:2])}; pass both for the same source."
             )
-        first = cache.get_seq_length() == 0  # checking whether a mask hides anything waits for the device
+        first = cache.get_seq_length() == 0  # checking whether a mask hides anything would synchronize with the device
         source_mask = real_steps(encoder_attention_mask, annotations, "attention_mask", simplify=first)
         if source_mask is None and self.window is not None:
             source_mask = annotations.new_ones(annotations.shape[:2], dtype=torch.bool)
@@ -282,7 +282,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         )
 
     def _target_positions(self, mask: torch.Tensor | None, num_steps: int, cache: RecurrentCache) -> int | torch.Tensor:
-        """Return the position of the first step or, if padding moves them, of each step (B, T)."""
+        """Return the position of the first step or, if padding shifts positions, the position of each step (B, T)."""
         past = cache.get_seq_length()
         if mask is None or not isinstance(self.window, LocalMonotonic):
             return past
@@ -323,7 +323,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         """Attend with queries (B, T, H).
 
         Args:
-            start: position of the first query in the target, or positions (B, T) of the queries and those after them.
+            start: position of the first query in the target, or a tensor of positions whose first T columns are those
+                of the queries.
 
         Returns:
             Weighted sums of the values (B, T, ...), and the weights (B, T, S) or None.
@@ -338,7 +339,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
     def _output(self, state: torch.Tensor, embedded: torch.Tensor, context: torch.Tensor | None) -> torch.Tensor:
         """Return the output layer's input (..., O), from s_i, the embedding of y_{i-1}, and c_i.
 
-        The maxout is that of Bahdanau 2015, A.2.2, with the new state s_i where the appendix prints s_{i-1}.
+        The maxout is that of Bahdanau 2015, A.2.2, with the new state s_i instead of the s_{i-1} printed in the
+        appendix.
         """
         contexts = [] if context is None else [context]
         if self.config.output_layer == "maxout":
@@ -435,7 +437,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         """Run step by step: each step reads an attention that depends on the previous step."""
         num_steps, embedding_size = embedded.shape[1:]
         first = self._cells()[0]
-        # The first cell's gates are a sum over the embedding, computed here, and over c_i or the attentional vector.
+        # The first cell's gates sum a term of the embedding, computed here, and one of c_i or the attentional vector.
         projected = nn.functional.linear(embedded, first.weight_ih_l0[:, :embedding_size], first.bias_ih_l0)
         need_weights = need_weights or self.attends_before
         annotations = values = source.values
@@ -577,9 +579,8 @@ class BahdanauModel(BahdanauPreTrainedModel):
         """Encode the sources, unless ``encoder_outputs`` is given, and run the decoder over the targets.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: as in ``BahdanauEncoder``.
-            decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds, past_key_values: as in
-                ``BahdanauDecoder``.
+            input_ids, attention_mask, inputs_embeds: see ``BahdanauEncoder``. decoder_input_ids,
+            decoder_attention_mask, decoder_inputs_embeds, past_key_values: see ``BahdanauDecoder``.
 
         Returns:
             ``last_hidden_state`` (B, T, O), ``past_key_values``, and if requested ``cross_attentions`` (one tensor
@@ -636,7 +637,7 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shift the labels (B, T) to make the decoder's inputs; see ``shift_right``."""
+        """Shift the labels (B, T) to obtain the decoder's inputs; see ``shift_right``."""
         return shift_right(labels, self.config)
 
     @can_return_tuple
@@ -661,7 +662,7 @@ class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel
         Args:
             labels: (B, T) ids of the target with its end token, -100 at positions without a loss. Without decoder
                 inputs, the decoder reads the labels shifted by one.
-            other arguments: as in ``BahdanauModel``.
+            other arguments: see ``BahdanauModel``.
 
         Returns:
             ``loss`` in nats per token, ``logits`` (B, T, V), and the outputs of ``BahdanauModel``.

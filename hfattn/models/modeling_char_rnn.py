@@ -66,7 +66,7 @@ class CharRNNModel(CharRNNPreTrainedModel):
         Args:
             input_ids: (B, T).
             attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is skipped.
-            past_key_values: the state to start from, updated in place; None starts from zeros.
+            past_key_values: initial state, updated in place; by default, zeros.
             inputs_embeds: (B, T, D), instead of ``input_ids``.
             use_cache: return the state after the last step; default ``config.use_cache``.
 
@@ -131,8 +131,8 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
             labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one), -100 at positions without a loss.
                 If the target of the last step is known, as in a window of a longer text, also pass ``shift_labels``
                 (B, T), which are not shifted.
-            logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all steps.
-            input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: as in ``CharRNNModel``.
+            logits_to_keep: number of last steps, or indices of the steps, for which logits are computed; 0 is all
+            steps. input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: see ``CharRNNModel``.
 
         Returns:
             ``loss`` in nats per character, ``logits`` (B, T, V), ``past_key_values``, ``hidden_states`` if requested.

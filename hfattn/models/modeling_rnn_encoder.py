@@ -68,7 +68,7 @@ def find_sentences(
 
     Args:
         mask: boolean (B, S), False at padding, which belongs to no sentence.
-        end: boolean (B, S), True at the words that end a sentence. Several in a row end one sentence.
+        end: boolean (B, S), True at the words that end a sentence. Several consecutive ones end one sentence.
         sentence_ids: (B, S), instead of ``end``: consecutive words with the same number form a sentence.
     """
     rows, steps = mask.nonzero(as_tuple=True)
@@ -100,8 +100,8 @@ def _steps_below(lengths: torch.Tensor) -> torch.Tensor:
 class FrozenEmbedding(nn.Embedding):
     """An embedding that is not trained.
 
-    ``from_pretrained`` replaces the parameters of a model by new ones that require a gradient, so each parameter is
-    frozen when it is registered.
+    ``from_pretrained`` replaces the parameters of a model with new ones that require a gradient. Each parameter is
+    therefore frozen when it is registered.
     """
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
@@ -196,7 +196,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
 
         Args:
             input_ids: (B, S).
-            attention_mask: (B, S), 0 at padding, which may be anywhere; None if there is no padding.
+            attention_mask: (B, S), 0 at padding, which may be at any position; None if there is no padding.
             inputs_embeds: (B, S, D), instead of ``input_ids``.
             sentence_ids: (B, S), for hierarchical pooling: consecutive words with the same number form a sentence.
                 Without it, sentences end at ``config.sentence_end_token_ids``.
@@ -330,10 +330,10 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         Args:
             labels: (B,) class ids; for multi-label classification (B, num_labels) zeros and ones, or (B,) if there is
                 one label; for a regression (B,) or (B, num_labels) numbers.
-            num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then this batch's share
-                of the step's mean instead of the batch's mean.
+            num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the contribution of
+                this batch to the mean of the step, instead of the mean of the batch.
             output_pooled: return the classifier's inputs.
-            input_ids, attention_mask, inputs_embeds, sentence_ids: as in ``RNNEncoderModel``.
+            input_ids, attention_mask, inputs_embeds, sentence_ids: see ``RNNEncoderModel``.
 
         Returns:
             ``loss``, ``logits`` (B, num_labels), and if requested ``hidden_states``, ``attentions`` and

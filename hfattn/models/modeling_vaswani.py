@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017): its layers, and the models that have one stack of them.
+"""The Transformer (Vaswani et al. 2017): its layers, and the models with a single stack of layers.
 
 The translator, which has both stacks, is in ``modeling_vaswani_translation.py``, so that a classifier or a language
 model is saved without the pipeline of translators.
@@ -42,12 +42,13 @@ from .encoder_decoder import SourceAndTargetEmbeddings
 def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/H)), PE(p, 2i+1) = cos of the same (section 3.5), for positions of any shape (...).
 
-    As a function instead of a table, it has no largest position, and nothing to save or load.
+    It is a function instead of a table, so there is no largest position and no tensor to save or load.
 
     Returns:
         (..., width).
     """
-    precision = torch.float64 if dtype == torch.float64 else torch.float32  # an angle in half precision is noise
+    # In half precision, the rounding error of a large angle exceeds a period.
+    precision = torch.float64 if dtype == torch.float64 else torch.float32
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=precision) / width
     angles = positions[..., None].to(precision) * 10_000**-exponents  # (..., width / 2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
@@ -56,7 +57,7 @@ def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype
 def positions_of(
     embeddings: torch.Tensor, padding_mask: torch.Tensor | None, past_length: int | torch.Tensor
 ) -> torch.Tensor:
-    """Return the position of each step, (1, T) or (B, T): the number of real steps before it, without padding."""
+    """Return the position of each step, (1, T) or (B, T): the number of preceding steps that are not padding."""
     num_steps = embeddings.shape[1]
     if padding_mask is not None and padding_mask.ndim == 2:
         return (padding_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -num_steps:]
@@ -66,13 +67,13 @@ def positions_of(
 def boolean_mask(
     query: torch.Tensor, padding_mask: torch.Tensor | None, causal: bool = False, cache: Cache | None = None
 ) -> torch.Tensor | None:
-    """Return the mask for ``Attention``: (B or 1, 1, T or 1, S), True where a key is real and not ahead of the query.
+    """Return the mask for ``Attention``: (B or 1, 1, T or 1, S), True where a query may attend.
 
     Args:
         query: (B, T, ...); only its shape matters.
         padding_mask: (B, S), 0 at padding; or a complete mask (B, 1, T, S), boolean or to be added to energies.
-        causal: hide the keys ahead of a query.
-        cache: holds the keys of earlier steps.
+        causal: hide the keys after a query.
+        cache: cache with the keys of earlier steps.
     """
     if padding_mask is not None and padding_mask.ndim == 4:
         return padding_mask if padding_mask.dtype == torch.bool else padding_mask == 0
@@ -87,7 +88,8 @@ def boolean_mask(
     behind = (torch.arange(num_keys, device=query.device) <= steps[:, None])[None, None]
     if mask is None:
         return behind
-    return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))  # a static cache has unused keys ahead
+    # A static cache has unused keys after the query.
+    return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))
 
 
 class Projection(nn.Linear):
@@ -110,13 +112,13 @@ def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
 
 
 def _embedding_gain(config: VaswaniConfig) -> float:
-    """Return T-Fixup's factor on the embeddings, the same for source and target, which may share a matrix."""
+    """Return T-Fixup's factor for the embeddings; it is the same for source and target, which may share a matrix."""
     num_layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
     return (9 * num_layers) ** -0.25 if config.norm == "none" else 1.0
 
 
 def is_fused(config: VaswaniConfig, kind: str) -> bool:
-    """Return whether the configured attention implementation computes this attention, with its own form of masks."""
+    """Return whether the configured implementation (with its own mask format) computes this attention."""
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
@@ -124,12 +126,12 @@ class VaswaniAttention(nn.Module):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
     ``scaled_dot`` with ``softmax`` runs on the attention implementation of the configuration ("sdpa",
-    "flex_attention", ...). Every other pair, and "eager", runs on ``Attention``.
+    "flex_attention", ...). Every other combination, and "eager", runs on ``Attention``.
 
     Args:
         kind: "self" or "cross".
-        is_causal: hide the keys ahead of a query.
-        gain: T-Fixup's factor on W^V and W^O.
+        is_causal: hide the keys after a query.
+        gain: T-Fixup's factor for W^V and W^O.
     """
 
     def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
@@ -154,7 +156,8 @@ class VaswaniAttention(nn.Module):
         """Attend from ``hidden_states`` (B, T, H) to themselves, or to ``key_value_states`` (B, S, H).
 
         Returns:
-            (B, T, H), and the weights (B, h, T, S), or None if they were not asked for or the implementation has none.
+            (B, T, H), and the weights (B, h, T, S), or None if they were not requested or the implementation does not
+            return them.
         """
         query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
         key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values)
@@ -178,14 +181,14 @@ class VaswaniAttention(nn.Module):
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
 
     def _split(self, prepared: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Split prepared keys (B, h, S, some width) into the score's and the distribution's."""
+        """Split prepared keys (B, h, S, some width) into those of the score and those of the distribution."""
         width = self.attention.distribution.prepared_width
         return prepared.split([prepared.shape[-1] - width, width], dim=-1) if width else (prepared,)
 
     def _keys_and_values(
         self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return prepared keys and values of the cached steps and of this one."""
+        """Return prepared keys and values of the cached steps and of the current step."""
         cache = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
             cross = self.kind == "cross"
@@ -199,10 +202,12 @@ class VaswaniAttention(nn.Module):
         key, value = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))  # (B, h, S, d)
         if not is_fused(self.config, self.kind):
             prepared = torch.cat(self.attention.prepare(key), dim=-1)
-            key = prepared if prepared.shape[-1] else key  # a score of positions prepares nothing; a cache counts keys
+            key = (
+                prepared if prepared.shape[-1] else key
+            )  # a position-based score has no prepared keys, but a cache counts keys
         if cache is None:
             return key, value
-        # A cache has one dtype, and a score may prepare float32 keys in a model of half precision.
+        # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
 
 
@@ -332,7 +337,7 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
 
 
 class VaswaniStack(VaswaniPreTrainedModel):
-    """Base of encoder and decoder: embeddings and positions below the layers, a norm above them."""
+    """Base of encoder and decoder: embeddings and positions before the layers, and a norm after them."""
 
     layers: nn.ModuleList
 
@@ -344,7 +349,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
-        # The layers of a pre-norm stack add to a sum that is normalized once, at the end.
+        # In a pre-norm stack, the sum of the layers' outputs is normalized once, at the end.
         self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
 
@@ -352,7 +357,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         """Return embeddings (B, T, H), without positions.
 
         Raises:
-            ValueError: both or neither are given.
+            ValueError: both inputs are given, or neither.
         """
         if (input_ids is None) == (inputs_embeds is None):
             prefix = "decoder_" if self.config.is_encoder_decoder and self.is_decoder else ""
@@ -363,8 +368,8 @@ class VaswaniStack(VaswaniPreTrainedModel):
         """Add positions (1 or B, T) to embeddings (B, T, H), with dropout on the sum (section 5.4).
 
         Raises:
-            ValueError: a position has no learned embedding. (Checked on the CPU only: on an accelerator, the check
-                would wait for the device, which raises its own error.)
+            ValueError: a position has no learned embedding. This is checked only on the CPU: on an accelerator, the
+                check would synchronize with the device, which raises its own error.
         """
         if self.config.positions == "sinusoidal":
             hidden_states = hidden_states + sinusoidal_positions(
@@ -406,12 +411,12 @@ class VaswaniEncoder(VaswaniStack):
 
         Args:
             input_ids: (B, S).
-            attention_mask: (B, S), 0 at padding, which has no position and is not attended to.
+            attention_mask: (B, S), 0 at padding, which is not counted in positions and not attended to.
             inputs_embeds: (B, S, H), instead of ``input_ids``, without scaling and positions.
             position_ids: (B, S); by default, the real steps are counted.
 
         Returns:
-            ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if asked for.
+            ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if requested.
         """
         hidden_states = self.embed(input_ids, inputs_embeds)
         if position_ids is None:
@@ -427,7 +432,7 @@ class VaswaniEncoder(VaswaniStack):
 
 
 class VaswaniDecoder(VaswaniStack):
-    """The right half of figure 1: every position of the target attends to those up to it, and to the source."""
+    """The right half of figure 1: target positions attend to earlier ones, themselves and the source."""
 
     is_decoder = True
     _can_record_outputs = {
@@ -468,7 +473,7 @@ class VaswaniDecoder(VaswaniStack):
 
         Returns:
             ``last_hidden_state`` (B, T, H), ``past_key_values``; ``hidden_states``, ``attentions`` (B, h, T, past + T)
-            and ``cross_attentions`` (B, h, T, S) if asked for.
+            and ``cross_attentions`` (B, h, T, S) if requested.
         """
         hidden_states = self.embed(input_ids, inputs_embeds)
         if use_cache and past_key_values is None:
@@ -499,7 +504,7 @@ class VaswaniDecoder(VaswaniStack):
             hidden_states = layer(
                 hidden_states,
                 mask,
-                encoder_hidden_states,  # positional, so that gradient checkpointing keeps its gradient
+                encoder_hidden_states,  # positional, so that gradient checkpointing passes its gradient
                 source_mask,
                 past_key_values=past_key_values,
                 **kwargs,
@@ -510,9 +515,9 @@ class VaswaniDecoder(VaswaniStack):
 
 
 class VaswaniModel(VaswaniPreTrainedModel):
-    """Encoder and decoder without an output layer, or one of them, as the configuration says.
+    """Encoder and decoder, or one of them, without an output layer.
 
-    Both if ``is_encoder_decoder``; else the decoder if ``is_decoder``, or the encoder.
+    The configuration selects both (``is_encoder_decoder``), the decoder (``is_decoder``), or the encoder (otherwise).
     """
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -526,7 +531,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The embedding of ``input_ids``: the source's, if there is an encoder."""
+        """The embedding of ``input_ids``, which is that of the source if there is an encoder."""
         return (self.decoder if self._is_decoder_alone else self.encoder).embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
@@ -559,8 +564,8 @@ class VaswaniModel(VaswaniPreTrainedModel):
         Args:
             input_ids, attention_mask, inputs_embeds: the source, (B, S), or the only sequence.
             decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds: the target, (B, T).
-            encoder_outputs: what the encoder returned, instead of the source.
-            past_key_values, position_ids, use_cache: as in ``VaswaniDecoder``; ``position_ids`` belong to
+            encoder_outputs: output of the encoder, instead of the source.
+            past_key_values, position_ids, use_cache: as in ``VaswaniDecoder``; ``position_ids`` are those of
                 ``input_ids``.
         """
         inputs = {"attention_mask": attention_mask, "inputs_embeds": inputs_embeds, "position_ids": position_ids}
@@ -634,14 +639,14 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
 
         Args:
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache: as in
-                ``VaswaniDecoder``. Padding on the left takes no position.
+                ``VaswaniDecoder``. Padding on the left is not counted in positions.
             labels: (B, T) ids, equal to ``input_ids`` (the loss shifts them by one), -100 at positions without a loss.
                 If the target of the last step is known too, also pass ``shift_labels`` (B, T), which is not shifted.
-            logits_to_keep: number of last steps, or indices of steps, to compute logits for; 0 is all.
+            logits_to_keep: number of last steps, or indices of the steps, for which logits are computed; 0 is all.
 
         Returns:
             ``loss`` in nats per token, ``logits`` (B, T, V), ``past_key_values``; ``hidden_states`` and ``attentions``
-            if asked for.
+            if requested.
         """
         outputs = self.model(
             input_ids,
@@ -695,7 +700,7 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
             labels: (B, S) ids of the original tokens, -100 at positions without a loss.
 
         Returns:
-            ``loss`` in nats per token, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if asked for.
+            ``loss`` in nats per token, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if requested.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, S, V)
@@ -734,15 +739,15 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
 
         Args:
             input_ids, attention_mask, inputs_embeds: as in ``VaswaniEncoder``.
-            labels: (B,) classes; (B, labels) zeros and ones for several labels at once; (B,) or (B, labels) numbers for
-                a regression, as ``config.problem_type`` says.
+            labels: depending on ``config.problem_type``, (B,) classes; (B, labels) zeros and ones for multi-label
+                classification; (B,) or (B, labels) numbers for regression.
             num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the sum over this
                 batch divided by it.
             output_pooled: return the pooled vectors.
 
         Returns:
-            ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if asked
-            for.
+            ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if
+            requested.
         """
         outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         pooled = self._pool(outputs.last_hidden_state, attention_mask)
@@ -766,7 +771,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         if attention_mask is None:
             return hidden_states.mean(1) if self.config.classifier_pooling == "mean" else hidden_states[:, 0]
         if self.config.classifier_pooling == "first":
-            first = attention_mask.long().argmax(-1)  # after padding on the left
+            first = attention_mask.long().argmax(-1)  # the first token after padding on the left
             return hidden_states[torch.arange(len(first), device=first.device), first]
         weights = attention_mask[..., None].to(hidden_states.dtype)
         return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)

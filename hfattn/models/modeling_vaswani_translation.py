@@ -57,8 +57,8 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
 
         Args:
             labels: (B, T) ids of the target, -100 at positions without a loss, not shifted: ``logits[:, t]`` predict
-                ``labels[:, t]``. If ``decoder_input_ids`` are not given, they are made from the labels.
-            others: as in ``VaswaniModel``.
+                ``labels[:, t]``. If ``decoder_input_ids`` are not given, they are derived from the labels.
+            other arguments: see ``VaswaniModel``.
 
         Returns:
             ``loss`` in nats per token, ``logits`` (B, T, V), and the outputs of ``VaswaniModel``.

@@ -28,7 +28,7 @@ def save_target_tokenizer(
 
     Args:
         folder: folder of the model, which contains the tokenizer of the source.
-        model: its configuration records the subfolder of the tokenizer.
+        model: model whose configuration records the subfolder of the tokenizer.
         target_tokenizer: tokenizer of the target; None if both sides share the tokenizer of the source.
 
     Raises:
@@ -47,7 +47,7 @@ def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | N
     """Load the tokenizer of the target from the subfolder that the configuration names as ``target_tokenizer``.
 
     Returns:
-        The tokenizer, or None if the configuration names none because both sides share one tokenizer.
+        The tokenizer, or None if both sides share one tokenizer, so that the configuration names no subfolder.
 
     Raises:
         ValueError: if the subfolder contains no tokenizer, or the model was not loaded from a folder or the Hub.
@@ -73,17 +73,17 @@ def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | N
 
 
 class AttnTranslationPipeline(Pipeline):
-    """Translate texts, and return the attention behind each translation.
+    """Translate texts, and return the attention weights of each translation.
 
     ``pipeline("attn-translation", model=folder, trust_remote_code=True)("I like football")`` returns a dict:
 
     - ``translation_text``: the translation;
     - ``score``: its log-probability log p(y | x) under the model, the sum over its tokens including the end token, in
-      nats. It does not depend on the search or sampling method;
+      nats. It does not depend on the decoding method;
     - ``alignment``: an ``AttentionRecord`` of the cross-attention, or None if the model has none.
 
-    A list of texts returns a list. With ``num_return_sequences`` above 1, each text has a list of translations, the
-    best first. ``batch_size`` translates several texts at once; all other arguments are passed to ``generate()``.
+    For a list of texts, it returns a list. With ``num_return_sequences`` above 1, each text has a list of translations,
+    the best first. ``batch_size`` translates several texts at once; all other arguments are passed to ``generate()``.
 
     Args:
         target_tokenizer: tokenizer of the target; default the one saved with the model, if it has a separate target
@@ -122,7 +122,7 @@ class AttnTranslationPipeline(Pipeline):
             positions = model.config.to_dict().get("max_position_embeddings", _MAX_NEW_TOKENS)
             generate_kwargs = {**generate_kwargs, "max_new_tokens": min(_MAX_NEW_TOKENS, positions)}
         implementation = model.config._attn_implementation
-        model.set_attn_implementation("eager")  # the others do not return weights
+        model.set_attn_implementation("eager")  # other implementations do not return weights
         try:
             outputs = model.generate(
                 **input_tensors,
@@ -173,7 +173,7 @@ class AttnTranslationPipeline(Pipeline):
 
     def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
         translations = model_outputs["translations"]
-        if isinstance(translations[0], list):  # still in its batch of one text
+        if isinstance(translations[0], list):  # a batch of one text
             (translations,) = translations
         return translations[0] if len(translations) == 1 else translations
 
@@ -186,7 +186,7 @@ class TranslationMixin:
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load the model as transformers does, and keep the revision, which the target's tokenizer is loaded from too.
+        """Load the model as transformers does, and keep the revision, from which the target tokenizer is loaded too.
 
         The access token is not kept, because a model may be pickled.
         """
@@ -204,5 +204,5 @@ class TranslationMixin:
         return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
 
 
-if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # a copy of this module may have registered it
+if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # another copy of this module may have registered it
     PIPELINE_REGISTRY.register_pipeline(TASK, AttnTranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")

@@ -48,14 +48,14 @@ class RecurrentCell(nn.Module):
     bias_hh_l0: torch.Tensor
 
     def project(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the inputs' share of the gates, x_t W_x + b (..., G H), of one step or of many at once."""
+        """Return the input contribution x_t W_x + b to the gate pre-activations (..., G H), for one or many steps."""
         return linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
 
     def step(self, projected: torch.Tensor, state: State) -> State:
         """Take one step.
 
         Args:
-            projected: (B, G H), the inputs' share of the gates, as ``project`` returns it.
+            projected: (B, G H), the input contribution to the gates, as returned by ``project``.
             state: the state before the step, ``num_states`` tensors (B, H).
 
         Returns:
@@ -76,18 +76,18 @@ class RecurrentCell(nn.Module):
 
 
 class FusedCell(RecurrentCell):
-    """Base class of the cells that torch runs fused, all time steps in one call."""
+    """Base class of the cells for which torch has a fused kernel that runs all time steps in one call."""
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, batch_first=True, **options)
 
     def project_state(self, state: State) -> torch.Tensor:
-        """Return the state's share of the gates, h_{t-1} W_h + b' (B, G H)."""
+        """Return the state contribution h_{t-1} W_h + b' to the gate pre-activations (B, G H)."""
         return linear(state[0], self.weight_hh_l0, self.bias_hh_l0)
 
 
 class Elman(FusedCell, nn.RNN):
-    """Elman network, with tanh unless the option ``nonlinearity`` says relu."""
+    """Elman network, with tanh or, if the option ``nonlinearity`` is "relu", ReLU."""
 
     def step(self, projected: torch.Tensor, state: State) -> State:
         activation = torch.relu if self.nonlinearity == "relu" else torch.tanh
@@ -100,8 +100,8 @@ class LSTM(FusedCell, nn.LSTM):
     def forward(self, inputs: Any, state: Any = None) -> Any:
         """Run as ``torch.nn.LSTM``.
 
-        oneDNN has no LSTM in bfloat16 for a CPU without bfloat16 instructions. Autocast asks for one all the same; on
-        such a CPU, the layer is computed in the precision of its weights.
+        oneDNN has no bfloat16 LSTM for a CPU without bfloat16 instructions, but autocast requests it anyway. On such a
+        CPU, the layer is therefore computed in the precision of its weights.
         """
         autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
         if not autocast or cpu_has_bfloat16():
@@ -138,10 +138,11 @@ class GRU(FusedCell, nn.GRU):
 
 
 class LoopedCell(RecurrentCell):
-    """Base class of the cells that torch does not have: ``step`` defines the cell, ``forward`` runs it in a loop.
+    """Base class of the cells that torch does not implement: ``step`` defines the cell, ``forward`` runs it in a loop.
 
     Inputs, padded or packed, and outputs are those of a one-layer ``torch.nn.GRU(batch_first=True)``, or of
-    ``torch.nn.LSTM`` where the state has several tensors. There is one bias: a second would only be added to it.
+    ``torch.nn.LSTM`` if the state has several tensors. There is only one bias vector, because a second one would be
+    redundant.
 
     Attributes:
         num_gates: G, the number of blocks of H rows in the weights.
@@ -161,13 +162,13 @@ class LoopedCell(RecurrentCell):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, inputs: Any, state: Any = None) -> Any:
-        """Run over inputs (B, T, D) or packed, from a state (1, B, H), a tuple of them, or None for zeros.
+        """Run over padded inputs (B, T, D) or packed ones, from a state (1, B, H), a tuple of such, or None for zeros.
 
         Returns:
-            Outputs (B, T, H) or packed, and the last state, of the form of ``state``.
+            Outputs (B, T, H) or packed outputs, and the last state in the form of ``state``.
         """
         packed = isinstance(inputs, PackedSequence)
-        # The inputs' share of the gates is one product outside the loop; only the state's has to wait for its turn.
+        # The input contribution is one product outside the loop; only the state contribution depends on earlier steps.
         projected = self.project(inputs.data if packed else inputs)
         steps = projected.split(inputs.batch_sizes.tolist()) if packed else projected.unbind(1)
         if state is None:
@@ -184,7 +185,7 @@ class LoopedCell(RecurrentCell):
         return joined, last if self.num_states > 1 else last[0]
 
     def _run(self, steps: Sequence[torch.Tensor], state: State) -> tuple[list[torch.Tensor], State]:
-        """Return the outputs of all steps and the last state, from projected inputs (rows still running, G H)."""
+        """Return the outputs of all steps and the last state, from a tensor of projected inputs for each step."""
         outputs = []
         for projected in steps:
             running = len(projected)
@@ -219,11 +220,11 @@ def find_cell(name: str) -> type[RecurrentCell]:
     """Return the class of a cell: a name of ``CELLS``, or a custom class such as "my_cells.ReLU".
 
     Raises:
-        ValueError: there is no such cell, or the class has a ``forward`` without a ``step`` that belongs to it.
+        ValueError: there is no such cell, or the class overrides ``forward`` but not ``step``.
     """
     cell = class_by_name(CELLS, name, RecurrentCell, "a cell")
     definitions = {method: [method in vars(base) for base in cell.__mro__] for method in ("step", "forward")}
-    # A step that is inherited past a forward of one's own is the step of another cell.
+    # If a class overrides ``forward`` but inherits ``step``, the two do not compute the same cell.
     if not issubclass(cell, RecurrentCell) or definitions["step"].index(True) > definitions["forward"].index(True):
         raise ValueError(
             f"The cell {name!r} is {cell.__name__}, which has no step of its own; inherit from LoopedCell and write "
@@ -246,8 +247,8 @@ def real_steps(
     Args:
         mask: (B, T) or, with a cache, (B, past + T): 0 at padding.
         name: name of the mask in the error message.
-        simplify: check whether the mask hides anything. The check waits for the device: it pays off for all the layers
-            of a text, not for a single step.
+        simplify: whether to check that the mask hides anything. The check synchronizes with the device, so use it once
+            for all layers of a text, not for a single step.
 
     Raises:
         ValueError: the mask has another shape.
@@ -286,7 +287,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         Args:
             inputs: (B, T, D).
             mask: boolean (B, T), True where a step is real; None if all are.
-            state: tensors (B, H) to start from (h, and c for an LSTM); none is the zero state.
+            state: initial state, tensors (B, H) (h, and c for an LSTM); if they are omitted, the state is zero.
 
         Returns:
             Outputs (B, T, H), and the tensors (B, H) of the state after the last step.
@@ -295,7 +296,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
             outputs, new = self._run(inputs, state)
             return outputs, *new
         if inputs.shape[1] == 1:
-            # A step of generate(): selecting by the mask does not make the host wait for the device.
+            # A step of generate(): selecting by the mask needs no synchronization with the device.
             _, new = self._run(inputs, state)
             new = where_moved(mask, new, _or_zeros(state, new))
             return new[0][:, None], *new
@@ -310,7 +311,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         outputs, new = self.rnn(inputs, hx)
         return outputs, tuple(tensor[0] for tensor in (new if isinstance(new, tuple) else (new,)))
 
-    @torch.compiler.disable  # packing reads the lengths on the host, which no graph can hold
+    @torch.compiler.disable  # packing reads the lengths on the host, which a graph cannot capture
     def _run_masked(self, inputs: torch.Tensor, state: State, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         seen = mask.cumsum(1)  # (B, T): real steps up to and including t
         lengths = seen[:, -1]
@@ -337,10 +338,11 @@ class RecurrentLayer(GradientCheckpointingLayer):
     def _run_by_length(
         self, inputs: torch.Tensor, state: State, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Do the same with one call for each distinct length, on the rows that are at least as long.
+        """Run the first ``lengths`` steps of each row, with one call for each distinct length.
 
-        On a CPU, the backward pass of torch's packed kernels allocates a tensor of the size of all steps at each step,
-        so its time grows with the square of the length. No row of these calls has padding.
+        Each call runs on the rows that are at least that long, so it needs no packing. On a CPU, the backward pass of
+        torch's packed kernels allocates, at every step, a tensor as large as the whole sequence, so its time grows
+        quadratically with the length.
         """
         rows = lengths.argsort(descending=True, stable=True)
         ends, counts = lengths.unique(return_counts=True)

@@ -17,19 +17,19 @@ CHUNK_ELEMENTS_ELSEWHERE = 2**24
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of half precision in float32, and any other one unchanged."""
+    """Convert a half-precision tensor to float32; return any other tensor unchanged."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def full_precision(tensor: torch.Tensor) -> contextlib.AbstractContextManager:
     """Return a context in which autocast does not round the operands of a product."""
-    if tensor.device.type == "meta":  # has no autocast
+    if tensor.device.type == "meta":  # this device has no autocast
         return contextlib.nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def broadcast(*shapes: torch.Size) -> torch.Size:
-    """Return ``torch.broadcast_shapes``, quickly for equal shapes: a decoder needs it at every step."""
+    """Return ``torch.broadcast_shapes``, faster for equal shapes, because a decoder needs it at every step."""
     return shapes[0] if all(shape == shapes[0] for shape in shapes[1:]) else torch.broadcast_shapes(*shapes)
 
 
@@ -48,8 +48,8 @@ def _sums(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 class _Pairwise(torch.autograd.Function):
     """``function(q + k, *parameters)`` chunk by chunk; the backward pass computes each chunk again.
 
-    ``torch.utils.checkpoint`` would need more memory on a CPU: what it keeps for each chunk lies between the large
-    blocks, so that the allocator cannot reuse them.
+    ``torch.utils.checkpoint`` would need more memory on a CPU: the tensors that it keeps for each chunk lie between
+    large blocks, which the allocator then cannot reuse.
     """
 
     @staticmethod
@@ -148,7 +148,7 @@ def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -
     """
     dtype = torch.promote_types(query.dtype, key.dtype)
     v = v.to(dtype)
-    if query.shape[-2] == 1:  # a step of a decoder: keeping the tanh is twice as fast
+    if query.shape[-2] == 1:  # one step of a decoder: it is twice as fast to keep the tanh
         return (torch.tanh(query + key) @ v)[..., None, :]
     batch = broadcast(query.shape[:-2], key.shape[:-2])
     query, key = (

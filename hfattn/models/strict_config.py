@@ -1,4 +1,4 @@
-"""What the configurations of the package share: their checks, and the classes that they name."""
+"""Base of the configurations: checks of their fields, and the custom classes that they name."""
 
 import difflib
 import os
@@ -38,7 +38,7 @@ TRANSFORMERS_KEYS = frozenset(
 
 
 def unknown_message(name: str, known: Collection[str], what: str) -> str:
-    """Return a sentence that refuses ``name`` as ``what`` and suggests the nearest known name."""
+    """Return an error message for the unknown name ``name``, which suggests the nearest known name."""
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if nearest:
         hint = f"did you mean {nearest[0]!r}?"
@@ -50,7 +50,7 @@ def unknown_message(name: str, known: Collection[str], what: str) -> str:
 
 
 def unknown_name_message(name: str, known: Collection[str], what: str) -> str:
-    """Return that sentence for a field of ``what``."""
+    """Return this error message for a field of ``what``."""
     return unknown_message(name, sorted(known), f"a field of {what}")
 
 
@@ -67,7 +67,7 @@ class CustomClasses:
         """Return the class of that name.
 
         Raises:
-            ValueError: the model was saved without it.
+            ValueError: the model was saved without this class.
         """
         from .custom_classes import __dict__ as imported  # type: ignore[attr-defined]
 
@@ -77,11 +77,11 @@ class CustomClasses:
 
     @classmethod
     def check(cls, names: Iterable[str]) -> None:
-        """Refuse names of classes that cannot be saved with a model; those of a saved model can."""
+        """Check that the named classes can be saved with a model; classes of a saved model can."""
 
     @classmethod
     def save(cls, names: Iterable[str], folder: Path) -> None:
-        """Save the files of classes; those of a saved model transformers has copied, as the others of the model."""
+        """Save the files of classes. For a saved model, transformers has already copied them."""
 
 
 def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
@@ -106,8 +106,8 @@ def class_by_name(
 
     Args:
         base: class of which it must be a subclass.
-        what: what the registry holds, for the error message, such as "a score".
-        elsewhere: further names, each with the file and the class that it stands for.
+        what: name of the kind of entry, such as "a score", used in the error message.
+        elsewhere: further names, each with its file and class.
 
     Raises:
         ValueError: there is no such class, or it is not a subclass of ``base``.
@@ -136,13 +136,14 @@ def _listed(names: Collection[str]) -> str:
 
 
 class StrictConfig(PreTrainedConfig):
-    """A configuration that refuses unknown fields, which transformers would store.
+    """A configuration that rejects unknown fields, which transformers would store.
 
-    If the configuration was saved by transformers, only misspelled fields are refused, because another release may
-    have written fields that this one does not know.
+    If the configuration was saved by transformers, only misspelled fields are rejected, because another release may
+    have written fields that do not exist in this one.
     """
 
-    custom_classes: ClassVar[type[CustomClasses]] = CustomClasses  # hfattn has its own, which searches sys.path
+    # hfattn replaces it with a class that searches sys.path
+    custom_classes: ClassVar[type[CustomClasses]] = CustomClasses
     _presets: ClassVar[dict[str, dict[str, Any]]] = {}
     _class_fields: ClassVar[tuple[str, ...]] = ()  # fields that hold the name of a class
 
@@ -150,10 +151,10 @@ class StrictConfig(PreTrainedConfig):
 
     @classmethod
     def preset(cls, name: str, **fields: Any) -> Self:
-        """Return a preset, with ``fields`` in place of its own.
+        """Return a preset, with ``fields`` overriding its values.
 
         Raises:
-            ValueError: there is no preset of that name; the message lists all presets.
+            ValueError: there is no preset with that name; the message lists all presets.
         """
         if name not in cls._presets:
             nearest = difflib.get_close_matches(name, cls._presets, n=1, cutoff=0.5)
@@ -174,7 +175,7 @@ class StrictConfig(PreTrainedConfig):
         """Save as in transformers, with the custom classes that the fields name.
 
         ``auto_map`` is saved with the classes whose files are in the folder, so that a classifier, which is saved
-        without the files of a translator, does not name one.
+        without the files of a translator, does not name its classes.
 
         Raises:
             ValueError: a class is not one of hfattn and has no file that can be saved.
@@ -185,7 +186,9 @@ class StrictConfig(PreTrainedConfig):
         saved = {path.stem for path in folder.glob("*.py")} | {type(self).__module__.rpartition(".")[2]}
         local = {auto: reference.rpartition("--")[2] for auto, reference in auto_map.items()}  # without a Hub id
         present = {auto: reference for auto, reference in local.items() if reference.split(".")[0] in saved}
-        self.auto_map = present if present.keys() > {"AutoConfig"} else auto_map  # all, if no model is saved with it
+        self.auto_map = (
+            present if present.keys() > {"AutoConfig"} else auto_map
+        )  # all classes, if no model is saved with the configuration
         try:
             super().save_pretrained(save_directory, *args, **kwargs)
         finally:
