@@ -128,7 +128,7 @@ def score_opened(
     window: int | None = None,
     stride: int | None = None,
 ) -> dict[str, float]:
-    """Return ``score_ids`` of a character model, else ``score_text``, without the first ``skip`` characters."""
+    """Return ``score_ids`` of a character model, else ``score_text``, after the first ``skip`` (0 to 1) of the text."""
     if is_character_tokenizer(tokenizer):
         ids = encode_text(opened, tokenizer).ids
         return score_ids(model, ids[int(skip * len(ids)) :], window, stride)

@@ -176,7 +176,7 @@ def test_what_nanogpt_weights_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="say n_embd=32, and its weights 16"):
         convert("nanogpt", file, tmp_path / "ours", config=written(tmp_path, "args.json", {"n_embd": 32, "n_head": 2}))
     window = {**theirs.state_dict(), "transformer.h.0.attn.bias": torch.ones(1, 1, 8, 8).tril().triu(-2)}
-    with pytest.raises(UserError, match=r"transformer.h.0.attn.bias of .* is no causal mask"):
+    with pytest.raises(UserError, match=r"transformer.h.0.attn.bias of .* is not a causal mask"):
         convert("nanogpt", saved(tmp_path, window), tmp_path / "ours", settings={"n_head": 2})
     assert not (tmp_path / "ours").exists()
 
@@ -472,7 +472,7 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path) -> None:
         convert("char-rnn", tmp_path / "whole.pt", tmp_path / "ours", allow_pt=True)
     for name in ("broken.pt", "broken.safetensors"):
         (tmp_path / name).write_bytes(b"not a checkpoint")
-        with pytest.raises(UserError, match=r"is no whole|holds something"):
+        with pytest.raises(UserError, match=r"is not a complete|holds something"):
             convert("char-rnn", tmp_path / name, tmp_path / "ours", allow_pt=True)
     torch.save({"epoch": 3}, tmp_path / "empty.pt")
     with pytest.raises(UserError, match="holds epoch, and no weights by name"):

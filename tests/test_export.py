@@ -366,7 +366,7 @@ def test_what_ctranslate2_does_not_have(tmp_path: Path, fields: dict[str, Any], 
 
 def test_what_ctranslate2_is_not_for(tmp_path: Path) -> None:
     translator_folder(tmp_path / "ours")
-    with pytest.raises(UserError, match="'int9' is no quantization; write float32 or int8"):
+    with pytest.raises(UserError, match="'int9' is not a quantization; write float32 or int8"):
         export("ctranslate2", tmp_path / "ours", tmp_path / "engine", quantization="int9")
     weights = load_file(tmp_path / "ours" / "model.safetensors")
     save_file(

@@ -57,7 +57,7 @@ def from_char_rnn(checkpoint: Checkpoint) -> Converted:
             "GRU or LSTM; convert one of these."
         )
     if (activation := _told(checkpoint, "nonlinearity")) not in (None, "tanh"):
-        raise UserError(f"{weights.path} has the nonlinearity {activation}; only tanh can be converted.")
+        raise UserError(f"{weights.path} has the nonlinearity {activation}; only tanh is supported.")
     one_hot = "encoder.weight" not in weights.tensors
     told: dict[str, Any] = {
         "vocab_size": vocab_size,

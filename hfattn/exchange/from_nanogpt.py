@@ -106,4 +106,4 @@ def _check_masks(weights: Weights, num_layers: int, positions: int) -> None:
     for row in expand({MASK: MASK}, num_layers):
         mask = weights.tensors.pop(row.theirs, None)
         if mask is not None and not (mask.shape == causal.shape and torch.equal(mask.to(causal.dtype), causal)):
-            raise UserError(f"{row.theirs} of {weights.path} is no causal mask; GPT-2 attends to all that is before.")
+            raise UserError(f"{row.theirs} of {weights.path} is not a causal mask, which GPT-2 requires.")

@@ -71,7 +71,7 @@ def width(weights: Weights, name: str, dimension: int) -> int:
             "--rename THEIRS=OURS."
         )
     if tensor.ndim <= dimension:
-        raise UserError(f"{name} of {weights.path} has the shape {tuple(tensor.shape)}, which is no matrix.")
+        raise UserError(f"{name} of {weights.path} has the shape {tuple(tensor.shape)}, which is not a matrix.")
     return tensor.shape[dimension]
 
 

@@ -43,7 +43,7 @@ def export_ctranslate2(
     """
     require("export")
     if quantization not in QUANTIZATIONS:
-        raise UserError(f"{quantization!r} is no quantization; write {' or '.join(QUANTIZATIONS)}.")
+        raise UserError(f"{quantization!r} is not a quantization; write {' or '.join(QUANTIZATIONS)}.")
     _check_model(model)
     model = model.float().eval()
     writer = target_tokenizer or tokenizer

@@ -32,7 +32,7 @@ def read_vocabulary(path: Path) -> list[str]:
         text = path.read_bytes().decode("utf-8")
         content = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
     except ValueError as error:
-        raise UserError(f"{path} is no vocabulary ({error}); write JSON, or one symbol on each line.") from error
+        raise UserError(f"{path} is not a vocabulary ({error}); write JSON, or one symbol on each line.") from error
     return symbols_of(content, str(path))
 
 
@@ -53,7 +53,7 @@ def symbols_of(content: Any, where: str) -> list[str]:
             raise UserError(f"The ids of {where} do not run from 0 to {len(pairs) - 1}; write a list of its symbols.")
         content = [by_id[number] for number in range(len(pairs))]
     if not isinstance(content, list | tuple | str) or not all(isinstance(symbol, str) for symbol in content):
-        raise UserError(f"{where} is no vocabulary; write a JSON list of its symbols in the order of their ids.")
+        raise UserError(f"{where} is not a vocabulary; write a JSON list of its symbols in the order of their ids.")
     symbols = list(content)
     if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
         raise UserError(f"{where} has {twice[0]!r} twice; write each symbol once, in the order of the ids.")

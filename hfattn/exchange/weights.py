@@ -75,7 +75,9 @@ def read_weights(path: Path, allow_pt: bool = False) -> Weights:
                 shared = file.metadata() or {}
             tensors = load_file(path)
         except SafetensorError as error:
-            raise UserError(f"{path} is no whole safetensors file ({error}); get or write it again.") from error
+            raise UserError(
+                f"{path} is not a complete safetensors file ({error}); download or save it again."
+            ) from error
         # save_model of safetensors writes shared weights once, and their other names among the metadata.
         tensors |= {name: tensors[kept] for name, kept in shared.items() if kept in tensors and name not in tensors}
         return Weights(path, _without_wrappers(tensors))
@@ -102,9 +104,9 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     try:
         settings = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); mend it.") from error
+        raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); correct it.") from error
     if not isinstance(settings, dict):
-        raise UserError(f"{path} is no list of names and values; give the configuration of the training.")
+        raise UserError(f"{path} is not a mapping; give the training configuration.")
     return settings
 
 
@@ -121,7 +123,7 @@ def _load_pickle(path: Path) -> Any:
             "torch.save(model.state_dict(), 'weights.pt') and give that file."
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no whole checkpoint of PyTorch; get or write it again.") from error
+        raise UserError(f"{path} is not a complete PyTorch checkpoint; save it again.") from error
 
 
 def _find_weights(content: Any, path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
