@@ -1,6 +1,6 @@
 """hfattn: attention and recurrent models for the Hugging Face ecosystem.
 
-Importing it registers every model with the Auto classes of transformers. It needs torch and transformers only.
+Importing it registers every model with the Auto classes of transformers. It requires only torch and transformers.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ def _interactive_page(record: AttentionRecord, title: str | None) -> str:
     return render_html(record, title)
 
 
-# What a saved model does without: the interactive page, and custom classes that are found on sys.path.
+# Features that saved models lack without hfattn: the interactive page, and custom classes on sys.path.
 AttentionRecord.renderer = _interactive_page
 StrictConfig.custom_classes = CustomCode
 

@@ -1,4 +1,4 @@
-"""``python -m hfattn``: the command, where its script is not on the path."""
+"""Run the ``hfattn`` command as ``python -m hfattn``."""
 
 from .cli import app
 

@@ -1,6 +1,6 @@
-"""Attention as mathematics: ``attend`` and every score, distribution and pattern, by name and as modules.
+"""Attention as a function (``attend``), and every score, distribution and pattern, by name and as modules.
 
-What the models use is defined in ``hfattn.models``, so that it is saved with them.
+Code that the models use is defined in ``hfattn.models``, so that it is saved with them.
 
 Shapes: ``…`` any batch dimensions, T queries, S keys; queries (…, T, d_q), keys (…, S, d_k), values (…, S, d_v).
 """
@@ -52,17 +52,18 @@ def attend(
 
     Args:
         key, value: (…, S, d_k) and (…, S, d_v).
-        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module. The name ``hard`` always draws;
-            pass ``Hard().eval()`` to take the largest energy.
-        mask: boolean, broadcastable to (…, T, S), True where a query may attend. Values behind it have to be finite.
-        need_weights: see ``Attention.forward``; without them None is returned in their place.
-        score_options, distribution_options: options of what is given by name.
-        parameters: tensors for the parameters of a score or a distribution that is given by name. One that is not
-            among them is neutral: an identity matrix, a zero bias, a vector v of ones. ``general`` is then ``dot``.
+        score, distribution: a name of ``SCORES`` and of ``DISTRIBUTIONS``, or a module. The name ``hard`` always
+            samples; pass ``Hard().eval()`` to select the largest energy.
+        mask: boolean, broadcastable to (…, T, S), True where a query may attend. Values at masked positions must be
+            finite.
+        need_weights: whether to return the weights (see ``Attention.forward``); if False, None is returned instead.
+        score_options, distribution_options: options of a score or a distribution given by name.
+        parameters: tensors for the parameters of a score or a distribution given by name. Other parameters get neutral
+            values: an identity matrix, a zero bias, a vector v of ones. For example, ``general`` then equals ``dot``.
         multiplier: factor on the weights, after the distribution.
 
     Raises:
-        ValueError: a name is unknown, a shape does not fit, or a parameter has no neutral value.
+        ValueError: a name is unknown, shapes do not match, or a parameter has no neutral value.
     """
     parameters = parameters or {}
     for what, tensor in (("Queries", query), ("Keys", key), ("Values", value)):

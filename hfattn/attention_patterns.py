@@ -1,6 +1,6 @@
-"""Attention patterns that no model of hfattn uses: several heads, several views, two levels, two sequences, samples.
+"""Attention patterns that models of hfattn do not use: multi-head, multi-view, hierarchical, co- and hard attention.
 
-Those that the models use are in ``hfattn.models.attention_patterns``.
+The patterns that the models use are in ``hfattn.models.attention_patterns``.
 
 Shapes: B batch, ``…`` any batch dimensions, T queries, S keys, H hidden width. Masks are boolean, True at real steps.
 """
@@ -19,7 +19,7 @@ from .models.attention_scores import Parametric, Score
 
 
 class MultiHeadAttention(nn.Module):
-    """head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), side by side, then W^O (Vaswani et al. 2017, section 3.2.2).
+    """Concat(head_i) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (Vaswani et al. 2017, section 3.2.2).
 
     Args:
         hidden_size: width of the queries and of the output.
@@ -28,10 +28,10 @@ class MultiHeadAttention(nn.Module):
         key_size, value_size: widths of keys and values; default hidden_size.
         score, distribution, score_options, distribution_options: as in ``Attention``; the heads share the parameters
             of the score, and each has its own projections.
-        bias: give the four projections biases.
+        bias: add biases to the four projections.
 
     Raises:
-        ValueError: hidden_size is no multiple of num_heads, and head_dim is not given.
+        ValueError: hidden_size is not a multiple of num_heads, and head_dim is not given.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with queries (…, T, hidden_size) to keys and values (…, S, their widths).
 
-        ``mask`` is boolean and broadcastable to (…, T, S): it holds for all heads.
+        ``mask`` is boolean and broadcastable to (…, T, S); it is used for all heads.
 
         Returns:
             Output (…, T, hidden_size), and weights (…, heads, T, S) or None.
@@ -109,7 +109,7 @@ class MultiDimensionalAttention(Parametric):
     Args:
         query_size, key_size, value_size: widths d_q, d_k, d_v.
         hidden_size: H; default d_k.
-        distribution: module, applied to each feature by itself.
+        distribution: module, applied to each feature separately.
     """
 
     W_q: torch.Tensor
@@ -145,7 +145,7 @@ class MultiDimensionalAttention(Parametric):
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Context (…, T, d_v) and weights (…, T, S, d_v); ``mask`` boolean, broadcastable to (…, T, S)."""
+        """Return context (…, T, d_v) and weights (…, T, S, d_v). ``mask`` is boolean, broadcastable to (…, T, S)."""
         check_vectors("Queries", query, "query_size", self.W_q.shape[1])
         check_vectors("Keys", key, "key_size", self.W_k.shape[1])
         check_vectors("Values", value, "value_size", self.W.shape[0])
@@ -161,11 +161,11 @@ class MultiDimensionalAttention(Parametric):
 
 
 class MultiRepresentationalAttention(nn.Module):
-    """Several views of one thing, such as its embeddings from several sources, weighed and added (Kiela et al. 2018).
+    """Weighted sum of several views of an item, such as embeddings from several sources (Kiela et al. 2018).
 
     Args:
         view_sizes: width of each view.
-        hidden_size: width that all views are projected to.
+        hidden_size: width to which all views are projected.
         distribution, distribution_options: as in ``Attention``.
     """
 
@@ -184,7 +184,7 @@ class MultiRepresentationalAttention(nn.Module):
         )
 
     def forward(self, views: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Views (…, their widths); returns their weighted sum (…, H) and the weights (…, views)."""
+        """Return the weighted sum (…, H) of views (…, their widths), and the weights (…, views)."""
         if len(views) != len(self.projections):
             raise ValueError(f"{len(views)} views are given; this module was made for {len(self.projections)}.")
         pairs = zip(self.projections, views, strict=True)
@@ -200,14 +200,14 @@ class HierarchicalPooling(NamedTuple):
 
 
 class HierarchicalAttentionPooling(nn.Module):
-    """Words into sentences, sentences into a document, each by attention (Yang et al. 2016, section 2.2).
+    """Pool words to sentences and sentences to a document by attention (Yang et al. 2016, section 2.2).
 
     Args:
         size: width of the word annotations.
-        sentence_size: width of what the sentence encoder returns; default ``size``.
-        hidden_size: A of both poolings; default their input's width.
+        sentence_size: width of the output of the sentence encoder; default ``size``.
+        hidden_size: width A in both poolings; default the width of their input.
         sentence_encoder: module that maps the sentences (B, N, H) and their mask (B, N) to annotations (B, N,
-            sentence_size), such as the paper's bidirectional GRU; None takes the sentences as they are.
+            sentence_size), such as the paper's bidirectional GRU; by default, the sentences are not encoded.
         options: score, distribution and their options, as in ``Attention``, for both levels.
     """
 
@@ -227,7 +227,7 @@ class HierarchicalAttentionPooling(nn.Module):
     def forward(self, inputs: torch.Tensor, mask: torch.Tensor | None = None) -> HierarchicalPooling:
         """Pool word annotations (B, N sentences, S words, H), with a boolean mask (B, N, S) of real words.
 
-        A sentence without any real word is padding.
+        A sentence without real words is padding.
         """
         if mask is None:
             mask = torch.ones(inputs.shape[:-1], dtype=torch.bool, device=inputs.device)
@@ -240,8 +240,7 @@ class HierarchicalAttentionPooling(nn.Module):
 
 
 class CoAttended(NamedTuple):
-    """What each step of a sequence found in the other: contexts (…, T, d_2) and (…, S, d_1), and the weights of each,
-    (…, T, S) and (…, S, T)."""
+    """Contexts of each sequence from the other, (…, T, d_2) and (…, S, d_1), and weights (…, T, S) and (…, S, T)."""
 
     first_context: torch.Tensor
     second_context: torch.Tensor
@@ -250,9 +249,9 @@ class CoAttended(NamedTuple):
 
 
 class CoAttention(nn.Module):
-    """Two sequences attend to each other, both from one affinity matrix (Lu et al. 2016, section 3.3, parallel).
+    """Attention of two sequences to each other from one affinity matrix (Lu et al. 2016, section 3.3, parallel).
 
-    The matrix is read by its rows for the first sequence and by its columns for the second.
+    The weights of the first sequence are computed along the rows of the matrix, those of the second along its columns.
 
     Args:
         first_size, second_size: widths d_1 and d_2.
@@ -281,7 +280,7 @@ class CoAttention(nn.Module):
         first_mask: torch.Tensor | None = None,
         second_mask: torch.Tensor | None = None,
     ) -> CoAttended:
-        """Sequences (…, T, d_1) and (…, S, d_2), with boolean masks (…, T) and (…, S) of their real steps."""
+        """Attend between sequences (…, T, d_1) and (…, S, d_2), with boolean masks (…, T) and (…, S)."""
         check_vectors("Vectors of the first sequence", first, "first_size", self.score.query_size)
         check_vectors("Vectors of the second sequence", second, "second_size", self.score.key_size)
         for given in (first_mask, second_mask):
@@ -305,8 +304,9 @@ class CoAttention(nn.Module):
 class HardAttention(nn.Module):
     """One sampled position per query, trained by the score-function estimator (Xu et al. 2015, section 4.1).
 
-    In training, ``score_function(loss, log_prob)`` makes of each example's loss one whose gradient is an unbiased
-    estimate. At evaluation the largest energy wins. (``Hard`` is the distribution with the straight-through estimator.)
+    In training, ``score_function(loss, log_prob)`` converts the loss of each example to one whose gradient is an
+    unbiased estimate. In evaluation, the position with the largest energy is selected. (``Hard`` is the distribution
+    with the straight-through estimator.)
 
     Args:
         query_size, key_size, score, score_options: as in ``Attention``.
@@ -330,7 +330,7 @@ class HardAttention(nn.Module):
         mask: torch.Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Context (…, T, d_v), one-hot weights (…, T, S), and log-probability (…, T) of the chosen positions."""
+        """Return context (…, T, d_v), one-hot weights (…, T, S), and log-probability (…, T) of the chosen positions."""
         if mask is not None:
             mask = checked_mask(mask, query, key)
         energies = self.score(query, key, mask)
@@ -340,12 +340,13 @@ class HardAttention(nn.Module):
 
 
 def score_function(loss: torch.Tensor, log_prob: torch.Tensor, baseline: torch.Tensor | float = 0.0) -> torch.Tensor:
-    """A loss of the same value whose gradient also counts what the drawn positions did to it (Williams 1992).
+    """Return the same loss with a gradient that includes the effect of the sampled positions (Williams 1992).
 
     Args:
-        loss: of each example or each query, in the shape of ``log_prob`` or one that broadcasts with it.
-        log_prob: of the positions drawn for it.
-        baseline: what the loss is compared with, such as its running mean: it changes the variance, not the mean.
+        loss: loss of each example or each query, in a shape that broadcasts with ``log_prob``.
+        log_prob: log-probability of the sampled positions.
+        baseline: value subtracted from the loss, such as its running mean. It changes the variance of the gradient, not
+            its mean.
     """
     advantage = (loss - baseline).detach()
     return loss + advantage * (log_prob - log_prob.detach())

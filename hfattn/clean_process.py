@@ -1,7 +1,7 @@
-"""Check a model folder in a process of its own, without hfattn and without a network.
+"""Check a model folder in a separate process, without hfattn and without a network.
 
 ``hfattn verify`` runs this file by its path, so it imports nothing from hfattn. The process that trained the model
-computed the fingerprints with the same functions that recompute them here.
+computed the recorded fingerprints with the functions in this file.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 FINGERPRINTS = "fingerprints.safetensors"
-MANY = 2**18  # logits stored at most: one megabyte
+MANY = 2**18  # maximum number of stored logits: one megabyte
 NEW_TOKENS = 12
-MAX_TOKENS = 48  # longest fingerprint text
+MAX_TOKENS = 48  # maximum length of a fingerprint text
 
 # Largest difference from the stored logits that another machine or another version of torch may cause.
 RELATIVE, ABSOLUTE = 1e-3, 1e-3
@@ -37,8 +37,8 @@ def fingerprint_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any) -> Any:
-    """Return one batch of texts, or of pairs of texts, with the tensors that the model's ``forward`` takes."""
-    # A decoder continues from the last position.
+    """Return a batch of texts, or of pairs of texts, with the inputs of the model's ``forward``."""
+    # A decoder generates from the last position, so padding is on the left.
     side = "left" if model.can_generate() and not model.config.is_encoder_decoder else "right"
     longest = min(MAX_TOKENS, tokenizer.model_max_length)
     columns = [list(column) for column in zip(*texts, strict=True)]
@@ -58,8 +58,8 @@ def greedy_continuation(model: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def _room(model: Any, length: int) -> int:
-    """Return how many tokens to generate after ``length`` tokens: at most as many as the model has positions for."""
-    positions = getattr(model.config, "max_position_embeddings", None)  # attribute_map knows the model's own name
+    """Return the number of tokens to generate after ``length`` tokens, limited by the positions of the model."""
+    positions = getattr(model.config, "max_position_embeddings", None)  # mapped to the model's field by attribute_map
     if positions is None or model.config.is_encoder_decoder:
         return NEW_TOKENS
     return min(NEW_TOKENS, positions - length)
@@ -68,7 +68,7 @@ def _room(model: Any, length: int) -> int:
 def main() -> None:
     """Check the folder named on the command line, and print the outcomes as one line of JSON.
 
-    Standard input is a JSON object: ``card_code``, what it ``printed``, ``pipeline_tag``, and ``needs_hfattn``.
+    Standard input is a JSON object: ``card_code``, its output ``printed``, ``pipeline_tag``, and ``needs_hfattn``.
     """
     folder, order = Path(sys.argv[1]), json.load(sys.stdin)
     if not order["needs_hfattn"]:
@@ -95,12 +95,12 @@ def _cut_the_network() -> None:
 
 
 def _run(checks: list[dict[str, Any]], name: str, check: Callable[[], str | None]) -> None:
-    """Append the outcome of a check, which returns what it compared, or None if there is nothing to compare."""
+    """Append the outcome of a check, which returns a description, or None if it does not apply to the folder."""
     try:
         seen = check()
     except AssertionError as error:
         checks.append({"name": name, "passed": False, "detail": str(error)})
-    except (Exception, SystemExit) as error:  # an error in the folder's own code is an outcome
+    except (Exception, SystemExit) as error:  # an error in the folder's code is an outcome
         last = traceback.format_exception_only(error)[-1].strip()
         checks.append({"name": name, "passed": False, "detail": last})
     else:
@@ -108,10 +108,10 @@ def _run(checks: list[dict[str, Any]], name: str, check: Callable[[], str | None
 
 
 class _ModelChecks:
-    """The checks of a model folder, which is the working directory; each uses what the ones before it have loaded.
+    """The checks of a model folder, which is the working directory. Each check uses results of earlier ones.
 
     Args:
-        order: what ``main`` reads.
+        order: the JSON object read by ``main``.
     """
 
     def __init__(self, order: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ class _ModelChecks:
         self.model: Any = None
 
     def run(self, checks: list[dict[str, Any]]) -> None:
-        """Run the checks in order, as far as the folder loads, and append the outcomes."""
+        """Run the checks in order until the folder fails to load, and append the outcomes."""
         import transformers
 
         transformers.logging.set_verbosity_error()

@@ -1,8 +1,8 @@
-"""Custom classes in models: a configuration names one as ``file.Class``, and its file is saved with the model.
+"""Custom classes in models: a configuration names a class as ``file.Class``, and its file is saved with the model.
 
 ``attention_score: my_scores.LowRank`` is the class ``LowRank`` of ``my_scores.py``, a file on ``sys.path``. It is
-imported as a sibling of the files in ``hfattn.models``, as in the folder of a saved model: it imports what it needs as
-``.attention_scores``, for example, and runs unchanged where hfattn is not installed.
+imported as a sibling of the files in ``hfattn.models``, as in the folder of a saved model. It imports these files as
+``.attention_scores``, for example, and therefore runs unchanged without hfattn.
 """
 
 import importlib
@@ -22,14 +22,14 @@ _WRITTEN = "custom_classes.py"
 
 
 class CustomCode(CustomClasses):
-    """Custom classes where hfattn is installed: found on ``sys.path``, and saved with a model."""
+    """Custom classes if hfattn is installed: they are found on ``sys.path`` and saved with a model."""
 
     @classmethod
     def find(cls, name: str) -> type:
         """Import the class of a name like ``my_scores.LowRank``.
 
         Raises:
-            ValueError: the name has another form, or there is no such file or class, or the file imports hfattn.
+            ValueError: the name is malformed, the file or class does not exist, or the file imports hfattn.
         """
         if not re.fullmatch(r"[^\W\d]\w*\.[^\W\d]\w*", name):
             raise ValueError(
@@ -44,10 +44,10 @@ class CustomCode(CustomClasses):
 
     @classmethod
     def check(cls, names: Iterable[str]) -> None:
-        """Refuse a class that was added to a registry, and so has no file that can be saved with a model.
+        """Reject a class that was added to a registry, because it has no file that can be saved with a model.
 
         Raises:
-            ValueError: a name stands for such a class.
+            ValueError: a name is that of such a class.
         """
         from .models.attention_distributions import DISTRIBUTIONS  # they import torch
         from .models.attention_scores import SCORES
@@ -91,7 +91,7 @@ def _import(file: str) -> ModuleType:
             f"There is no file {file}.py on sys.path; add the folder that holds it, such as that of a saved model, to "
             "PYTHONPATH."
         )
-    from transformers.dynamic_module_utils import get_imports  # takes long to import, and is needed here only
+    from transformers.dynamic_module_utils import get_imports  # slow to import, and only needed here
 
     if "hfattn" in get_imports(path):
         raise ValueError(
@@ -114,7 +114,7 @@ def _import(file: str) -> ModuleType:
 def _copy(path: Path, folder: Path) -> None:
     from transformers.dynamic_module_utils import get_relative_imports
 
-    (folder / path.name).write_bytes(path.read_bytes())  # copyfile refuses a file that is there already
+    (folder / path.name).write_bytes(path.read_bytes())  # copyfile would raise for an existing file
     for sibling in get_relative_imports(path):
         if not (folder / f"{sibling}.py").exists():
             _copy(_MODELS / f"{sibling}.py", folder)

@@ -1,4 +1,4 @@
-"""Errors that a user can fix: one sentence that says what was wrong and what to do, and an exit code."""
+"""Errors that a user can fix, with a one-sentence message (the problem and its solution) and an exit code."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ def one_sentence() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        # Every process of a launch gets the same bad input; one of them reports it.
+        # All processes of a launch get the same bad input; one of them reports it.
         if isinstance(error, NonFiniteError) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -58,8 +58,8 @@ def score_ids(
         model: a causal language model in evaluation mode, with a recurrent cache if ``window`` is None.
         ids: (n,) ids of the text.
         window: length in tokens of independent windows; None reads the whole text and carries the state.
-        stride: tokens between the starts of two windows; tokens that a window shares with the one before are context
-            only. None: ``window``, without overlap.
+        stride: tokens between the starts of two windows. Tokens that a window shares with the previous one are context
+            only. The default is ``window``, without overlap.
         unit: name of a token, such as "character", for the names of the scores.
         rows: windows per batch.
 
@@ -100,14 +100,14 @@ def score_text(
         model: a causal language model in evaluation mode.
         tokenizer: its tokenizer.
         text: text of at least one window.
-        window, stride: as in ``score_ids``; None as the window means the number of positions of the model.
+        window, stride: see ``score_ids``; the default window is the number of positions of the model.
 
     Returns:
         The scores of ``score_ids`` per token, and those of ``text_scores``.
 
     Raises:
-        UserError: no window is given and the model has no maximum length, the window exceeds it, or as in
-            ``score_ids``.
+        UserError: no window is given and the model has no maximum length, the window exceeds it, or ``score_ids``
+            raises it.
     """
     positions = max_positions(model.config)
     if window is None and positions is None:
@@ -174,14 +174,14 @@ def evaluate_folder(
         name: folder or Hub id of a translation model, a classifier or a language model.
         data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``.
         columns: names of the columns of the data: source and target, or text, optional second text, and label.
-        num_beams: beams of a translation model; None: the model's generation configuration.
-        limit: number of randomly drawn pairs or texts; None: all.
+        num_beams: number of beams of a translation model; by default, that of its generation configuration.
+        limit: number of randomly drawn pairs or texts; by default, all.
 
     Returns:
         The scores of the recipe of such models, by name.
 
     Raises:
-        UserError: the model or the data cannot be read, or do not fit each other.
+        UserError: the model or the data cannot be read, or do not match.
     """
     model, tokenizer, target_tokenizer = load_any_model(name)
     places: dict[str, Any] = {"config": config, "split": split}
@@ -193,7 +193,7 @@ def evaluate_folder(
     if "SequenceClassification" in type(model).__name__:
         pair = None if columns is None or len(columns) < 3 else columns[1]
         text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
-        # One sigmoid tells two classes apart, and has a name for neither.
+        # A classifier with one sigmoid has two classes, but its configuration names neither.
         labels = None if model.config.num_labels == 1 else [name for _, name in sorted(model.config.id2label.items())]
         texts = read_labelled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
         texts = texts if limit is None else texts.sample(limit, seed=0)
@@ -240,11 +240,11 @@ def set_reading(
     too_long: str,
     overlap: int | None = None,
 ) -> None:
-    """Store in a classifier's configuration and tokenizer how long texts are read, so that its scores can be repeated.
+    """Store the treatment of long texts in a classifier's configuration and tokenizer, so that scores are reproducible.
 
     Args:
         model: a classifier.
-        tokenizer: its tokenizer; afterwards it truncates to ``max_length`` where truncation is asked for.
+        tokenizer: its tokenizer; afterwards it truncates to ``max_length`` if truncation is requested.
         max_length, too_long: as in ``WindowedTexts``.
         overlap: tokens that two windows share, for ``too_long`` "windows".
     """
@@ -265,8 +265,8 @@ def evaluate_classifier(
     """Return accuracy, F1, likelihood, confusion matrix and slices of a classifier on n texts.
 
     Args:
-        model: a classifier. Long texts are read as ``set_reading`` stored it, else cut to the tokenizer's or the
-            model's maximum length.
+        model: a classifier. Long texts are read with the settings stored by ``set_reading``, otherwise cut to the
+            maximum length of the tokenizer or the model.
         tokenizer: its tokenizer.
         texts: n labeled texts.
         rows: texts per batch.
@@ -300,7 +300,7 @@ def classify(
         model: a classifier in evaluation mode.
         tokenizer: its tokenizer.
         texts: one text, or the two texts of a pair.
-        labels: names of the classes; None: those of the model's configuration.
+        labels: names of the classes; by default, those in the model's configuration.
 
     Returns:
         ``texts``, the predicted ``label`` and its ``probability``.

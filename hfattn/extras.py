@@ -1,4 +1,4 @@
-"""Optional dependencies: which modules each extra installs, and one sentence where one is missing."""
+"""Optional dependencies: the modules of each extra, and a one-sentence error if one is missing."""
 
 import importlib
 import importlib.util
@@ -6,7 +6,7 @@ from typing import Any
 
 from .errors import UserError
 
-# As in pyproject.toml, by the names that are imported; an extra also has the modules of the extras that it includes.
+# Names of the imported modules of each extra in pyproject.toml, including those of the extras that it includes.
 _RECIPES = ("accelerate", "datasets", "evaluate", "matplotlib", "peft", "sacrebleu", "sklearn", "tensorboard")
 _EXPLAIN = ("captum", "matplotlib")
 EXTRAS = {
@@ -24,7 +24,7 @@ def require(extra: str, *modules: str) -> None:
 
     Args:
         extra: a name in ``EXTRAS``.
-        modules: those that are needed; default: all that the extra installs.
+        modules: the required modules; by default, all that the extra installs.
 
     Raises:
         UserError: a module is missing; the message names it, and the command that installs the extra.
@@ -38,7 +38,7 @@ def optional(extra: str, module: str) -> Any:
     """Import a module that an extra installs.
 
     Raises:
-        UserError: it is not installed.
+        UserError: the module is not installed.
     """
     require(extra, module.partition(".")[0])
     return importlib.import_module(module)

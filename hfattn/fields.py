@@ -1,8 +1,8 @@
-"""Checks of single configuration fields, declared where the field is declared.
+"""Checks of single configuration fields, declared with the field.
 
 Each function returns a field of a ``huggingface_hub`` strict dataclass. Its check runs on every assignment and skips
-``None``, which the type of the field admits or refuses. A check knows the value and not the name of the field: its
-message begins with "is", and ``refusal`` puts the name before it.
+``None``, which is checked by the type of the field. A check receives only the value, not the name of the field. Its
+message therefore begins with "is", and ``refusal`` adds the name.
 """
 
 import re
@@ -29,7 +29,7 @@ def number(
     """Return a field for a finite number within bounds.
 
     Args:
-        default: value of the field where the YAML file has none; None makes it optional.
+        default: value of the field if it is not in the YAML file; None makes it optional.
         least, most: inclusive bounds.
         above, below: exclusive bounds.
     """
@@ -57,7 +57,7 @@ def share(default: float | None) -> Any:
 
 
 def one_of(choices: Collection[str], default: str | None) -> Any:
-    """Return a field for one of these words."""
+    """Return a field for one of these values."""
     return _field(lambda value: value in choices, f"one of {', '.join(choices)}", default)
 
 
@@ -72,7 +72,7 @@ def _field(fits: Callable[[Any], bool], wanted: str, default: Any) -> Any:
 
 
 def refusal(error: StrictDataclassError) -> str:
-    """Return the reason why a strict dataclass refused its fields, as a sentence that names the field."""
+    """Convert an error of a strict dataclass to a sentence that names the field."""
     reason = str(error.__cause__ or error)
     field = re.match(r"Validation error for field '(\w+)'", str(error))
     if isinstance(error.__cause__, TypeError):

@@ -18,7 +18,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, quota exceeded, f
 
 @contextmanager
 def writing(folder: str | Path, advice: str = "free some space and continue with --resume") -> Iterator[None]:
-    """Turn the error of any library that writes into ``folder`` on a full disk into one sentence.
+    """Convert errors of a full disk, raised by any library that writes to ``folder``, to a one-sentence error.
 
     Raises:
         UserError: the disk is full; the folder may be incomplete.
@@ -36,7 +36,7 @@ def _is_full(error: Exception) -> bool:
         return error.errno in _FULL
     if isinstance(error, SafetensorError):
         return any(f"os error {code}" in str(error) for code in _FULL)
-    # torch.save reports nothing more specific.
+    # torch.save does not raise a more specific error.
     return any(words in str(error) for words in ("inline_container", "iostream error"))
 
 
@@ -63,7 +63,7 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """Give a temporary folder to write into; it is renamed to ``output`` at the end.
+    """Provide a temporary folder to write to, which is renamed to ``output`` at the end.
 
     Raises:
         UserError: ``output`` exists, or its parent does not.

@@ -57,13 +57,13 @@ def sample_text(
     """Continue a prompt deterministically, without changing the global random state.
 
     Args:
-        model: a causal language model; it is left in the mode (training or evaluation) it was in.
+        model: a causal language model; its mode (training or evaluation) is not changed.
         tokenizer: its tokenizer.
         prompt: at least one character.
-        temperature, top_k, top_p: as in ``sampling_options``; the lower the temperature, the more probable and
-            repetitive the text.
+        temperature, top_k, top_p: see ``sampling_options``; the lower the temperature, the more probable and repetitive
+            the text.
         max_new_tokens: length of the continuation in tokens, if the model has positions for it.
-        seed: seed of the sampling.
+        seed: random seed for sampling.
 
     Returns:
         The prompt and its continuation.
@@ -98,7 +98,7 @@ def translate_texts(
     """Translate a batch of texts with the model's generation configuration.
 
     Args:
-        model: an encoder-decoder; it is left in the mode (training or evaluation) it was in.
+        model: an encoder-decoder; its mode (training or evaluation) is not changed.
         tokenizer: tokenizer of both sides, or of the source.
         texts: source texts.
         target_tokenizer: tokenizer of the target, if it has its own vocabulary.
@@ -123,7 +123,7 @@ class TokenStreamer(BaseStreamer):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO) -> None:
         self.tokenizer, self.out = tokenizer, out
-        self.before: list[int] = []  # tokens that are written, without which the next ones may read otherwise
+        self.before: list[int] = []  # tokens already written, which affect the decoding of the next ones
         self.waiting: list[int] = []
 
     def put(self, value: Any) -> None:

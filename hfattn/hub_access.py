@@ -1,4 +1,4 @@
-"""Tell local paths from ids on the Hub, and explain errors of the Hub in one sentence."""
+"""Distinguish local paths from Hub ids, and convert Hub errors to one-sentence errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    HTTPError,  # of httpx in huggingface-hub 1, of httpx2 since
+    HTTPError,  # from httpx in huggingface-hub 1, from httpx2 in later versions
     LocalEntryNotFoundError,
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
@@ -31,14 +31,14 @@ _WANTED = {
 
 
 def local_path(name: str, kind: Kind = "model") -> Path | None:
-    """Return the path that a name means, or None if it can only be an id on the Hub.
+    """Return the local path with this name, or None if the name can only be a Hub id.
 
-    The network is not used. A name that cannot be an id (``./x``, ``~/x``, ``/x``, ``a/b/c``) and one in ``runs/``,
-    where runs are saved, is a path.
+    The network is not used. A name is a path if it cannot be an id (``./x``, ``~/x``, ``/x``, ``a/b/c``), or if it
+    begins with ``runs/``, where runs are saved.
 
     Args:
         name: a path or an id.
-        kind: what is looked for: the folder of a model, or the file of a dataset.
+        kind: kind of object: the folder of a model, or the file of a dataset.
 
     Raises:
         UserError: the name can only be a path and does not exist, or a model is a file, or a dataset is a folder.
@@ -54,10 +54,10 @@ def local_path(name: str, kind: Kind = "model") -> Path | None:
 
 
 def model_folder(name: str) -> Path | None:
-    """Return the model folder that a name means, or None if it can only be an id on the Hub.
+    """Return the model folder with this name, or None if the name can only be a Hub id.
 
     Raises:
-        UserError: as ``local_path``, or the folder has no ``config.json``.
+        UserError: see ``local_path``; or the folder has no ``config.json``.
     """
     folder = local_path(name)
     if folder is not None and not (folder / "config.json").is_file():
@@ -83,18 +83,18 @@ def _is_id(name: str) -> bool:
 
 @contextmanager
 def hub_errors(name: str, kind: Kind = "model", revision: str | None = None, writing: bool = False) -> Iterator[None]:
-    """Turn errors of the Hub, also those that another library has wrapped, into one sentence.
+    """Convert errors of the Hub, including those wrapped by another library, to a one-sentence error.
 
     Errors with another cause pass through unchanged.
 
     Args:
-        name: id of what is read or written.
-        kind: what it is.
-        revision: the branch, tag or commit that was asked for.
-        writing: whether something is sent, not looked for.
+        name: id of the repository.
+        kind: kind of repository, used in the message.
+        revision: the requested branch, tag or commit.
+        writing: whether the operation writes to the Hub.
 
     Raises:
-        UserError: the Hub refuses, does not have what was asked for, or cannot be reached.
+        UserError: the Hub refuses access, does not have the repository or file, or cannot be reached.
     """
     try:
         yield
@@ -107,7 +107,7 @@ def hub_errors(name: str, kind: Kind = "model", revision: str | None = None, wri
 
 
 def _explained(error: BaseException, name: str, kind: Kind, revision: str | None, writing: bool) -> UserError | None:
-    """Return the explanation of an error that the Hub caused, or None. It never holds the token."""
+    """Return the explanation of a Hub error, or None for other errors. It never contains the token."""
     for cause in _causes(error):
         match cause:
             case GatedRepoError():
@@ -119,7 +119,7 @@ def _explained(error: BaseException, name: str, kind: Kind, revision: str | None
             case RepositoryNotFoundError() | HFValidationError():
                 return not_found(name, kind)
             case RemoteEntryNotFoundError():
-                return None  # the library that asked for the file explains it better
+                return None  # the library that requested the file raises a better error
             case LocalTokenNotFoundError():
                 return no_token()
             case HfHubHTTPError():
@@ -134,7 +134,7 @@ def _explained(error: BaseException, name: str, kind: Kind, revision: str | None
 
 
 def no_token() -> UserError:
-    """Return the error for a computer without a token of the Hub."""
+    """Return the error for a missing Hub token."""
     return UserError("There is no token for the Hub on this computer; log in with: hf auth login")
 
 

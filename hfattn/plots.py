@@ -50,7 +50,7 @@ def plot_curves(
     Args:
         path: output file; its extension selects PNG, SVG or PDF.
         log_history: ``trainer.state.log_history``.
-        levels: values to compare with, by name; each is a dashed horizontal line.
+        levels: reference values by name, drawn as dashed horizontal lines.
         title: title of the figure.
         unit: label of the vertical axis, such as "nats per token".
         validation: key of the validation loss in ``log_history``.
@@ -96,7 +96,7 @@ def plot_bleu_by_length(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any
     for i, (name, rows) in enumerate(runs.items()):
         places = [group + (i - (len(runs) - 1) / 2) * width for group in range(len(groups))]
         bars = axes.bar(places, [row["bleu"] for row in rows], 0.92 * width, label=name)
-        if len(runs) <= 2:  # labels of more bars would overlap
+        if len(runs) <= 2:  # with more bars, the labels would overlap
             axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
     labels = [f"{length_label(row)}\n{row['pairs']:,} {'pair' if row['pairs'] == 1 else 'pairs'}" for row in groups]
     axes.set_xticks(range(len(groups)), labels, fontsize=8)
@@ -168,11 +168,11 @@ def plot_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]],
 
 
 def plot_confusion(path: Path, matrix: Sequence[Sequence[int]], labels: Sequence[str], title: str) -> None:
-    """Draw a confusion matrix: counts, colored by their share of the row.
+    """Draw a confusion matrix with counts; colors show the fraction of the row.
 
     Args:
         path: output file; its extension selects PNG, SVG or PDF.
-        matrix: (C, C) as ``ConfusionMatrix`` returns it: a row for each true class, a column for each predicted one.
+        matrix: (C, C) counts from ``ConfusionMatrix``: a row for each true class, a column for each predicted class.
         labels: (C,) names of the classes.
         title: line above the matrix.
 

@@ -2,7 +2,7 @@
 
 Radford et al. 2017, "Learning to generate reviews and discovering sentiment" (arXiv 1704.01444), train a recurrent
 model to predict the next byte of product reviews. A linear classifier on its state at the end of a text then separates
-good reviews from bad ones, and one unit carries most of that.
+positive from negative reviews, and a single unit is nearly sufficient.
 
 Shapes: N texts, U units.
 """
@@ -22,7 +22,7 @@ from .errors import UserError
 from .explain.units import unit_states
 from .tokenizers import uncovered_characters
 
-# Values of C (inverse weight of the L1 term) that the code of the paper tries.
+# Values of C (inverse weight of the L1 term) in the code of the paper.
 STRENGTHS = tuple(2.0**exponent for exponent in range(-8, 1))
 
 
@@ -32,7 +32,7 @@ def fold_texts(texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase) -> tupl
     An unknown character becomes a space. Spaces and newlines that are not in the vocabulary are left out.
 
     Returns:
-        The texts, and how often each character was replaced, the most frequent first.
+        The texts, and the number of replacements of each character, the most frequent first.
     """
     missing = set(uncovered_characters(tokenizer, [*texts.counts, "\n", " "]))
     table = str.maketrans(dict.fromkeys(missing, "" if " " in missing else " "))
@@ -106,7 +106,7 @@ class Probe:
         return (states @ self.weights + self.bias > 0).astype(np.int64)
 
     def predict_by_unit(self, states: np.ndarray) -> np.ndarray:
-        """Return the classes (N,) predicted from the one unit."""
+        """Return the classes (N,) predicted from the best unit."""
         return np.where(states[:, self.unit] > self.threshold, self.above, 1 - self.above)
 
 
@@ -115,7 +115,7 @@ def fit_probe(train: Probed, validation: Probed, seed: int, strengths: Sequence[
 
     Args:
         train: data for the weights and the threshold.
-        validation: data for the choice of C; of equal scores, the first in ``strengths`` wins.
+        validation: data for the choice of C; if scores are equal, the first in ``strengths`` is chosen.
         seed: seed of the solver.
         strengths: values of C, the inverse weight of the penalty, from the strongest penalty to the weakest.
 
@@ -154,7 +154,7 @@ def unit_threshold(values: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
     # Possible thresholds: before each value that differs from the one before it, and after the last.
     ones_below = np.concatenate([[0], np.cumsum(labels)])
     below = np.arange(len(labels) + 1)
-    right = (below - ones_below) + (labels.sum() - ones_below)  # where class 1 is above
+    right = (below - ones_below) + (labels.sum() - ones_below)  # accuracy if class 1 is above the threshold
     distinct = np.concatenate([[True], values[1:] > values[:-1], [True]])
     edges = np.concatenate([[values[0] - 1], (values[1:] + values[:-1]) / 2, [values[-1] + 1]])
     above_one, above_zero = np.where(distinct, right, -1), np.where(distinct, len(labels) - right, -1)
@@ -171,7 +171,7 @@ def plot_unit(
     Args:
         path: the PNG file.
         values: (N,) values of the unit.
-        labels: (N,) numbers of the classes.
+        labels: (N,) class indices.
         names: names of the classes.
         threshold: threshold to draw as a line.
         title: title of the picture.
@@ -181,7 +181,7 @@ def plot_unit(
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     edges = np.linspace(values.min(), values.max(), 61).tolist()
-    style: dict[str, Any] = {"parse_math": False}  # a label may spell "$x"
+    style: dict[str, Any] = {"parse_math": False}  # a label may contain "$"
     for number, name in enumerate(names):
         axes.hist(values[labels == number], edges, alpha=0.6, label=name)
     axes.axvline(threshold, color="0.3", linestyle="--", linewidth=1, label="threshold")

@@ -1,4 +1,4 @@
-"""Paths of recipes, card templates and Spaces: beside the package in a checkout, inside it in an installation."""
+"""Paths of recipes, card templates and Spaces: next to the package in a checkout, inside it in an installation."""
 
 import importlib.util
 import sys

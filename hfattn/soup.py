@@ -31,10 +31,10 @@ _KEPT = {".json", ".py", ".txt", ".model", ".jinja"}
 
 
 def check_ingredients(runs: Sequence[Path]) -> None:
-    """Check that weights can be averaged: one architecture, one tokenizer.
+    """Check that weights can be averaged: the runs have the same architecture and tokenizer.
 
     Raises:
-        UserError: there are fewer than two runs, one has no safetensors file, or two differ.
+        UserError: there are fewer than two runs, one has no safetensors file, or two runs differ.
     """
     if len(runs) < 2:
         raise UserError("A soup needs at least two runs; give the folders of more.")
@@ -86,7 +86,7 @@ def greedy_soup(
 
     Args:
         runs: candidates.
-        score: function that measures the mean of runs on texts that none of them was trained on.
+        score: function that evaluates the mean of runs on texts that are not in their training data.
         greater_is_better: whether higher scores are better.
 
     Returns:
@@ -106,7 +106,7 @@ def greedy_soup(
 @strict
 @dataclass
 class _RunConfig(TrainingConfig):
-    """The part of a run's configuration that measuring needs."""
+    """The sections of a run's configuration that are used for evaluation."""
 
     data: LabelledDataConfig = field(default_factory=lambda: LabelledDataConfig(dataset="stanfordnlp/sst2"))
 
@@ -116,9 +116,9 @@ def cook(folders: Sequence[Path], output: Path, greedy: bool, overrides: Sequenc
 
     Args:
         folders: run folders.
-        output: folder to make; removed again on failure.
-        greedy: choose among the runs by the validation score, instead of taking all.
-        overrides: ``section.field=value`` for the runs' configuration, such as where their data are now.
+        output: folder to create; removed if an error occurs.
+        greedy: select runs by the validation score, instead of averaging all.
+        overrides: ``section.field=value`` for the runs' configuration, such as the present location of their data.
 
     Returns:
         A table of the scores of the soup and its ingredients.
@@ -208,7 +208,7 @@ def cook(folders: Sequence[Path], output: Path, greedy: bool, overrides: Sequenc
 
 
 def _configuration(run: FinishedRun, overrides: Sequence[str]) -> _RunConfig:
-    """Return the part of a run's configuration that measuring needs, with overrides."""
+    """Return the sections of a run's configuration that are used for evaluation, with overrides."""
     whole: Mapping[str, Any] = run.results["configuration"]
     values = {each.name: whole[each.name] for each in fields(_RunConfig)}
     values["data"] = {each.name: values["data"][each.name] for each in fields(LabelledDataConfig)}

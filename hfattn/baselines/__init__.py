@@ -1,7 +1,7 @@
 """Classical text classification as a baseline: counts or vectors of words, and a linear classifier.
 
 Built on scikit-learn, gensim, snowballstemmer, simplemma and stop-words (``pip install 'hfattn[baselines]'``), which
-are imported only where they are needed.
+are imported only when needed.
 """
 
 from .classifier import BaselineClassifier, ClassifierConfig

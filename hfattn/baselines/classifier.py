@@ -21,7 +21,7 @@ from .counts import Counts, FeaturesConfig
 from .vectors import TextVectors, VectorsConfig
 
 KINDS = ("naive_bayes", "svm", "logistic")
-FOLDS = 5  # of the cross-validation that calibrates the probabilities of an SVM
+FOLDS = 5  # folds of the cross-validation that calibrates the probabilities of an SVM
 _SETTINGS, _VOCABULARY, _WEIGHTS = "baseline.json", "vocabulary.json", "model.safetensors"
 
 
@@ -50,9 +50,9 @@ class BaselineClassifier:
     """A linear classifier on counts or vectors of words: logits x Wᵀ + b, and probabilities by the softmax.
 
     All three kinds of classifiers have this form. Naive Bayes has W = ln P(t | class) and b = ln P(class); with two
-    classes, W is ∓w for an SVM and ∓w/2 for logistic regression. The margins of an SVM are multiplied by one number so
-    that their softmax gives calibrated probabilities (temperature scaling, Guo et al. 2017); it is fitted by
-    cross-validation on the training texts and changes no prediction.
+    classes, W is ∓w for an SVM and ∓w/2 for logistic regression. The margins of an SVM are multiplied by a factor so
+    that their softmax gives calibrated probabilities (temperature scaling, Guo et al. 2017). The factor is fitted by
+    cross-validation on the training texts and does not change predictions.
 
     Args:
         cleaning, features, vectors, classifier: the sections of the recipe.
@@ -60,7 +60,7 @@ class BaselineClassifier:
     Attributes:
         labels: (C,) names of the classes.
         weights: (C, F), bias: (C,) in float64.
-        iterations: iterations of the solver in the last fit.
+        iterations: number of iterations of the solver in the last fit.
 
     Raises:
         UserError: the sections are incompatible, or a package is missing.
@@ -90,7 +90,7 @@ class BaselineClassifier:
             The logits (n, C) of these texts; with doc2vec, from the vectors that were trained with the words.
 
         Raises:
-            UserError: a class has no text, or too few to calibrate an SVM, or no feature remains.
+            UserError: a class has no texts or too few to calibrate an SVM, or no feature remains.
         """
         counts = np.bincount(right, minlength=len(labels))
         needed = 2 if self.classifier.kind == "svm" else 1
@@ -193,7 +193,7 @@ class BaselineClassifier:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "BaselineClassifier":
-        """Load what ``save_pretrained`` wrote.
+        """Load a baseline from a folder that ``save_pretrained`` wrote.
 
         Raises:
             UserError: the folder has no baseline, or one of its files is damaged.

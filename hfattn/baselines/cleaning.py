@@ -19,12 +19,12 @@ WORD_FORMS = ("written", "stem", "lemma")
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 _APOSTROPHE = regex.compile(rf"(?<={_LETTER})['’](?={_LETTER})")
 _WORD = regex.compile(rf"{_LETTER}+")
-# Tags that may occur within a word; any other tag ends it.
+# Tags that may occur within a word; any other tag ends the word.
 _INLINE = {
     "a", "abbr", "b", "big", "code", "em", "font", "i", "mark", "s", "small", "span", "strong", "sub", "sup", "tt", "u",
 }  # fmt: skip
 _HIDDEN = frozenset(("script", "style"))
-# The languages of the stemmer by code; the other two packages use codes themselves.
+# Names of the stemmer's languages by code; the other two packages use codes.
 _STEMMERS = {
     "ar": "arabic", "ca": "catalan", "da": "danish", "de": "german", "el": "greek", "en": "english", "es": "spanish",
     "eu": "basque", "fi": "finnish", "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian",

@@ -35,7 +35,7 @@ class FeaturesConfig:
     ``vectors`` are learned, see ``VectorsConfig``.
 
     Attributes:
-        kind: one of these.
+        kind: one of these representations.
         ngrams: smallest and largest number of words of an n-gram.
         min_texts: leave out n-grams that fewer training texts contain.
         max_features: number of most frequent n-grams to keep; None keeps all.

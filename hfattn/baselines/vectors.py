@@ -1,4 +1,4 @@
-"""Vectors of texts that gensim learns from the training texts alone."""
+"""Vectors of texts, learned by gensim from the training texts only."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ ALGORITHMS = {
     "fasttext": ("cbow", "skip_gram"),
     "doc2vec": ("pv_dm", "pv_dbow"),
 }
-VECTORS, WORDS = "vectors.npy", "vectors.words.txt"  # in the format that data.vectors and data.words read
+VECTORS, WORDS = "vectors.npy", "vectors.words.txt"  # in the format of data.vectors and data.words
 
 Words = Sequence[str]
 
@@ -106,7 +106,7 @@ class TextVectors:
         corpus: Sequence[Any] = texts
         if config.method == "doc2vec":
             model = self._doc2vec(seed, **options)
-            # In a file sorted by class, the vector of a text would tell when it was read, and so its class.
+            # In a file sorted by class, the vector of a text would depend on when it was read, and thus on its class.
             order = np.random.default_rng(seed).permutation(len(texts))
             corpus = [models.doc2vec.TaggedDocument(texts[i], [int(i)]) for i in order]
         else:
@@ -135,7 +135,7 @@ class TextVectors:
             "epochs": config.epochs,
             "negative": config.negative,
             "seed": seed,
-            "workers": 1,  # with several, runs differ
+            "workers": 1,  # with several threads, runs differ
         }
 
     def _doc2vec(self, seed: int, **options: Any) -> Any:
@@ -193,7 +193,7 @@ class TextVectors:
 
     @classmethod
     def load(cls, config: VectorsConfig, folder: Path, tensors: dict[str, np.ndarray]) -> "TextVectors":
-        """Load what ``save`` wrote."""
+        """Load vectors from the files that ``save`` wrote."""
         made, keyed = cls(config), optional("baselines", "gensim.models.keyedvectors")
         vectors = np.load(folder / VECTORS, allow_pickle=False)
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]

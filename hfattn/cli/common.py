@@ -58,7 +58,7 @@ def translations(
     num_beams: int | None,
     max_new_tokens: int | None,
 ) -> list[dict[str, Any]]:
-    """Return what the pipeline ``attn-translation`` returns for each text; None leaves an option to the model."""
+    """Return the output of the pipeline ``attn-translation`` for each text; None selects the model's default."""
     from ..pipelines import AttnTranslationPipeline
 
     options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}

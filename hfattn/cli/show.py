@@ -182,7 +182,7 @@ def unit(
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Extend ``one_sentence`` to each ``ValueError``: those of ``hfattn.explain`` are written for the user."""
+    """Extend ``one_sentence`` to ``ValueError``, whose messages in ``hfattn.explain`` are written for the user."""
     with one_sentence():
         try:
             yield
@@ -201,7 +201,7 @@ def _check(text: str, output: Path | None, kinds: tuple[str, ...] = (".html", *_
 def _attention(
     name: str, text: str, num_beams: int | None, max_new_tokens: int | None
 ) -> tuple[str, "AttentionRecord"]:
-    """Return a title and the cross-attention of a translation, or the self-attention of a model that does not write."""
+    """Return a title and the cross-attention of a translation, or the self-attention of any other model."""
     from ..loading import load_reading_model
 
     model, tokenizer, target_tokenizer = load_reading_model(name)
@@ -241,7 +241,7 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
 def _selected(record: "AttentionRecord", layer: int | None, head: int | None) -> "AttentionRecord":
     from ..explain import AttentionRecord
 
-    record.matrix(layer, head)  # checks both
+    record.matrix(layer, head)  # checks layer and head
     layers, heads = (slice(None) if index is None else slice(index, index + 1) for index in (layer, head))
     return AttentionRecord(record.tokens, record.target_tokens, record.weights[layers, heads], record.kind)
 
@@ -285,7 +285,7 @@ def _table(summary: dict[str, Any]) -> str:
 
 
 def _drawn(record: "AttentionRecord", title: str, kind: str, draw: Callable[..., Any]) -> bytes:
-    """Return the whole file before any of it is written."""
+    """Return the content of the file, so that nothing is written if an error occurs."""
     from ..explain import render_html, save_animation
 
     if kind == ".html":
@@ -324,7 +324,7 @@ def _show_saliency(name: str, text: str, output: Path | None, method: str, targe
 def _agreement(
     name: str, reader: tuple[Any, Any, Any], text: str, scored: "ScoredText", target: int | str | None
 ) -> str:
-    """Return one line on how far the attention weights and the scores rank the words of a text alike."""
+    """Return one line on the agreement of attention weights and scores in ranking the words of a text."""
     from ..explain import agreement, score_attention
 
     model, tokenizer, _ = reader

@@ -1,4 +1,4 @@
-"""What a model attends to, and what its answer depends on.
+"""Attention weights of a model, and the dependence of its answer on the input.
 
 ``alignment`` turns the outputs of a model into an ``AttentionRecord``. ``render_html``, ``plot_alignment``,
 ``plot_heads``, ``plot_flow`` and ``save_animation`` draw a record, ``rollout`` traces it through the layers, and

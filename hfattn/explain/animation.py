@@ -29,19 +29,19 @@ def save_animation(
     Args:
         record: at least one token on each side.
         path: output file, ending in ``.gif``.
-        layer: as in ``plot_alignment``.
-        head: as in ``plot_alignment``.
-        title: as in ``plot_alignment``.
+        layer: see ``plot_alignment``.
+        head: see ``plot_alignment``.
+        title: see ``plot_alignment``.
 
     Raises:
-        ValueError: if the path does not end in ``.gif``, or as ``plot_alignment``.
+        ValueError: if the path does not end in ``.gif``, or ``plot_alignment`` raises it.
         UserError: if matplotlib is not installed.
     """
     path = Path(path)
     if path.suffix.lower() != ".gif":
         raise ValueError(f"An animation is a GIF, not {path.suffix or path.name!r}; end the name with .gif.")
     figure = plot_alignment(record, layer=layer, head=head, title=title)
-    # After plot_alignment, whose message says how to install matplotlib, which installs these.
+    # Imported after plot_alignment, which raises a helpful error if matplotlib is missing; matplotlib installs these.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 

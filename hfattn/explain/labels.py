@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 
-# Space, the space of SentencePiece, no-break space, ends of lines, tab.
+# Space, SentencePiece's space, no-break space, line ends, tab.
 _BLANKS = str.maketrans({" ": "␣", "▁": "␣", "\u00a0": "␣", "\n": "↵", "\r": "↵", "\t": "⇥"})
 
 

@@ -27,7 +27,7 @@ def new_figure() -> "Figure":
 
 
 def text_style(size: float) -> dict[str, Any]:
-    """Return the keywords of a text of that size in points, in any script."""
+    """Return the keyword arguments of a text of that size in points, with fonts for all scripts."""
     return {"fontfamily": installed_fonts(), "fontsize": size, "parse_math": False}  # a token may contain "$"
 
 
@@ -46,10 +46,10 @@ def frame(
 
     Args:
         figure: the figure.
-        title: line above the content; None for none.
+        title: line above the content, or None.
         above: space above the content without a title, in inches.
         width: width of the figure, in inches; a longer title widens it.
-        height: height of the content and what is below it, in inches.
+        height: height of the content and the space below it, in inches.
 
     Returns:
         The top of the content in inches, and a function that converts left, top, width and height in inches to a

@@ -10,7 +10,7 @@ def render_text(record: AttentionRecord, most: int = 3) -> str:
     """Return one line for each token that attends, with the tokens that it attends to most.
 
     Args:
-        record: its mean over layers and heads is shown.
+        record: the record, whose mean over layers and heads is shown.
         most: number of tokens named in a line; weights below 1 % are left out.
     """
     targets = [label(token, _LONGEST_LABEL) for token in record.target_tokens]

@@ -1,12 +1,12 @@
 """Measures of attention: entropy, distance, diagonality, coverage, alignment error rate, agreement with saliency.
 
-These measures do not tell why a model gave its answer. A weight tells how much of a vector was read, not what the
-vector contained, nor how it was used. Jain & Wallace (2019, "Attention is not Explanation") find that the weights of
-text classifiers agree little with gradients, and that other weights can give the same answer. Wiegreffe & Pinter (2019,
-"Attention is not not Explanation") reply that the other weights must come from a model that could have learned them,
-and that there can be more than one explanation. Serrano & Smith (2019) remove the words with the largest weights, and
-the answer often stays the same. To find what an answer depends on, use gradients (``saliency``) or change the input,
-and compare with ``agreement``.
+These measures do not explain the answer of a model. A weight shows how much of a vector was read, not its content or
+how it was used. Jain & Wallace (2019, "Attention is not Explanation") find that the weights of text classifiers agree
+little with gradients, and that other weights can give the same answer. Wiegreffe & Pinter (2019, "Attention is not not
+Explanation") reply that the other weights must come from a model that could have learned them, and that there can be
+more than one explanation. Serrano & Smith (2019) remove the words with the largest weights, and the answer often stays
+the same. To find what an answer depends on, use gradients (``saliency``) or change the input, and compare with
+``agreement``.
 
 Shapes: T target (query) tokens, S source (key) tokens. All functions take weights (..., T, S), such as
 ``record.matrix(layer, head)`` or ``record.weights``, and compute in float64.
@@ -59,7 +59,7 @@ def entropy(weights: torch.Tensor, *, normalized: bool = False) -> torch.Tensor:
 
 
 def effective_tokens(weights: torch.Tensor) -> torch.Tensor:
-    """Return the number of tokens each row attends to, exp(H_i): the perplexity of its weights, from 1 to S.
+    """Return the effective number of tokens that each row attends to: exp(H_i), from 1 to S.
 
     Args:
         weights: as for ``entropy``.
@@ -83,7 +83,7 @@ def mean_distance(weights: torch.Tensor) -> torch.Tensor:
         (..., T) in float64; NaN for rows of zeros.
 
     Raises:
-        ValueError: if T and S differ, or as for ``entropy``.
+        ValueError: if T and S differ, or in the cases of ``entropy``.
     """
     weights = _distributions(weights)
     if weights.shape[-2] != weights.shape[-1]:
@@ -96,7 +96,7 @@ def mean_distance(weights: torch.Tensor) -> torch.Tensor:
 
 
 def diagonality(weights: torch.Tensor) -> torch.Tensor:
-    """Return how monotonic an alignment is: Pearson's correlation of i and j under the probability a_ij / T.
+    """Return the diagonality of an alignment: Pearson's correlation of i and j under the probability a_ij / T.
 
     ρ = Σ (i - ī)(j - j̄) a_ij / √(Σ (i - ī)² a_ij · Σ (j - j̄)² a_ij). It is 1 if the weights lie on a straight line from
     the first tokens to the last, 0 if all rows are equal, and -1 if the order is reversed; it does not depend on the
@@ -174,7 +174,7 @@ def alignment_error_rate(
     A are the links of the attention, S the links that must exist, and P, which contains S, the links that may exist.
 
     Args:
-        record: a record, of which the mean over layers and heads is used, or weights (T, S).
+        record: a record, whose mean over layers and heads is used, or weights (T, S).
         sure: S, as pairs (target index, source index).
         possible: P, with or without the links of S; default S.
         threshold: as for ``links``.
@@ -200,12 +200,12 @@ def alignment_error_rate(
 
 
 class Agreement(NamedTuple):
-    """How well two rankings of the tokens of a text agree.
+    """Agreement of two rankings of the tokens of a text.
 
     Args:
         kendall: τ_b, from -1 (reversed order) to 1 (same order); NaN if all values of one ranking are equal.
         spearman: ρ, with the same range.
-        top_k: share of the k most important tokens of one ranking that are also among those of the other.
+        top_k: fraction of the k most important tokens of one ranking that are among the top k of the other.
         k: number of tokens at the top.
     """
 
@@ -216,7 +216,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(weights: torch.Tensor, scores: torch.Tensor, k: int = 3) -> Agreement:
-    """Return how well attention and saliency agree (Jain & Wallace 2019, section 4.1; Wiegreffe & Pinter 2019).
+    """Return the agreement of attention and saliency (Jain & Wallace 2019, section 4.1; Wiegreffe & Pinter 2019).
 
     Kendall's τ_b = Σ_{i<j} s_ij t_ij / √(Σ s_ij² Σ t_ij²), with the signs s_ij and t_ij of the differences. Spearman's
     ρ is Pearson's correlation of the ranks; equal values have their mean rank.

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 _CELL, _SMALLEST_CELL, _LONGEST_SIDE, _LONGEST_LINE = 0.3, 0.13, 24.0, 12.0  # inches
-_WEAKEST_THREAD = 0.05  # of the largest weight
+_WEAKEST_THREAD = 0.05  # fraction of the largest weight
 _LONGEST_LABEL = 24  # characters
-_COLORS = "cividis"  # perceptually uniform, also with color blindness and in gray
-_THREAD = (0.106, 0.424, 0.659)  # the blue of the threads in the page
+_COLORS = "cividis"  # perceptually uniform, even with color blindness or in gray
+_THREAD = (0.106, 0.424, 0.659)  # the blue of the lines in the page
 
 
 def plot_alignment(
@@ -63,7 +63,7 @@ def plot_alignment(
     # Square cells, with as much space around them as the rendered labels need.
     figure.draw_without_rendering()
     bounds = axes.get_tightbbox()
-    assert bounds is not None  # it is for invisible axes
+    assert bounds is not None  # this warning is for invisible axes
     inches = bounds.transformed(figure.dpi_scale_trans.inverted())
     box = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
     width, height = cell * len(columns), cell * len(rows)
@@ -96,7 +96,7 @@ def plot_heads(record: AttentionRecord, *, title: str | None = None) -> "Figure"
     check_drawable(record)
     figure = new_figure()
     layers, heads, num_rows, num_columns = record.weights.shape
-    # At most 2.2 inches for a map, less if there are many, and never too thin to see.
+    # At most 2.2 inches for a map, less if there are many, with a visible minimum size.
     side = min(2.2, max(0.5, 16 / max(layers, heads)))
     cell = min(_CELL, side / max(num_rows, num_columns))
     width, height = max(0.4, cell * num_columns), max(0.4, cell * num_rows)
@@ -141,11 +141,11 @@ def plot_heads(record: AttentionRecord, *, title: str | None = None) -> "Figure"
 def plot_flow(
     record: AttentionRecord, *, layer: int | None = None, head: int | None = None, title: str | None = None
 ) -> "Figure":
-    """Draw both texts, and between them a thread for each weight: the larger the weight, the wider and darker.
+    """Draw both texts, and a line between tokens for each weight. Larger weights have wider, darker lines.
 
-    Short texts are two lines, with the text that is attended to above. If a line would exceed twelve inches, the texts
-    are two columns. Weights below 5 % of the largest are left out; of long texts, only the largest are drawn (ten per
-    token on average).
+    Short texts are two lines, with the text that is attended to above. If a line of text would exceed twelve inches,
+    the texts are two columns. Weights below 5 % of the largest are left out; of long texts, only the largest are drawn
+    (ten per token on average).
 
     Args:
         record: at least one token on each side.
@@ -184,7 +184,7 @@ Point = tuple[float, float]
 
 
 class _Texts(NamedTuple):
-    """Two texts, in inches: as two lines or as two columns, and the points where the threads of each token end."""
+    """Two texts, in inches: as two lines or as two columns, and the end points of the lines of each token."""
 
     lines: bool
     width: float

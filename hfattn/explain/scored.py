@@ -1,4 +1,4 @@
-"""A text with a score for each piece of it (attention, saliency, or the value of a unit), shown as a colored text.
+"""Colored texts: a score for each piece of a text (attention, saliency, or the value of a unit).
 
 Shapes: T pieces of the text, S tokens of the tokenizer, including special tokens.
 """
@@ -37,12 +37,12 @@ class ScoredText:
         tokens: the T pieces. Joined, they are the text, including white space; for a tokenizer without offsets, they
             are its tokens.
         scores: (T,), on the CPU.
-        method: what computed the scores, such as "attention" or "gradient × input".
+        method: name of the method, such as "attention" or "gradient × input".
         target: the answer that the scores explain, such as the name of a class; empty if there is none.
         unit: unit of the scores; empty if they have none.
-        rest: sum of the scores of the special tokens, which are not pieces of the text.
-        output: for a saliency, the explained quantity F(x).
-        baseline: for a saliency, F(0), without the text. The scores of a complete method, with ``rest``, add up to
+        rest: sum of the scores of the special tokens, which are not in the text.
+        output: for saliency, the explained quantity F(x).
+        baseline: for saliency, F(0), without the text. The scores of a complete method, with ``rest``, add up to
             ``output - baseline``.
 
     Raises:
@@ -66,7 +66,7 @@ class ScoredText:
 
     @property
     def gap(self) -> float | None:
-        """Completeness error of a saliency, Σ scores + rest - (F(x) - F(0)); None if there is no ``baseline``."""
+        """Completeness error of saliency scores, Σ scores + rest - (F(x) - F(0)); None if there is no ``baseline``."""
         if self.output is None or self.baseline is None:
             return None
         return float(self.scores.double().sum()) + self.rest - (self.output - self.baseline)
@@ -75,7 +75,7 @@ class ScoredText:
         """Return the text in words, each with the sum of the scores of its pieces.
 
         Words end at white space and at punctuation ("don't" is one word); each ideograph and each kana is a word. A
-        piece that contains several words stays whole.
+        piece that contains several words is not split.
         """
         starts = word_starts("".join(self.tokens))
         pieces: list[str] = []
@@ -125,7 +125,7 @@ def score_tokens(
     output: float | None = None,
     baseline: float | None = None,
 ) -> ScoredText:
-    """Return a text scored by its tokens.
+    """Return a text with the scores of its tokens.
 
     Tokens that share a character, such as the bytes of one, become one piece with the sum of their scores.
 
@@ -190,13 +190,13 @@ def score_attention(
     layer: int | None = None,
     head: int | None = None,
 ) -> ScoredText:
-    """Return a text scored by the weights with which a token attends to it.
+    """Return a text whose scores are the weights with which a token attends to it.
 
     Args:
         record: attention to ``tokenizer(text)``, without padding.
         text: as in ``score_tokens``.
         tokenizer: as in ``score_tokens``.
-        row: index of the token that attends; None takes the mean over all rows.
+        row: index of the token that attends; None is the mean over all rows.
         layer: as in ``record.matrix``.
         head: as in ``record.matrix``.
 
@@ -226,7 +226,7 @@ def _heading(scored: ScoredText) -> str:
 
 
 def render_scores_text(scored: ScoredText, most: int = 12) -> str:
-    """Return lines for a terminal: the pieces with the largest scores and, for a saliency, the sum of all scores.
+    """Return lines for a terminal: the pieces with the largest scores and, for saliency, the sum of all scores.
 
     Args:
         scored: at least one token.
@@ -380,7 +380,7 @@ def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | 
 
 
 class _Word(NamedTuple):
-    """A piece in its place: ``left`` and ``width`` in inches, ``line`` counted from 0."""
+    """A piece with its position: ``left`` and ``width`` in inches, ``line`` counted from 0."""
 
     text: str
     score: float
@@ -390,7 +390,7 @@ class _Word(NamedTuple):
 
 
 def _lines(scored: ScoredText, width_of: Callable[[str], float]) -> list[_Word]:
-    """Break a text into lines of at most ``_LINE_WIDTH`` inches, and where it has line breaks."""
+    """Break a text into lines of at most ``_LINE_WIDTH`` inches and at its line breaks."""
     words = []
     x, line = 0.0, 0
     for token, score in zip(scored.tokens, scored.scores.tolist(), strict=True):

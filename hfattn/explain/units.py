@@ -1,4 +1,4 @@
-"""The hidden units of a recurrent language model over a text (Karpathy et al. 2016; Radford et al. 2017).
+"""The values of hidden units of a recurrent language model over a text (Karpathy et al. 2016; Radford et al. 2017).
 
 Shapes: B batch, T characters, U units.
 """
@@ -19,7 +19,7 @@ class HiddenUnits:
 
     Args:
         tokens: the T tokens.
-        values: (T, U), between -1 and 1; the units of all layers side by side, U = layers * hidden size.
+        values: (T, U), between -1 and 1; the units of all layers are concatenated, U = layers * hidden size.
     """
 
     tokens: tuple[str, ...]
@@ -43,7 +43,7 @@ def hidden_units(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tex
     Args:
         model: a char_rnn, in evaluation mode.
         tokenizer: its tokenizer.
-        text: at least one token that the tokenizer knows.
+        text: text with at least one token.
 
     Raises:
         ValueError: if the model is not a char_rnn, or the text has no token.
@@ -65,13 +65,13 @@ def hidden_units(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tex
 def strongest_unit(units: HiddenUnits) -> int:
     """Return the unit whose value varies most along the text.
 
-    It need not have a meaning; ``hfattn.probe`` finds the unit that best separates two classes of texts.
+    It may have no meaning; ``hfattn.probe`` finds the unit that best separates two classes of texts.
     """
     return int(units.values.var(axis=0).argmax())
 
 
 def score_unit(units: HiddenUnits, unit: int) -> ScoredText:
-    """Return the text scored by the values of one unit (Radford et al. 2017, figure 5).
+    """Return the text with the values of one unit as scores (Radford et al. 2017, figure 5).
 
     Args:
         units: the states of all units over a text.

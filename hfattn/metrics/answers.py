@@ -44,7 +44,7 @@ def answer_f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def _best(score: Callable[[str, str], float], prediction: str, answers: Sequence[str]) -> float:
-    # As in SQuAD 2.0's script, an answer that normalizes to nothing counts as no answer.
+    # As in SQuAD 2.0's script, an answer that is empty after normalization counts as no answer.
     right = [text for answer in answers if (text := normalize_answer(answer))] or [""]
     return max(score(normalize_answer(prediction), text) for text in right)
 
@@ -135,7 +135,7 @@ def span_logits(logits: tuple[torch.Tensor, ...], labels: Any) -> tuple[torch.Te
 
 
 class Extractor(Protocol):
-    """What ``AnswerScores`` needs of a dataset of windows."""
+    """Interface of a dataset of windows for ``AnswerScores``."""
 
     @property
     def references(self) -> Sequence[Sequence[str]]: ...

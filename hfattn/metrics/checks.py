@@ -23,7 +23,7 @@ def check_examples(**columns: Sized) -> None:
 
 
 class PairedMetric(evaluate.Metric):
-    """A metric of predictions and their references; it refuses empty input and different lengths."""
+    """A metric of predictions and references, which rejects empty input and different lengths."""
 
     def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
         """Add predictions and their references."""

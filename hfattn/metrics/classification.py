@@ -1,4 +1,4 @@
-"""Metrics of classifiers, over scikit-learn."""
+"""Metrics of classifiers, computed by scikit-learn."""
 
 from collections import Counter
 from typing import Any
@@ -29,12 +29,12 @@ class _Classes(PairedMetric):
 
 
 class Accuracy(_Classes):
-    """Share of examples whose predicted class is correct.
+    """Fraction of examples whose predicted class is correct.
 
     ``compute(predictions=classes, references=classes)`` returns ``{"accuracy": ...}``, from 0 to 1.
     """
 
-    description = "Share of examples whose predicted class is correct."
+    description = "Fraction of examples whose predicted class is correct."
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return {"accuracy": float(accuracy_score(references, predictions))}
@@ -45,7 +45,7 @@ class F1(_Classes):
 
     ``compute(predictions=classes, references=classes, average="macro")`` returns ``{"f1": ...}``, from 0 to 1: the mean
     over the classes that occur in the predictions or references, or with ``average="binary"`` the F1 of class 1. A
-    class that was never predicted correctly has 0.
+    class without correct predictions has F1 0.
     """
 
     description = "Harmonic mean of precision and recall, averaged over the classes or for class 1 alone."

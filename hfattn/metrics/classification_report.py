@@ -1,4 +1,4 @@
-"""Scores of classifiers beyond the whole part: confusion matrix and slices."""
+"""Detailed scores of classifiers: confusion matrix and slices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 class ClassifierEvaluationConfig:
     """The section ``evaluation`` of recipes for classifiers."""
 
-    columns: list[str] = field(default_factory=list)  # columns of the data with a slice for each value
-    words: list[str] = field(default_factory=list)  # a slice for the texts with this word
-    counterfactual_texts: int = at_least(0, 2000)  # texts in which words that should not matter are swapped
+    columns: list[str] = field(default_factory=list)  # columns of the data; each value is a slice
+    words: list[str] = field(default_factory=list)  # words; the texts with a word are a slice
+    counterfactual_texts: int = at_least(0, 2000)  # number of texts for counterfactual tests
     swaps: str | None = None  # YAML file with more kinds of words to swap; null: gender, country and name only
 
 
 class ClassResults(NamedTuple):
-    """Predictions for n texts: predicted and right class (n,), and negative log-likelihood (n,) of the right one."""
+    """Predictions for n texts: predicted and correct class (n,), and negative log-likelihood (n,) of the latter."""
 
     predicted: np.ndarray
     right: np.ndarray
@@ -44,11 +44,11 @@ def class_results(output: PredictionOutput) -> ClassResults:
 
 
 def class_predictions(logits: np.ndarray, right: Sequence[int]) -> PredictionOutput:
-    """Return what ``Trainer.predict`` with ``class_statistics`` and ``ClassificationScores`` returns for logits.
+    """Return the output of ``Trainer.predict`` with ``class_statistics`` and ``ClassificationScores``, from logits.
 
     Args:
         logits: (n, C) logits or log-probabilities of the classes.
-        right: the n right classes.
+        right: the n correct classes.
     """
     labels = np.array(right)
     statistics = class_statistics(torch.from_numpy(logits), torch.from_numpy(labels))
@@ -65,7 +65,7 @@ def classification_report(
     Args:
         texts: n texts.
         results: the predictions for these texts.
-        evaluation: the columns and words with a slice.
+        evaluation: the columns and words that define slices.
     """
     predicted, right = results.predicted.tolist(), results.right.tolist()
     joined = [" ".join(texts.texts(item)) for item in texts]

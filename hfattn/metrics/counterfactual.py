@@ -21,7 +21,7 @@ def read_swaps(path: str | Path | None = None) -> dict[str, Pairs]:
 
     Args:
         path: YAML file of kinds, each with a list of pairs ``[one, other]``; a kind replaces the built-in kind of the
-            same name. None: only the built-in ones.
+            same name. By default, only the built-in ones.
 
     Raises:
         UserError: the file does not exist or has another format, or a pair cannot be swapped.
@@ -98,22 +98,22 @@ def counterfactual(
     swaps: Mapping[str, Pairs] | None = None,
     examples: int = 3,
 ) -> dict[str, dict[str, Any]]:
-    """Swap words in all texts, kind by kind, and measure how far the predictions move; a fair model's do not.
+    """Swap words in all texts, separately for each kind, and measure the change of predictions (none if fair).
 
-    This is the counterfactual token fairness of Garg et al. 2019, with both directions of a swap at once.
+    This is the counterfactual token fairness of Garg et al. 2019, with swaps in both directions at once.
 
     Args:
-        predict: function from n texts to class probabilities (n, C), each row with a sum of 1.
-        texts: texts to predict; a text that a kind of swap does not change is left out for that kind.
+        predict: function from n texts to class probabilities (n, C), whose rows sum to 1.
+        texts: texts to predict; for each kind, texts without a swapped word are left out.
         swaps: pairs of words to swap, by kind; None for ``read_swaps()``.
-        examples: number of texts to return among those whose prediction moves most.
+        examples: number of texts to return, those with the largest change of the prediction.
 
     Returns:
-        For each kind, the number of ``texts`` that changed; ``flipped``, the share of them whose most probable class
+        For each kind, the number of ``texts`` that changed; ``flipped``, the fraction of them whose most probable class
         changed; ``mean_shift``, the mean total variation distance ½ Σ_c |p_c - p'_c| between both predictions, which
         for two classes is the absolute shift of either probability (both are None if no text changed); and
-        ``examples``, those that moved most: ``index`` in ``texts``, ``text``, ``counterfactual``, the probabilities of
-        all classes ``before`` and ``after``, and their distance ``shift``.
+        ``examples``, the texts with the largest change: ``index`` in ``texts``, ``text``, ``counterfactual``, the
+        probabilities of all classes ``before`` and ``after``, and their distance ``shift``.
 
     Raises:
         UserError: a pair cannot be swapped, or ``predict`` does not return probabilities.

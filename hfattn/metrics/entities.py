@@ -28,7 +28,7 @@ class Entity(NamedTuple):
 
 
 def find_entities(tags: Sequence[str]) -> list[Entity]:
-    """Return the entities of a sentence, read as conlleval does, also if a model's tags break the scheme.
+    """Return the entities of a sentence, decoded as in conlleval, even if a model's tags violate the scheme.
 
     An I- or E- that does not continue an entity of its type begins one.
 
@@ -95,9 +95,9 @@ class EntityMetric(PairedMetric):
     """Precision, recall and F1 of entities; an entity is found if its first word, its last word and its type match.
 
     ``compute(predictions=sentences, references=sentences)``, where a sentence is a list of tags, returns ``precision``,
-    ``recall`` and ``f1`` over all entities, from 0 to 1 (0 if there are none), the numbers of ``entities`` in the
-    references and of ``predicted_entities``, the same for each type in ``entities_by_type``, and ``accuracy``, the
-    share of the ``words`` with the correct tag.
+    ``recall`` and ``f1`` over all entities, from 0 to 1 (0 if there are no entities), the numbers of ``entities`` in
+    the references and of ``predicted_entities``, the same for each type in ``entities_by_type``, and ``accuracy``, the
+    fraction of the ``words`` with the correct tag.
     """
 
     def _info(self) -> evaluate.MetricInfo:
@@ -139,8 +139,8 @@ class EntityScores:
 
     For ``TrainingArguments(batch_eval_metrics=True)`` with ``token_statistics``. Reassembles the sentences and returns
     the scores of ``EntityMetric``, with the F1 of each type as ``f1_PER`` and so on, ``nats_per_word``, the mean
-    negative log-likelihood of the correct tags, and the number of ``sentences``. A word outside all windows counts as
-    predicted "O".
+    negative log-likelihood of the correct tags, and the number of ``sentences``. The prediction for a word outside all
+    windows is "O".
 
     Args:
         labels: names of the tags, from tag 0 on.

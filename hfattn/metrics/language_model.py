@@ -16,11 +16,11 @@ IGNORED = -100  # label of a position without a target, as in torch and transfor
 def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return predicted ids (B, T) and negative log-likelihoods (B, T) in nats, given logits (B, T, V).
 
-    A ``preprocess_logits_for_metrics`` for labels (B, T) that are aligned with the logits; with it, an evaluation does
-    not keep V numbers for each token.
+    A ``preprocess_logits_for_metrics`` for labels (B, T) that are aligned with the logits; it avoids storing V numbers
+    for each token during an evaluation.
     """
     logits = logits.float()
-    # Flattened, because over a transposed axis of 50,000 tokens this takes six times as long.
+    # Flattened first: along a transposed axis of 50,000 tokens, this is six times slower.
     nats = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
     )
@@ -37,14 +37,14 @@ def token_loss(
 ) -> torch.Tensor:
     """Return the mean negative log-likelihood of the labels in nats: a ``compute_loss_func`` for ``Trainer``.
 
-    The mean is over all labels of a training step. Most models return the mean over a batch, where a label weighs more
-    in a batch with few labels.
+    The mean is over all labels of a training step. Most models return the mean over a batch, which gives a label more
+    weight in a batch with few labels.
 
     Args:
         outputs: output of a model, with logits (B, T, V).
-        labels: (B, T), aligned with the logits; -100 where there is none.
-        num_items_in_batch: number of labels in all batches of the step; None counts those of this batch.
-        label_smoothing: share of the probability that is spread evenly over all V classes.
+        labels: (B, T), aligned with the logits; -100 at positions without a label.
+        num_items_in_batch: number of labels in all batches of the step; by default, those of this batch.
+        label_smoothing: part of the probability that is distributed evenly over all V classes.
     """
     logits, targets = outputs["logits"].float().flatten(0, 1), labels.flatten()
     nats = torch.nn.functional.cross_entropy(
@@ -62,9 +62,9 @@ def next_token_loss(
 
     Args:
         outputs: outputs of a causal language model, with logits (B, T, V).
-        labels: (B, T + 1), as ``PackedBlocks`` makes them.
-        num_items_in_batch: number of targets in all batches of the step; None to count those of this batch.
-        label_smoothing: share of the target that is spread evenly over all tokens.
+        labels: (B, T + 1), from ``PackedBlocks``.
+        num_items_in_batch: number of targets in all batches of the step; by default, those of this batch.
+        label_smoothing: part of the probability that is distributed evenly over all tokens.
     """
     return token_loss(outputs, labels[:, 1:], num_items_in_batch, label_smoothing)
 
@@ -101,7 +101,7 @@ class LanguageModelScores:
     number of predictions.
 
     Args:
-        unit: what the model predicts, ``"character"`` or ``"token"``; it becomes part of the names of the scores.
+        unit: predicted unit, ``"character"`` or ``"token"``, used in the names of the scores.
     """
 
     def __init__(self, unit: str = "character") -> None:
@@ -113,7 +113,7 @@ class LanguageModelScores:
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids)
-        labels = labels[:, -prediction.predictions[0].shape[1] :]  # those of PackedBlocks start one token earlier
+        labels = labels[:, -prediction.predictions[0].shape[1] :]  # labels of PackedBlocks start one token earlier
         scored = labels != IGNORED
         predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions)
         self.predictions += int(scored.sum())

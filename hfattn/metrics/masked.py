@@ -9,11 +9,11 @@ from .language_model import IGNORED, perplexity, token_statistics
 
 
 def masked_statistics(logits: Any, labels: Any) -> tuple[torch.Tensor, ...]:
-    """Reduce logits to what ``MaskedScores`` needs: a ``preprocess_logits_for_metrics``.
+    """Reduce logits to the inputs of ``MaskedScores``: a ``preprocess_logits_for_metrics``.
 
     Args:
-        logits: (B, T, V), or a tuple with also (B, 2) for next sentence prediction.
-        labels: (B, T), -100 where there is no target, or a tuple with also (B,).
+        logits: (B, T, V), or for next sentence prediction a tuple of these and logits (B, 2).
+        labels: (B, T), -100 at positions without a target, or a tuple of these and classes (B,).
 
     Returns:
         The result of ``token_statistics``, and with next sentence prediction the predicted classes (B,).
@@ -27,11 +27,11 @@ def masked_statistics(logits: Any, labels: Any) -> tuple[torch.Tensor, ...]:
 class MaskedScores:
     """A ``compute_metrics`` for a masked language model evaluated with ``masked_statistics``, in constant memory.
 
-    For ``TrainingArguments(batch_eval_metrics=True)``: at the last batch it returns ``masked_accuracy``, the share of
-    masked tokens that are predicted correctly; ``nats_per_masked_token``, their mean negative log-likelihood;
+    For ``TrainingArguments(batch_eval_metrics=True)``: at the last batch it returns ``masked_accuracy``, the fraction
+    of masked tokens that are predicted correctly; ``nats_per_masked_token``, their mean negative log-likelihood;
     ``pseudo_perplexity``, the exponential of that; and ``masked_tokens``, their number. Because many tokens are masked
     at once, the pseudo-perplexity is neither a perplexity of the text nor that of Salazar et al. (2020), who mask one
-    token at a time. For pairs of sentences also ``next_sentence_accuracy`` and the number of ``pairs``.
+    token at a time. For pairs of sentences, it also returns ``next_sentence_accuracy`` and the number of ``pairs``.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Scores of subsets of the examples (slices).
 
-A slice is a name and a mask with one bool per example. The functions below make the usual ones; join their results with
-``|``, also with your own masks: ``length_slices(texts) | {"with a digit": [any(c.isdigit() for c in text) for text in
-texts]}``.
+A slice is a name and a mask with one bool per example. The functions below create common slices. Join their results
+with each other or with your own masks by ``|``:
+``length_slices(texts) | {"with a digit": [any(c.isdigit() for c in text) for text in texts]}``.
 """
 
 import re
@@ -54,7 +54,7 @@ def length_groups(texts: Sequence[str], edges: Sequence[int]) -> list[tuple[int,
 
 
 def length_slices(texts: Sequence[str], edges: Sequence[int] = TEXT_EDGES) -> dict[str, np.ndarray]:
-    """Make a slice for each group of lengths: "1-10 words", "11-20 words", ..., "401+ words".
+    """Return a slice for each group of lengths: "1-10 words", "11-20 words", ..., "401+ words".
 
     Raises:
         UserError: see ``length_groups``.
@@ -66,14 +66,14 @@ def length_slices(texts: Sequence[str], edges: Sequence[int] = TEXT_EDGES) -> di
 
 
 def column_slices(name: str, values: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Make a slice for each value of a column (n,), such as "label: positive" or "rating: 9"."""
+    """Return a slice for each value of a column (n,), such as "label: positive" or "rating: 9"."""
     return {
         f"{name}: {value}": np.array([one == value for one in values], dtype=bool) for value in dict.fromkeys(values)
     }
 
 
 def word_slices(texts: Sequence[str], words: Iterable[str]) -> dict[str, np.ndarray]:
-    """Make a slice for each word, such as "word: not": the texts that contain it as a whole word, in any case."""
+    """Return a slice for each word, such as "word: not": the texts that contain it as a whole word, in any case."""
     held = [{word.casefold() for word in _WORD.findall(text)} for text in texts]
     return {f"word: {word}": np.array([word.casefold() in each for each in held], dtype=bool) for word in words}
 

@@ -1,7 +1,7 @@
 """Metrics of translations: exact match, and BLEU and chrF by sacreBLEU.
 
 BLEU is defined by Papineni et al. 2002, chrF by Popović 2015. Scores are comparable only between runs with the same
-signature, which states how they were computed (Post 2018, "A Call for Clarity in Reporting BLEU Scores").
+signature, which describes their computation (Post 2018, "A Call for Clarity in Reporting BLEU Scores").
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from .checks import PairedMetric, check_examples
 from .language_model import IGNORED, perplexity
 from .slices import SENTENCE_EDGES, length_groups
 
-RESAMPLES = 1000  # corpora drawn for a confidence interval
+RESAMPLES = 1000  # bootstrap samples for a confidence interval
 
 References = Sequence[str] | Sequence[Sequence[str]]
 
 
 class ExactMatch(PairedMetric):
-    """Share of predicted texts that equal their reference, character for character.
+    """Fraction of predicted texts that equal their reference exactly.
 
     ``compute(predictions=texts, references=texts)`` returns ``{"exact_match": ...}``, from 0 to 1.
     """
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description="Share of predicted texts that equal their reference, character for character.",
+            description="Fraction of predicted texts that equal their reference exactly.",
             citation="",
             inputs_description="predictions: generated texts; references: correct texts.",
             features=datasets.Features(
@@ -47,10 +47,10 @@ class ExactMatch(PairedMetric):
 
 
 def reference_lists(references: References) -> list[list[str]]:
-    """Return the references of each prediction as a list, also where each has one.
+    """Return the references of each prediction as a list, even if each has only one.
 
     Raises:
-        UserError: a prediction has none.
+        UserError: a prediction has no reference.
     """
     lists = [[one] if isinstance(one, str) else list(one) for one in references]
     if [] in lists:
@@ -59,7 +59,7 @@ def reference_lists(references: References) -> list[list[str]]:
 
 
 def _columns(references: References) -> list[Any]:
-    """Arrange references as sacreBLEU does: the first ones of all predictions, then the second ones, None for none."""
+    """Arrange references for sacreBLEU: the first of all predictions, then the second; None if one is missing."""
     return list(zip_longest(*reference_lists(references)))
 
 
@@ -102,8 +102,8 @@ def translation_report(sources: Sequence[str], predictions: Sequence[str], refer
     Returns:
         ``bleu`` and ``bleu_interval``, its 95 % confidence interval by sacreBLEU's bootstrap (Koehn 2004, "Statistical
         Significance Tests for Machine Translation Evaluation", section 3); ``bleu_lowercase``, with both sides in
-        lowercase, as most work on Multi30k reports it; ``chrf``; ``exact_match``, the share of predictions that equal
-        one of their references; ``pairs``; ``signatures`` of the three scores; and ``by_source_length``, the rows of
+        lowercase, which is usual for Multi30k; ``chrf``; ``exact_match``, the fraction of predictions that equal one of
+        their references; ``pairs``; ``signatures`` of the three scores; and ``by_source_length``, the rows of
         ``bleu_by_length``. Scores are from 0 to 100, ``exact_match`` from 0 to 1.
 
     Raises:
@@ -138,8 +138,9 @@ class TranslationScores:
     """A ``compute_metrics`` for ``ReliableSeq2SeqTrainer`` with ``TrainingArguments(batch_eval_metrics=True)``.
 
     Adds up the contributions of the batches and returns, at the last one, token accuracy, perplexity and nats per
-    token, and the numbers of ``tokens`` and ``pairs`` that they are computed from. If the trainer generates
-    (``predict_with_generate``), also exact match, ``bleu`` and ``chrf``; the texts are kept until the last batch.
+    token, and the numbers of ``tokens`` and ``pairs`` from which they are computed. If the trainer generates
+    (``predict_with_generate``), it also returns exact match, ``bleu`` and ``chrf``; the texts are stored until the last
+    batch.
 
     Args:
         tokenizer: tokenizer of the targets.

@@ -20,7 +20,7 @@ def build_character_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Build a character tokenizer whose vocabulary is the characters of a text, in the order of their code points.
 
-    A text of these characters, including newlines and tabs, decodes to exactly what was encoded (in lowercase with
+    A text of these characters, including newlines and tabs, decodes to exactly the same text (in lowercase with
     ``lowercase``). Id 0 is ``[PAD]``; id 1 is ``[UNK]`` with ``unknown``. The text "[PAD]" is read as five characters.
     Batches are padded on the left, as generation from a recurrent model requires.
 
@@ -30,7 +30,7 @@ def build_character_tokenizer(
     Args:
         text: the text, in pieces of any length, or the number of occurrences of each character.
         lowercase: lowercase each character first, independently of its neighbors.
-        min_count: leave out characters that occur less often; values above 1 need ``unknown``.
+        min_count: leave out characters that occur less often; values above 1 require ``unknown``.
         unknown: map all other characters to ``[UNK]``; without it, encoding such a character is an error.
         ends: end each text with ``[EOS]``.
 

@@ -35,8 +35,8 @@ class TokenizerConfig:
     Attributes:
         kind: "char", "word", "bpe" (Sennrich et al. 2016), "unigram" (Kudo 2018) or "wordpiece" (Schuster & Nakajima
             2012); see ``build_tokenizer``.
-        vocab_size: size of the vocabulary, special tokens included. Required for subwords; optional for words, which
-            are all kept without it; not for characters, which ``min_count`` selects.
+        vocab_size: size of the vocabulary, special tokens included. Required for subwords; optional for words, all of
+            which are kept by default; not allowed for characters, which are selected by ``min_count``.
         lowercase: lowercase the text first.
         min_count: leave out characters or words that occur less often.
         unknown: char only: map characters that do not occur in the training texts to ``[UNK]`` instead of raising an
@@ -91,7 +91,7 @@ def build_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learn a tokenizer from the training texts.
 
-    The same texts give the same tokenizer, whatever their order, the process and the number of threads. Id 0 is
+    The same texts give the same tokenizer, independently of their order, the process and the number of threads. Id 0 is
     ``[PAD]``, id 1 is ``[UNK]`` (for char only with ``unknown``); then follow ``[BOS]`` and ``[EOS]`` with ``ends``,
     ``[CLS]``, ``[SEP]`` and ``[MASK]`` with ``masks``, and the vocabulary. The text "[PAD]" is read as characters; with
     ``masks`` it is read as the special token, as in BERT's tokenizer. By kind:
@@ -107,16 +107,19 @@ def build_tokenizer(
       characters, becomes one ``[UNK]``.
 
     Subwords of bpe and unigram include the space before a word, and none spans a word and its punctuation or two words.
-    A text whose characters all occur in ``texts`` decodes to exactly what was encoded, spaces included (in lowercase
-    with ``lowercase``). Other characters become ``[UNK]`` each, or with unigram one ``[UNK]`` for several in a row.
+    If all characters of a text occur in ``texts``, it decodes to exactly the same text, spaces included (in lowercase
+    with ``lowercase``). Each other character becomes ``[UNK]``; with unigram, several consecutive ones become one
+    ``[UNK]``.
 
     Args:
-        config: what to build. The vocabulary has ``vocab_size`` entries, or fewer if the texts do not have as many.
+        config: the section ``tokenizer``. The vocabulary has ``vocab_size`` entries, or fewer if the texts contain
+            fewer.
         texts: the texts; for characters also the number of occurrences of each.
         ends: end each text with ``[EOS]``, for encoder-decoders.
         padding_side: "right" for encoder-decoders and classifiers, "left" for recurrent generation.
         masks: put each text between ``[CLS]`` and ``[SEP]``, and read ``[MASK]`` as the token to fill in, for masked
-            language models. Only for kinds word and wordpiece: the others keep spaces, and would add one after a mask.
+            language models. Supported only for kinds word and wordpiece: the others preserve spaces, and would add one
+            after a mask.
 
     Returns:
         A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and ``AutoTokenizer`` loads.

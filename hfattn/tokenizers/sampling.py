@@ -1,4 +1,4 @@
-"""Subword regularization: training sees a different segmentation of a text each time it reads it."""
+"""Subword regularization: a new segmentation of a text is sampled each time it is read in training."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def check_sampling(kind: str, sampling: float) -> None:
 
 
 class SubwordSampler:
-    """Encodes a text in a randomly drawn segmentation, where the tokenizer always returns the same one.
+    """Encodes a text with a randomly drawn segmentation; the tokenizer itself always returns the same one.
 
     Unigram: draws from all segmentations, each with a probability proportional to P(x)^alpha, by forward filtering and
     backward sampling (Kudo 2018, arXiv 1804.10959, section 3.3 with l = infinity). An alpha near 0 makes all equally
@@ -46,7 +46,7 @@ class SubwordSampler:
 
     Args:
         tokenizer: a unigram or BPE tokenizer of ``build_tokenizer``.
-        sampling: alpha, or the probability of dropping a merge; as in ``TokenizerConfig``, but not 0.
+        sampling: alpha, or the probability of dropping a merge; see ``TokenizerConfig``. It must not be 0.
 
     Raises:
         UserError: the tokenizer is of another kind, or ``sampling`` is out of range.
@@ -99,7 +99,8 @@ class SubwordSampler:
             starts, cumulative = lattice[end - 1]
             start = starts[bisect_right(cumulative, rng.random(), hi=len(starts) - 1)]
             token = self._ids.get(word[start:end], self._unknown)
-            if not (ids and token == ids[-1] == self._unknown):  # several in a row become one, as in the library
+            # Consecutive unknown characters become one token, as in the library.
+            if not (ids and token == ids[-1] == self._unknown):
                 ids.append(token)
             end = start
         return ids[::-1]

@@ -1,4 +1,4 @@
-"""Special tokens: every tokenizer built here has them under the same ids."""
+"""Special tokens, which have the same ids in every tokenizer of hfattn."""
 
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
@@ -19,11 +19,11 @@ def with_special_symbols(
     """Wrap a tokenizer whose vocabulary starts with ``special_symbols`` for transformers.
 
     Args:
-        backend: the tokenizer; it gets a post-processor with ``ends`` or ``masks``.
-        unknown: whether it has ``[UNK]``.
-        ends: whether it has ``[BOS]`` and ``[EOS]``, and ends each text with ``[EOS]``.
+        backend: the tokenizer; a post-processor is added if ``ends`` or ``masks`` is set.
+        unknown: whether the tokenizer has ``[UNK]``.
+        ends: whether the tokenizer has ``[BOS]`` and ``[EOS]``, and ends each text with ``[EOS]``.
         padding_side: "left" or "right".
-        masks: whether it has ``[CLS]``, ``[SEP]`` and ``[MASK]``, and puts each text between the first two.
+        masks: whether the tokenizer has ``[CLS]``, ``[SEP]`` and ``[MASK]``, and puts each text between the first two.
     """
     if ends:
         backend.post_processor = processors.TemplateProcessing(

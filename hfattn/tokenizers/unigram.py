@@ -1,4 +1,4 @@
-"""Train the unigram language model of subwords.
+"""Train a unigram language model of subwords.
 
 The ``tokenizers`` library has a trainer too, but it takes its candidates from a list of distinct words with a separator
 after each. A string that occurs only at the ends of words is never a candidate ("whil" is, "while" is not), which makes
@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-LONGEST = 16  # characters of a piece
-_CANDIDATES = 20  # for each requested piece
-_KEPT = 0.75  # share of the pieces, in each round of pruning
-_ITERATIONS = 2  # of EM in each round
+LONGEST = 16  # maximum number of characters of a piece
+_CANDIDATES = 20  # number of initial candidates per requested piece
+_KEPT = 0.75  # fraction of pieces kept in each round of pruning
+_ITERATIONS = 2  # EM iterations in each round
 
 
 def learn_pieces(counts: Mapping[str, int], size: int) -> dict[str, float]:
