@@ -54,7 +54,8 @@ class MultiHeadAttention(nn.Module):
         if head_dim is None:
             if hidden_size % num_heads:
                 raise ValueError(
-                    f"hidden_size={hidden_size} is no multiple of num_heads={num_heads}; change one, or pass head_dim."
+                    f"hidden_size={hidden_size} is not a multiple of num_heads={num_heads}; change one, or pass "
+                    "head_dim."
                 )
             head_dim = hidden_size // num_heads
         self.num_heads, self.head_dim = num_heads, head_dim

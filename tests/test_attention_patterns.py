@@ -189,7 +189,9 @@ def test_one_head_is_single_head_attention() -> None:
 
 
 def test_messages_of_multi_head() -> None:
-    with pytest.raises(ValueError, match="hidden_size=10 is no multiple of num_heads=3; change one, or pass head_dim"):
+    with pytest.raises(
+        ValueError, match="hidden_size=10 is not a multiple of num_heads=3; change one, or pass head_dim"
+    ):
         MultiHeadAttention(10, 3)
 
 

@@ -446,7 +446,7 @@ def test_the_page_from_top_to_bottom(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("convert nanogpt none.pt --output ours", "error: There is no file none.pt; give the path of a checkpoint.\n"),
+        ("convert nanogpt none.pt --output ours", "error: none.pt was not found; give the path of a checkpoint.\n"),
         (
             "convert nanogpt none.pt --output ours --set n_head",
             "--set n_head is not NAME=VALUE; write",

@@ -249,6 +249,14 @@ def test_files_are_compared_with_the_manifest(run: Path, spoil: Callable[[Path],
         check_manifest(run)
 
 
+def test_a_folder_of_an_earlier_version_is_refused_in_one_sentence(run: Path) -> None:
+    results = json.loads((run / "results.json").read_text())
+    results["configuration"]["data"]["source"] = results["configuration"]["data"].pop("dataset")
+    (run / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match=r"earlier version of hfattn, .*train it again"):
+        verify(run)
+
+
 def test_files_that_the_manifest_does_not_list_stay_local(run: Path, hub: Hub) -> None:
     """Neither a pickle nor code that lies beside a published model is looked at, sent, or able to change what is."""
     (run / "attention.png").write_bytes(b"a picture")
@@ -561,8 +569,8 @@ def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
     [
         (["train", "translation/nothing"], "The configuration translation/nothing was not found; hfattn recipes list"),
         (["train", "--accelerate", "no.yaml", "translation/dates"], "The file no.yaml was not found"),
-        (["verify", "nowhere"], "There is no folder nowhere"),
-        (["push", "nowhere", "user/name"], "There is no folder nowhere"),
+        (["verify", "nowhere"], "nowhere was not found"),
+        (["push", "nowhere", "user/name"], "nowhere was not found"),
         (["card", "nowhere"], "nowhere has no results.json"),
         (["evaluate", "runs/nowhere", "x.tsv"], "runs/nowhere was not found locally or on the Hub"),
     ],

@@ -24,7 +24,9 @@ def make(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same rows.")] = 1,
 ) -> None:
-    """Write a generated dataset with its card to a folder, for load_dataset, the recipes and hfattn data push.
+    """Write a generated dataset and its card to a folder.
+
+    load_dataset, the recipes and hfattn data push read this folder.
 
     Example: hfattn data make dates --output dates --rows 100
     """
@@ -46,7 +48,9 @@ def push_data(
     over: Over = None,
     execute: Execute = False,
 ) -> None:
-    """Show what a push of a dataset would send; with --execute push it to the Hub as one commit.
+    """Push a dataset folder to the Hub.
+
+    Without --execute, only show what would be uploaded. The upload is one commit.
 
     Example: hfattn data push dates user/dates
     """

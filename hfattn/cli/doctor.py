@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 
 def doctor() -> None:
-    """Show the installed versions, the accelerator and what is missing.
+    """Show versions, accelerator and missing extras.
 
     Example: hfattn doctor
     """

@@ -15,7 +15,9 @@ def inspect_code(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the code that a model would run under trust_remote_code, without running it; exit code 1 on findings.
+    """Show the code of a model without running it.
+
+    This is the code that trust_remote_code=True would run. The exit code is 1 if there are findings.
 
     A finding is code that models rarely need and attacks often use, with its line. Carefully hidden code can escape
     detection, so read the files before you trust them. From the Hub only small text files are downloaded.

@@ -14,7 +14,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def card(folder: Folder) -> None:
-    """Write the model card and the manifest of a finished run again, from its results.json.
+    """Write the model card of a finished run again.
+
+    The card is rendered from results.json; the manifest is written again too.
 
     The code of the card is run, and its output becomes part of the card. The manifest then lists all files of the
     folder, which verify and push use.
@@ -29,7 +31,9 @@ def card(folder: Folder) -> None:
 
 
 def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Check that a model folder loads where neither hfattn nor a network is available; exit code 1 if a check fails.
+    """Check that a model folder loads without hfattn.
+
+    The checks run in a new process without network access. The exit code is 1 if a check fails.
 
     The code in the folder is run, as trust_remote_code=True runs it. Checked are the hashes of the files, pickles,
     tokens and local paths, the numbers and the code of the card, weights, logits, generation, tokenizer and pipeline.
@@ -55,7 +59,9 @@ def push(
     over: Over = None,
     execute: Execute = False,
 ) -> None:
-    """Verify a model folder, and show what a push would send; with --execute push it to the Hub as one commit.
+    """Verify a model folder and push it to the Hub.
+
+    Without --execute, only show what would be uploaded. The upload is one commit.
 
     Example: hfattn push runs/dates user/dates
     """

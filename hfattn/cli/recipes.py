@@ -33,7 +33,9 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")] = False,
 ) -> None:
-    """Print the command that trains a recipe, and run it. Options of this command must precede CONFIG.
+    """Train a recipe: print its command and run it.
+
+    Options of this command must precede CONFIG.
 
     Example: hfattn train --dry-run translation/dates --training.max_steps 100
     """
@@ -126,7 +128,9 @@ def check_run(
         ),
     ] = None,
 ) -> None:
-    """Check whether the score of a run is in its expected band; exit code 1 if it is not.
+    """Check that the score of a run is in its band.
+
+    The exit code is 1 if it is not.
 
     Example: hfattn recipes check runs/dates --tiny
     """
@@ -151,7 +155,9 @@ def record_runs(
         typer.Option(help="An expected.json of your own for all these runs; RESULTS.md is not written then."),
     ] = None,
 ) -> None:
-    """Record runs in the expected.json of their configurations, and write recipes/RESULTS.md from all of these.
+    """Record runs as results of their configurations.
+
+    The runs are added to expected.json, and recipes/RESULTS.md is written again.
 
     Example: hfattn recipes record
     """
@@ -221,7 +227,7 @@ def soup(
         typer.Option("--set", metavar="FIELD=VALUE", help="Of the runs' configuration, such as data.dataset=my.jsonl."),
     ] = None,
 ) -> None:
-    """Average the weights of fine-tuned runs, and evaluate the result.
+    """Average the weights of runs, and evaluate the mean.
 
     Example: hfattn soup runs/one runs/two --output runs/soup
     """

@@ -15,9 +15,7 @@ from .common import MaxNewTokens, Model, NumBeams, check_output, require_text, r
 if TYPE_CHECKING:
     from ..explain import AttentionRecord, ScoredText
 
-show_app = typer.Typer(
-    help="Draw what a model attends to, and what its answer depends on; see also hfattn attend.", no_args_is_help=True
-)
+show_app = typer.Typer(help="Draw attention, saliency or hidden units.", no_args_is_help=True)
 
 _PICTURES = (".png", ".svg", ".pdf")
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="Text to translate or to read.")]
@@ -59,7 +57,9 @@ def attend(
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
-    """Show which tokens a model attends to: a translator to its source, other models to their text.
+    """Show which tokens a model attends to.
+
+    A translator attends to its source, other models to their own text.
 
     Example: hfattn attend runs/dates "22 nov 1794" --output map.html
     """

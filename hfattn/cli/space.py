@@ -48,7 +48,9 @@ def build(
     model: Given = None,
     settings: Set = None,
 ) -> None:
-    """Build a folder with the demo, this package and its models, which are trained small if none is given.
+    """Build the folder of a demo.
+
+    The folder contains the demo, hfattn and the models. Models that you do not give are trained, small ones.
 
     Example: hfattn space build attention_lab --output runs/lab
     """
@@ -64,7 +66,9 @@ def run(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 7860,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other computers.")] = "127.0.0.1",
 ) -> None:
-    """Run a demo on this computer, after building it in runs/spaces/NAME if needed.
+    """Run a demo on this computer.
+
+    If needed, it is built in runs/spaces/NAME first.
 
     Example: hfattn space run attention_lab
     """
@@ -93,7 +97,9 @@ def push(
     over: Over = None,
     execute: Execute = False,
 ) -> None:
-    """Check that a built demo starts, and show what a push would send; with --execute push it to the Hub.
+    """Check a built demo and push it to the Hub.
+
+    Without --execute, only show what would be uploaded.
 
     Example: hfattn space push runs/spaces/attention_lab user/attention-lab
     """

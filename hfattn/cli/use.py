@@ -77,7 +77,9 @@ def score(
         typer.Option(min=1, help="Tokens from one window to the next; default: the window, without overlap."),
     ] = None,
 ) -> None:
-    """Compute the likelihood of a text under a language model.
+    """Compute the likelihood of a text.
+
+    The model is a language model.
 
     Example: hfattn score runs/text my.txt
     """
@@ -108,7 +110,9 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a random sample of this many examples.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON.")] = False,
 ) -> None:
-    """Evaluate a translator, a classifier or a language model on your own data.
+    """Evaluate a model on your own data.
+
+    The model is a translator, a classifier or a language model.
 
     Example: hfattn evaluate runs/dates pairs.tsv
     """
@@ -127,7 +131,9 @@ def translate(
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
-    """Translate texts with an encoder-decoder, and print one line for each.
+    """Translate texts with an encoder-decoder.
+
+    Print one line for each text.
 
     Example: hfattn translate runs/dates "22 nov 1794"
     """

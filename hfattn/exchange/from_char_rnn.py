@@ -53,8 +53,8 @@ def from_char_rnn(checkpoint: Checkpoint) -> Converted:
     cell = CELLS.get(stacked // hidden_size) if stacked % hidden_size == 0 else None
     if cell is None:
         raise UserError(
-            f"rnn.weight_hh_l0 of {weights.path} has the shape {(stacked, hidden_size)}, which is no Elman network, "
-            "GRU or LSTM; convert one of these."
+            f"rnn.weight_hh_l0 of {weights.path} has the shape {(stacked, hidden_size)}, which does not fit an Elman "
+            "network, GRU or LSTM; convert one of these."
         )
     if (activation := _told(checkpoint, "nonlinearity")) not in (None, "tanh"):
         raise UserError(f"{weights.path} has the nonlinearity {activation}; only tanh is supported.")

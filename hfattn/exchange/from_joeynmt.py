@@ -87,7 +87,10 @@ def _told(side: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"The configuration weighs residuals by alpha={side['alpha']}; ours have them by 1 only.")
     activation = side.get("activation", "relu")
     if activation not in ACTIVATIONS:
-        raise UserError(f"The configuration has the activation {activation}; ours are {', '.join(ACTIVATIONS)}.")
+        raise UserError(
+            f"The configuration has the activation {activation}, which is not supported; supported are "
+            f"{', '.join(ACTIVATIONS)}."
+        )
     dropout = side.get("dropout", 0.0)
     return {
         "num_attention_heads": side["num_heads"],

@@ -104,7 +104,10 @@ def _told(options: dict[str, Any]) -> dict[str, Any]:
     """Return fields of ``VaswaniConfig`` that the training options of OpenNMT-py set."""
     activation = options.get("pos_ffn_activation_fn", "relu")
     if activation not in ACTIVATIONS:
-        raise UserError(f"The model has the activation {activation}; of OpenNMT's, ours are {', '.join(ACTIVATIONS)}.")
+        raise UserError(
+            f"The model has the activation {activation}, which is not supported; supported are "
+            f"{', '.join(ACTIVATIONS)}."
+        )
     adds_positions = options.get("position_encoding", False)
     dropout, attention_dropout = (_first(options.get(name, 0.0)) for name in ("dropout", "attention_dropout"))
     told = {

@@ -149,7 +149,7 @@ def check_names(weights: Weights, names: Collection[str], target: str) -> None:
         )
     if surplus := weights.tensors.keys() - set(names):
         raise UserError(
-            f"{weights.path} has {listed(surplus)}, for which {target} has no place; map names of your own with "
+            f"{weights.path} has {listed(surplus)}, which {target} does not have; map names of your own with "
             "--rename THEIRS=OURS, or leave this model where it is: without them it would be another."
         )
 

@@ -48,7 +48,7 @@ def export_torch(model: PreTrainedModel, tokenizer: Any, target_tokenizer: Any, 
         state, settings = _transformer(model)
     else:
         raise UserError(
-            f"{type(model).__name__} is none of the models that another project has by name; export a character "
+            f"{type(model).__name__} cannot be exported to another project; export a character "
             "model, a GPT-2, or a Transformer of ours."
         )
     # A file of safetensors keeps no two names for one matrix, and these projects expect both.

@@ -27,7 +27,7 @@ def read_vocabulary(path: Path) -> list[str]:
         UserError: the file does not exist or is not a vocabulary.
     """
     if not path.is_file():
-        raise UserError(f"There is no file {path}; give a vocabulary.")
+        raise UserError(f"{path} was not found; give a vocabulary.")
     try:
         text = path.read_bytes().decode("utf-8")
         content = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")

@@ -68,7 +68,7 @@ def read_weights(path: Path, allow_pt: bool = False) -> Weights:
             that only code could load.
     """
     if not path.is_file():
-        raise UserError(f"There is no file {path}; give the path of a checkpoint.")
+        raise UserError(f"{path} was not found; give the path of a checkpoint.")
     if path.suffix == ".safetensors":
         try:
             with safe_open(path, "pt") as file:
@@ -100,7 +100,7 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     if not path.is_file():
-        raise UserError(f"There is no file {path}; give the configuration of the training as --config.")
+        raise UserError(f"{path} was not found; give the configuration of the training as --config.")
     try:
         settings = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -117,7 +117,7 @@ def _load_pickle(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"{found[1]}, which is no weight" if found else "something that is no weight"
+        what = f"{found[1]}, which is not a tensor" if found else "something that is not a tensor"
         raise UserError(
             f"{path} holds {what}, and loading it could run any code; where it was made, write "
             "torch.save(model.state_dict(), 'weights.pt') and give that file."

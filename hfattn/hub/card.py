@@ -188,6 +188,21 @@ def _printed_in(folder: Path) -> Any:
     return output_of
 
 
+def read_results(folder: Path) -> dict[str, Any]:
+    """Read ``results.json`` of a run folder.
+
+    Raises:
+        UserError: if an earlier version of hfattn wrote it, with other field names.
+    """
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    if "source" in results.get("configuration", {}).get("data", {}):
+        raise UserError(
+            f"{folder} was written by an earlier version of hfattn, whose configurations have data.source; the model "
+            "still loads, but train it again to write, verify or push its card."
+        )
+    return results
+
+
 def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     """Check that the card of a folder agrees with its results.
 

@@ -158,7 +158,7 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
         for kind, place in [*reader.suspects(), *reader.at_import()]:
             add(kind, place.lineno)
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:
-        add("unreadable", None, f"It is no Python that can be read: {error}")
+        add("unreadable", None, f"It is not valid Python: {error}")
         return Module((), (), (), tuple(found.values()))
     siblings: dict[str, None] = {}
     for node in ast.walk(tree):

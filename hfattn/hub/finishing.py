@@ -1,6 +1,5 @@
 """Turn the folder of a saved model into one that can be verified and published."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..files import write_results
-from .card import write_card
+from .card import read_results, write_card
 from .fingerprints import store_fingerprints
 from .manifest import write_manifest
 
@@ -42,14 +41,7 @@ def write_again(folder: Path) -> None:
     Raises:
         UserError: the folder has no ``results.json``, or one of an earlier version.
     """
-    path = folder / "results.json"
-    if not path.is_file():
+    if not (folder / "results.json").is_file():
         raise UserError(f"{folder} has no results.json to write a card from; give the folder of a finished run.")
-    results = json.loads(path.read_text(encoding="utf-8"))
-    if "source" in results.get("configuration", {}).get("data", {}):
-        raise UserError(
-            f"{path} was written by an earlier version of hfattn, whose configurations have data.source; train the "
-            "model again to write its card."
-        )
-    write_card(folder, results)
+    write_card(folder, read_results(folder))
     write_manifest(folder)

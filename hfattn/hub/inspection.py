@@ -127,7 +127,7 @@ def _inspect(name: str, commit: str | None, sizes: Mapping[str, int], texts: Map
             try:
                 config = json.loads(texts[path])
             except (ValueError, RecursionError) as error:
-                findings.append(Finding("unreadable", path, None, f"It is no JSON: {error}"))
+                findings.append(Finding("unreadable", path, None, f"It is not valid JSON: {error}"))
             else:
                 entries += _entries(path, config)
                 if isinstance(config, dict) and config.get("chat_template"):
@@ -264,7 +264,7 @@ def _lines(inspection: Inspection) -> Iterator[str]:
             yield f"  {kind}: {shown(', '.join(names))}"
     if inspection.templates:
         yield ""
-        yield f"Jinja, which is no Python: {shown(', '.join(inspection.templates))}"
+        yield f"Jinja, which is not Python: {shown(', '.join(inspection.templates))}"
     yield ""
     for finding in inspection.findings:
         line = "" if finding.line is None else f":{finding.line}"

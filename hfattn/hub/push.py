@@ -117,7 +117,7 @@ def push(
     options = options or PushOptions()
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
+        raise UserError(f"{folder} was not found; give the folder of a finished run.")
     check_may_push(repo_id)
     revision = options.branch or "main"
     names = published_files(folder) if repo_type == "model" else repository_files(folder)

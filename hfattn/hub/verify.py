@@ -1,5 +1,6 @@
 """Verify that a model folder loads where hfattn is not installed, and contains nothing that must not be published."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from huggingface_hub import ModelCard
 
 from .. import clean_process
 from ..errors import UserError
-from .card import card_code, check_card
+from .card import card_code, check_card, read_results
 from .manifest import CARD, MANIFEST, PICKLES, check_manifest, published_files, repository_files, unpublished_files
 
 _PICKLES = (*PICKLES, ".msgpack")
@@ -101,15 +102,19 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
         timeout: seconds after which the process is stopped and its check fails.
 
     Raises:
-        UserError: there is no such folder, it holds no model, or its manifest cannot be read.
+        UserError: if the folder does not exist, has no model, has an unreadable manifest, or was written by an earlier
+            version of hfattn.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"There is no folder {folder}; give the folder of a finished run.")
+        raise UserError(f"{folder} was not found; give the folder of a finished run.")
     files = published_files(folder)
     weights = [name for name in files if name.endswith(".safetensors")]
     if not weights or not {"config.json", "baseline.json"} & set(files):
         raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
+    if "results.json" in files:
+        with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError, OSError):  # reported by the checks below
+            read_results(folder)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
         for name in files:
