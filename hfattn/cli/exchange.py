@@ -38,7 +38,7 @@ def convert(
     ] = None,
     target_vocabulary: Annotated[
         Path | None,
-        typer.Option(help="The same for a target side of its own.", show_default=False),
+        typer.Option(help="Tokens of the target, if it has its own vocabulary.", show_default=False),
     ] = None,
     allow_pt: Annotated[bool, typer.Option("--allow-pt", help="Read a pickle, but load no code.")] = False,
 ) -> None:

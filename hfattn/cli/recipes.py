@@ -119,7 +119,7 @@ def check_run(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     tiny: Annotated[
         bool | None,
-        typer.Option("--tiny/--full", help="Which band to use; default: decided by the command of the run."),
+        typer.Option("--tiny/--full", help="Which band to use; default: from the command of the run."),
     ] = None,
     expected: Annotated[
         Path | None,
@@ -224,7 +224,11 @@ def soup(
     ] = False,
     override: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Of the runs' configuration, such as data.dataset=my.jsonl."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Override in the configuration of the runs, such as data.dataset=my.jsonl.",
+        ),
     ] = None,
 ) -> None:
     """Average the weights of runs, and evaluate the mean.

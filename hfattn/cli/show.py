@@ -100,7 +100,7 @@ def flow(
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
-    """Draw the weights as threads.
+    """Draw the attention weights as lines.
 
     Example: hfattn show flow runs/dates "22 nov 1794" --output flow.png
     """
@@ -147,7 +147,7 @@ def integrated_gradients(
 ) -> None:
     """Score words by integrated gradients.
 
-    The scores (Sundararajan et al. 2017) add up to the change of the answer that the text makes.
+    The scores (Sundararajan et al. 2017) add up to the difference between the answers with and without the text.
 
     Example: hfattn show integrated-gradients runs/reviews "a good film" --output why.html
     """
@@ -163,7 +163,7 @@ def unit(
         int | None, typer.Option("--unit", min=0, help="Number of the unit; default: the one that varies most.")
     ] = None,
 ) -> None:
-    """Color a text by one hidden unit.
+    """Color a text by the value of one hidden unit.
 
     The model must be a char_rnn.
 

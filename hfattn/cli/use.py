@@ -65,7 +65,7 @@ def generate(
 def score(
     model: Model,
     text: Annotated[str, typer.Argument(help="UTF-8 text file, Hub dataset id, or 'embedded'.")],
-    skip: Annotated[float, typer.Option(min=0.0, max=0.999, help="Share of the text to skip at its start.")] = 0.0,
+    skip: Annotated[float, typer.Option(min=0.0, max=0.999, help="Fraction of the text to skip at its start.")] = 0.0,
     window: Annotated[
         int | None,
         typer.Option(

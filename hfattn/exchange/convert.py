@@ -49,7 +49,7 @@ def convert(
         output: folder to create.
         config: configuration file of the other project, in YAML or JSON.
         settings: fields of the new configuration that neither file contains.
-        renames: prefixes of names in ``file``, and what replaces them.
+        renames: prefixes of weight names in ``file``, and their replacements.
         vocabulary, target_vocabulary: files of tokens in the order of their ids; the second one if the target
             side has a vocabulary of its own.
         allow_pt: also read a pickle, with ``torch.load(weights_only=True)``.
@@ -93,10 +93,10 @@ def convert(
 def _command(
     kind: str, files: Mapping[str, Path | None], settings: Mapping[str, Any], renames: Mapping[str, str], allow_pt: bool
 ) -> list[str]:
-    """Return the words of the equivalent ``hfattn convert`` command, with file names in place of local paths.
+    """Return the arguments of the equivalent ``hfattn convert`` command, with file names instead of local paths.
 
     Args:
-        files: files by the option that gives them; "" for the checkpoint, which is an argument.
+        files: files by command-line option; "" for the checkpoint, which is a positional argument.
     """
     words = [word for option, path in files.items() if path is not None for word in (option, path.name) if word]
     words += [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]

@@ -1,4 +1,4 @@
-"""Write what a folder with converted weights needs to be verified and published like a run."""
+"""Complete a folder with converted weights, so that it can be verified and published like a run."""
 
 import platform
 import shlex
@@ -19,7 +19,7 @@ TASKS = {
     "SequenceClassification": "text-classification",
 }
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers")
-TOKENS, NEW_TOKENS = 8, 20  # of the example, and of its continuation
+TOKENS, NEW_TOKENS = 8, 20  # tokens of the example, and of its continuation
 
 
 def write_record(folder: Path, kind: str, file: Path, converted: Converted, command: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted, comm
         kind: kind of checkpoint, such as "nanogpt".
         file: the checkpoint.
         converted: the model and tokenizer made from it.
-        command: the words of the command that made it.
+        command: arguments of the command that created it.
     """
     model, tokenizer = converted.model, converted.tokenizer
     assert tokenizer is not None

@@ -1,4 +1,4 @@
-"""A Transformer that translates, for the inference engine CTranslate2, checked before it is kept."""
+"""Export a translation Transformer to the inference engine CTranslate2, and check the result."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneratio
 
 QUANTIZATIONS = ("float32", "int8")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
-# Rows of the table that stands for our function of a position: the longest text that the engine will read.
+# Rows of the position table that replaces our function: the longest text that the engine can read.
 LONGEST = 2048
 _TOLERANCE = 1e-3  # nats
 
@@ -29,17 +29,18 @@ def export_ctranslate2(
     folder: Path,
     quantization: str = "float32",
 ) -> None:
-    """Write a model and its vocabularies as CTranslate2 reads them. Its sources are the tokens of ``tokenizer``, the
-    end symbol included where that closes a text.
+    """Write a model and its vocabularies in the format of CTranslate2.
+
+    Its sources are the tokens of ``tokenizer``, including the end symbol if the tokenizer adds it.
 
     Args:
         model: a ``VaswaniForConditionalGeneration``.
-        tokenizer, target_tokenizer: of both sides, or of each.
-        folder: to make.
-        quantization: of ``QUANTIZATIONS``.
+        tokenizer, target_tokenizer: tokenizer of both sides, or one for each side.
+        folder: folder to create.
+        quantization: a value in ``QUANTIZATIONS``.
 
     Raises:
-        UserError: the package is missing, the engine has no such model, or it does not compute what the model computes.
+        UserError: the package is missing, the engine does not support the model, or its probabilities differ.
     """
     require("export")
     if quantization not in QUANTIZATIONS:
@@ -60,7 +61,7 @@ def export_ctranslate2(
 
 
 def _check_model(model: PreTrainedModel) -> None:
-    """Refuse what the engine has no form of."""
+    """Check that the engine supports the model."""
     if not isinstance(model, VaswaniForConditionalGeneration):
         raise UserError(
             f"{type(model).__name__} cannot be exported to CTranslate2; give a VaswaniForConditionalGeneration."
@@ -105,14 +106,14 @@ def _write(
 def _spec(
     model: VaswaniForConditionalGeneration, vocabularies: Sequence[list[str]], writer: PreTrainedTokenizerBase
 ) -> Any:
-    """The model as CTranslate2 describes one."""
+    """Return the model as a specification of CTranslate2."""
     from ctranslate2.specs import TransformerSpec, common_spec
 
     config, encoder, decoder = model.config, model.get_encoder(), model.get_decoder()
     spec = TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.num_attention_heads,
-        pre_norm=True,  # whose description has a last norm or not, as is asked for
+        pre_norm=True,  # its specification has an optional final norm
         no_final_norm=not config.has_final_norm,
         activation=getattr(common_spec.Activation, ACTIVATIONS[config.activation]),
     )
@@ -145,23 +146,23 @@ def _spec(
     spec.config.eos_token = target[config.eos_token_id]
     spec.config.bos_token = target[config.decoder_start_token_id]
     spec.config.decoder_start_token = target[config.decoder_start_token_id]
-    # The engine insists on a symbol for the unknown; with a tokenizer that has none, none is ever asked for.
+    # The engine requires an unknown symbol; it is never used if the tokenizer has none.
     spec.config.unk_token = writer.unk_token or spec.config.bos_token
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     return spec
 
 
 def _positions(stack: Any, config: Any) -> torch.Tensor:
-    """(P, H), what is added at each position."""
+    """Return the vectors (P, H) that are added at each position."""
     if config.positions == "learned":
         return stack.embed_positions.weight
     if config.positions == "none":
-        return torch.zeros(LONGEST, config.hidden_size)  # without a table the engine would add one of its own
+        return torch.zeros(LONGEST, config.hidden_size)  # without a table, the engine would add its own positions
     return sinusoidal_positions(torch.arange(LONGEST), config.hidden_size)
 
 
 def _set_linear(spec: Any, *layers: nn.Linear) -> None:
-    """One layer, or several that read the same, stacked."""
+    """Set the weights of a specification to those of one layer, or of several with the same input, stacked."""
     spec.weight = _array(torch.cat([layer.weight for layer in layers]))
     if layers[0].bias is not None:
         spec.bias = _array(torch.cat([layer.bias for layer in layers]))
@@ -176,10 +177,10 @@ def _array(tensor: torch.Tensor) -> Any:
 
 
 def _check(model: VaswaniForConditionalGeneration, vocabularies: Sequence[list[str]], folder: Path) -> None:
-    """Score random pairs of several lengths by both.
+    """Compare the scores of the model and of the engine on random pairs of several lengths.
 
     Raises:
-        UserError: their probabilities differ.
+        UserError: the probabilities differ.
     """
     import ctranslate2
 

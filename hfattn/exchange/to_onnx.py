@@ -1,4 +1,4 @@
-"""Classifiers and character models as ONNX graphs for batches of any size and length, checked before they are kept."""
+"""Export classifiers and character models as ONNX graphs for batches of any size and length, and check the result."""
 
 import copy
 import inspect
@@ -22,7 +22,7 @@ from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, Recurrent
 FILE = "model.onnx"
 # Sizes on which the graph is compared with the model: batch and length.
 _EXAMPLE, _CHECKED = (2, 5), ((1, 1), (1, 6), (3, 4), (4, 11))
-_TOLERANCE = 1e-4  # of the largest output
+_TOLERANCE = 1e-4  # fraction of the largest output
 
 # ONNX stacks the gates of a cell in another order than torch.
 _GATES = {Elman: [0], LSTM: [0, 3, 1, 2], GRU: [1, 0, 2], GRUResetBefore: [1, 0, 2]}
@@ -30,10 +30,10 @@ _OPERATORS = {Elman: "RNN", LSTM: "LSTM", GRU: "GRU", GRUResetBefore: "GRU"}
 
 
 class OnnxRecurrentLayer(nn.Module):
-    """A ``RecurrentLayer`` on the operator that ONNX has for its cell, with the same inputs and outputs.
+    """A ``RecurrentLayer`` that uses the ONNX operator for its cell, with the same inputs and outputs.
 
-    That operator reads ``lengths`` steps from the left. So the real steps of each row are moved there, and padding,
-    which may stand anywhere, is put behind them.
+    That operator reads ``lengths`` steps from the left. The real steps of each row are therefore moved to the left, and
+    padding, which may be at any position, to the right.
     """
 
     inputs_weight: torch.Tensor
@@ -59,7 +59,7 @@ class OnnxRecurrentLayer(nn.Module):
     def forward(
         self, inputs: torch.Tensor, mask: torch.Tensor | None = None, *state: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """As ``RecurrentLayer.forward``."""
+        """See ``RecurrentLayer.forward``."""
         batch_size, num_steps, width = inputs.shape
         if mask is None:
             mask = torch.ones(batch_size, num_steps, dtype=torch.bool)
@@ -78,7 +78,7 @@ class OnnxRecurrentLayer(nn.Module):
     def _run(
         self, inputs: torch.Tensor, lengths: torch.Tensor, state: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor]:
-        """Outputs (T, 1, B, H), and states (1, B, H), of inputs (T, B, D) and a state of tensors (B, H)."""
+        """Return outputs (T, 1, B, H) and states (1, B, H) for inputs (T, B, D) and a state of tensors (B, H)."""
         num_steps, batch_size, _ = inputs.shape
         attributes: dict[str, Any] = {"hidden_size": self.hidden_size}
         if _OPERATORS[self.kind] == "GRU":
@@ -99,7 +99,7 @@ class OnnxRecurrentLayer(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Logits alone, of inputs by position."""
+    """A classifier with positional inputs that returns only the logits."""
 
     outputs = ("logits",)
 
@@ -108,12 +108,12 @@ class Classifier(nn.Module):
         self.model, self.inputs = model, tuple(names)
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Inputs (B, S) in the order of ``inputs``; returns logits (B, labels)."""
+        """Return logits (B, labels) for inputs (B, S) in the order of ``inputs``."""
         return (self.model(**dict(zip(self.inputs, inputs, strict=True))).logits,)
 
 
 class StatefulLanguageModel(nn.Module):
-    """A character model whose state is an input and an output: of all layers, (L, B, H), h, and c of an LSTM."""
+    """A character model with its state as input and output: tensors (L, B, H) of all layers, h and, for an LSTM, c."""
 
     def __init__(self, model: CharRNNForCausalLM) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class StatefulLanguageModel(nn.Module):
         self.outputs = ("logits", *(f"new_{name}" for name in self.states))
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Ids and mask (B, T) and a state; returns logits (B, T, V) and the new state."""
+        """Return logits (B, T, V) and the new state for ids and mask (B, T) and a state."""
         input_ids, attention_mask, *state = inputs
         layers = self.model.config.num_hidden_layers
         cache = RecurrentCache(layers)
@@ -139,12 +139,12 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
 
     Args:
         model: a classifier of texts, or a character model.
-        tokenizer: of the model, or None; it tells which inputs a classifier has.
-        folder: that is there.
+        tokenizer: tokenizer of the model, or None; it determines the inputs of a classifier.
+        folder: existing folder.
 
     Raises:
-        UserError: a package is missing, the model is of another kind or cannot be exported, or the graph computes
-            something else.
+        UserError: a package is missing, the model is of another kind or cannot be exported, or the outputs of the graph
+            differ.
     """
     require("export")
     model = model.float().eval()
@@ -174,7 +174,7 @@ def _runner(model: PreTrainedModel, tokenizer: Any) -> Classifier | StatefulLang
 def _inputs(
     runner: Classifier | StatefulLanguageModel, batch_size: int, length: int, seed: int, left: bool = False
 ) -> tuple[torch.Tensor, ...]:
-    """Random texts of random lengths, at least one of which fills its row; padding is on the right or on the left."""
+    """Return random texts of random lengths, at least one of which fills its row, with padding on the right or left."""
     random, config = torch.Generator().manual_seed(seed), runner.model.config
     lengths = torch.randint(1, length + 1, (batch_size,), generator=random)
     lengths[0] = length
@@ -191,7 +191,7 @@ def _inputs(
 
 
 def _program(runner: Classifier | StatefulLanguageModel, example: tuple[torch.Tensor, ...]) -> Any:
-    """The graph of a model, of which every layer that has an operator of ONNX is on it."""
+    """Return the model with ONNX operators for all layers that have one."""
     exported = copy.deepcopy(runner)
     for module in list(exported.modules()):
         for name, child in module.named_children():
@@ -225,10 +225,10 @@ def _program(runner: Classifier | StatefulLanguageModel, example: tuple[torch.Te
 
 
 def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
-    """Run the file beside the model on other sizes than the example's, padded on either side.
+    """Compare the file with the model on sizes other than those of the example, with padding on either side.
 
     Raises:
-        UserError: they differ.
+        UserError: the outputs differ.
     """
     import onnxruntime
 

@@ -1,4 +1,4 @@
-"""Weights under the names of the projects that ``convert`` reads: its tables, read the other way round."""
+"""Export weights under the names of other projects, with the inverse of the tables for ``convert``."""
 
 import json
 from pathlib import Path
@@ -29,16 +29,18 @@ _TRANSFORMERS = {
 
 
 def export_torch(model: PreTrainedModel, tokenizer: Any, target_tokenizer: Any, folder: Path) -> None:
-    """Write weights, the settings that go with them, and the vocabulary: of a character model as the ports of char-rnn
-    have them, of GPT-2 as nanoGPT, of ours as ``torch.nn.Transformer``.
+    """Write the weights, the settings and the vocabulary of a model in the format of another project.
+
+    The format is that of char-rnn ports for a character model, of nanoGPT for GPT-2, and of ``torch.nn.Transformer``
+    for a Transformer of hfattn.
 
     Args:
-        model: of one of these classes.
-        tokenizer, target_tokenizer: of both sides, or of each; None where there is none.
-        folder: that is there.
+        model: a model of one of these kinds.
+        tokenizer, target_tokenizer: tokenizer of both sides, or one for each side; None if there is no tokenizer.
+        folder: existing folder.
 
     Raises:
-        UserError: the project has no such model.
+        UserError: no project has such a model.
     """
     if isinstance(model, CharRNNForCausalLM):
         state, settings = _char_rnn(model)
@@ -51,7 +53,7 @@ def export_torch(model: PreTrainedModel, tokenizer: Any, target_tokenizer: Any, 
             f"{type(model).__name__} cannot be exported to another project; export a character "
             "model, a GPT-2, or a Transformer of ours."
         )
-    # A file of safetensors keeps no two names for one matrix, and these projects expect both.
+    # A safetensors file cannot store a matrix under two names, but these projects expect both.
     save_file({name: tensor.detach().clone() for name, tensor in state.items()}, folder / WEIGHTS)
     _write(folder / SETTINGS, settings)
     for name, own in ((VOCABULARY, tokenizer), (f"target_{VOCABULARY}", target_tokenizer)):

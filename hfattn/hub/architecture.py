@@ -17,13 +17,14 @@ DEPTH = 3  # levels of the tree; deeper modules are counted in their parent
 
 
 def architecture(folder: Path) -> str:
-    """Return the module tree of the model in a folder, from its configuration only: no weights, no code of the folder.
+    """Return the module tree of the model in a folder, from its configuration only, without weights or code of the
+    folder.
 
     Returns:
         One line per module: name, class, sizes and number of parameters. Equal layers share a line.
 
     Raises:
-        ValueError: the configuration is refused, for example because the file of a custom class is not on ``sys.path``.
+        ValueError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``.
     """
     try:
         config = AutoConfig.from_pretrained(folder)

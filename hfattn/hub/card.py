@@ -30,19 +30,19 @@ _PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MUL
 class CardConfig:
     """The section ``card``: facts for the model card that are not measured; the card says which are not stated."""
 
-    license: str | None = None  # of the weights, as the Hub names it: apache-2.0, cc-by-4.0, ...
+    license: str | None = None  # license of the weights, as a Hub identifier such as apache-2.0
     # The data.dataset that the fields below describe; the card leaves them out for any other dataset.
     describes: str | None = None
     language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
     data: str | None = None  # origin and license of the texts, in one sentence
-    datasets: list[str] = field(default_factory=list)  # their ids on the Hub
+    datasets: list[str] = field(default_factory=list)  # Hub ids of the datasets
 
     def validate_describes(self) -> None:
         if self.describes is None and (self.language or self.data or self.datasets):
             raise ValueError("language, data and datasets describe a dataset; write its data.dataset as describes.")
 
 
-# Watts of a busy processor: what its maker gives for the whole board; of a CPU's core, its share of a server's.
+# Power under load, in watts: the manufacturer's value for a GPU board; for a CPU core, its part of a server's power.
 WATTS = {"H200": 700, "H100": 700, "A100": 400, "L40S": 350, "V100": 300, "RTX 4090": 450, "RTX 3090": 350, "T4": 70}
 WATTS_OF_A_CORE = 10
 
@@ -78,7 +78,7 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
     Args:
         folder: the model folder.
         results: content of ``results.json``.
-        output_of: function that returns what Python code prints.
+        output_of: function that runs Python code and returns what it prints.
 
     Raises:
         UserError: the results lack a field that the template needs.
@@ -98,7 +98,7 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
             f"results.json in {folder} lacks a field that the card needs ({error}), as those of older versions do; run "
             "the training command again with another --output_dir."
         ) from error
-    card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # of a sample; a file would be read otherwise
+    card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # line ends as in a file
     data = _data(card)
     data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))
     return card
@@ -112,7 +112,7 @@ def _data(card: ModelCard) -> ModelCardData:
 def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[EvalResultEntry]:
     """Return the scores of a card on its Hub dataset; nothing unless it names exactly one dataset.
 
-    The Hub's format knows a benchmark and a task in it, so the scores of each part have their own.
+    The Hub's format identifies scores by benchmark and task, so the scores of each part are stored as a separate task.
     """
     datasets = stated(results)["datasets"]
     if len(datasets) != 1:
@@ -207,7 +207,7 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     """Check that the card of a folder agrees with its results.
 
     Returns:
-        What was compared.
+        Description of what was compared.
 
     Raises:
         AssertionError: a line rendered from the results is not in the card, or the metadata differ.

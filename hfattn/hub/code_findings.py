@@ -1,8 +1,8 @@
 """Find unusual code in a Python file by reading it; the file is neither run nor imported.
 
-Names are followed through imports, assignments, ``getattr`` and concatenated strings. A name that is mentioned counts
-as much as one that is called. Carefully hidden code can still go unnoticed: the findings say where to look first, never
-that a file is harmless.
+Names are followed through imports, assignments, ``getattr`` and concatenated strings. Mentioning a name counts like
+calling it. Carefully hidden code can still go unnoticed: the findings show where to look first, but a file without
+findings may still be harmful.
 """
 
 import ast
@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-# Each kind of finding, and what a file of that kind does.
+# Each kind of finding, and its description.
 KINDS: Mapping[str, str] = {
     "network": "can talk to a network",
     "process": "starts or ends processes",
@@ -32,7 +32,7 @@ KINDS: Mapping[str, str] = {
     "unreadable": "cannot be read",
 }
 
-# Dotted names by the kind of finding that they are; one that ends with a star stands for all that begin so.
+# Dotted names by kind of finding; a name with a star at its end stands for all names with this prefix.
 _SUSPECTS: Mapping[str, tuple[str, ...]] = {
     kind: tuple(names.split())
     for kind, names in {
@@ -77,7 +77,7 @@ _SECRETS = re.compile(r"\.ssh\b|\.netrc|\.aws\b|\.git-credentials|huggingface/to
 _PAYLOAD = re.compile(r"[A-Za-z0-9+/=_-]{400,}")
 # "x = x.a; x = x.b; ..." doubles with each statement.
 _MEANINGS = 20
-# Put together from pieces, these words want not to be found.
+# Code that assembles these words from pieces tries to hide them.
 _HIDDEN_WORDS = {"__builtins__", "__import__", "compile", "eval", "exec", "popen", "subprocess", "system"}
 # Calls of these when a file is imported define something or register it; none runs code of the repository itself.
 _ORDINARY, _ORDINARY_BUILTINS = (
@@ -100,8 +100,8 @@ class Finding:
     Attributes:
         kind: one of ``KINDS``.
         path: the file.
-        line: of the file, from 1; None where it is the file as a whole.
-        text: the line, or what there is to say of the file.
+        line: number of the line, from 1; None for a finding about the whole file.
+        text: the line, or a description of the file.
     """
 
     kind: str
@@ -115,10 +115,10 @@ class Module:
     """The result of reading a Python file.
 
     Attributes:
-        imports: the top modules that it imports, without its own repository's.
-        siblings: the files of its repository that it imports, and of those that are not there the path they would have.
-        names: what it defines or imports, among which a class may be looked for; "*" is all of another file.
-        findings: what is unusual.
+        imports: imported top-level modules, except those of its repository.
+        siblings: paths of the files of its repository that it imports, including files that do not exist.
+        names: names that it defines or imports, such as classes; "*" if it imports all names of another file.
+        findings: unusual lines.
     """
 
     imports: tuple[str, ...]
@@ -151,7 +151,7 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
             add("unreadable", 1, f"It says that its encoding is {encoding}, so that it may not be what it looks like.")
         tree = ast.parse(content)
         for token in tokenize.tokenize(io.BytesIO(content).readline):
-            # Python takes letters that only look like others for these: ｅｖａｌ is eval.
+            # Python normalizes letters that look like others: ｅｖａｌ is eval.
             if token.type == tokenize.NAME and not token.string.isascii():
                 add("characters", token.start[0])
         reader = _Reader(tree)
@@ -197,7 +197,7 @@ def _siblings(path: str, node: ast.ImportFrom, files: set[str]) -> tuple[list[st
 
 
 class _Reader:
-    """What the names of a file mean, wherever they are bound: one that is bound twice means both."""
+    """The meanings of the names of a file; a name that is bound twice has both meanings."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -206,7 +206,7 @@ class _Reader:
         self.modules: set[str] = set()  # names that an import statement binds to a whole module
         self.defined: set[str] = set()
         self.meanings: dict[str, set[str]] = {}
-        self.texts: dict[str, str] = {}  # what strings are known by name
+        self.texts: dict[str, str] = {}  # values of strings by name
         for node in ast.walk(tree):
             self._bind(node)
         # A name may be bound to another that is bound further down.
@@ -319,7 +319,7 @@ class _Reader:
         if isinstance(node, ast.Name) and (node.id in self.modules or node.id == "__builtins__"):
             taken = isinstance(parent, ast.Attribute) or not isinstance(node.ctx, ast.Load)
             if node.id == "__builtins__" or not (taken or self._is_plain_lookup(parent)):
-                yield "hidden"  # a module that is handed on: what is taken from it cannot be seen here
+                yield "hidden"  # a module passed on as a value: its use cannot be followed
         if isinstance(node, ast.Attribute):
             if node.attr in _SUSPECT_ATTRIBUTES:
                 yield _SUSPECT_ATTRIBUTES[node.attr]
@@ -352,12 +352,12 @@ class _Reader:
                 return None not in given and not _writes(call, 1)
             case "torch.load":
                 return _is_constant(given.get("weights_only"), True)
-            case "numpy.load":  # its argument allow_pickle counts by itself
+            case "numpy.load":  # its argument allow_pickle is a separate finding
                 return None not in given and len(call.args) < 3
         return False
 
     def at_import(self) -> Iterator[tuple[str, ast.stmt | ast.expr]]:
-        """Where the file does more than define and register names when it is imported."""
+        """Yield statements that do more than define and register names when the file is imported."""
         yield from (("import time", node) for node in self._unusual(self.tree.body))
 
     def _unusual(self, body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
@@ -394,7 +394,7 @@ class _Reader:
             if isinstance(node, ast.Call) and not self._is_ordinary(node.func):
                 yield node
             if isinstance(node, ast.Lambda):
-                continue  # its body waits until it is called
+                continue  # its body does not run until it is called
             waiting += ast.iter_child_nodes(node)
 
     def _unusual_decorators(self, decorators: list[ast.expr]) -> Iterator[ast.expr]:

@@ -27,9 +27,9 @@ def make_data_set(
     Args:
         name: name of a generated dataset that has a card.
         folder: folder to create.
-        rows, evaluation_rows: rows of the training split and of each other split; the default is what the recipe's
-            configuration uses.
-        seed: seed of the draws; the same seed gives the same rows on every machine.
+        rows, evaluation_rows: rows of the training split and of each other split; the default is that of the recipe's
+            configuration.
+        seed: random seed; the same seed gives the same rows on every machine.
 
     Raises:
         UserError: there is no such dataset, it cannot give that many rows, or the folder exists.

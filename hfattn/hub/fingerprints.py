@@ -1,4 +1,4 @@
-"""Fingerprints: texts and a model's outputs for them, stored beside its weights, by which a copy is recognized."""
+"""Fingerprints: texts and the outputs of a model for them, stored with its weights to check copies of the model."""
 
 import json
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from ..errors import UserError
 def store_fingerprints(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str | Sequence[str]]
 ) -> None:
-    """Write ``fingerprints.safetensors``, which ``verify`` compares with what a clean process computes.
+    """Write ``fingerprints.safetensors``, which ``verify`` compares with the outputs in a clean process.
 
     Args:
-        folder: where the model is saved.
+        folder: folder of the saved model.
         model: a model with a head; it stays on its device and in its mode (training or evaluation).
         tokenizer: the tokenizer of its input.
         texts: one or two texts, or pairs of texts, of the kind that the model was trained on.
@@ -31,10 +31,10 @@ def store_fingerprints(
     if not rows:
         raise UserError("There is no text to store the model's outputs for; give one or two.")
     if tokenizer.pad_token_id is None:
-        rows = rows[:1]  # without a padding token there is no batch of two lengths
+        rows = rows[:1]  # without a padding token, a batch needs texts of one length
     training = model.training
     model.eval()
-    # Accelerate wraps forward for mixed precision; whoever loads the folder computes in float32.
+    # Accelerate wraps forward for mixed precision, but a loaded model computes in float32.
     mixed = vars(model).pop("forward", None)
     try:
         encoded = encode_texts(tokenizer, rows, model)

@@ -1,4 +1,4 @@
-"""Turn the folder of a saved model into one that can be verified and published."""
+"""Complete the folder of a saved model, so that it can be verified and published."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,10 +23,10 @@ def finish_folder(
     """Write fingerprints, results, card and manifest into the folder of a saved model.
 
     Args:
-        folder: where the model is saved.
+        folder: folder of the saved model.
         results: content of ``results.json``.
         model, tokenizer: as they were saved; None if they are not transformers classes.
-        fingerprint_texts: one or two texts, or pairs of texts, by whose outputs a copy of the model is recognized.
+        fingerprint_texts: one or two texts, or pairs of texts, whose outputs are recorded to check copies of the model.
     """
     if model is not None and tokenizer is not None:
         store_fingerprints(folder, model, tokenizer, fingerprint_texts)

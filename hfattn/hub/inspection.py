@@ -19,18 +19,18 @@ from .manifest import PICKLES
 
 LARGEST = 4 * 2**20  # bytes of a file that is read; larger ones hold data, or hide in it
 _COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".so")
-_GENERATE = "custom_generate/generate.py"  # transformers replaces generate() by what it finds there
+_GENERATE = "custom_generate/generate.py"  # transformers replaces generate() with the function in this file
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A class of the repository that transformers is told to load.
+    """A class of the repository that transformers would load.
 
     Attributes:
         source: the file that names the class.
-        name: for what: an Auto class, or ``pipeline`` and its task.
-        reference: as it is written there: ``module.Class``, after ``--`` of another repository.
-        repository: that other repository, if any.
+        name: name of the entry: an Auto class, or ``pipeline`` and its task.
+        reference: reference in the file: ``module.Class``, or ``repository--module.Class``.
+        repository: the other repository in the reference, if any.
         path, class_name: the file and the class.
     """
 
@@ -47,10 +47,10 @@ class CodeFile:
     """A Python file of the repository.
 
     Attributes:
-        path, size, sha256: which file, its bytes and their SHA-256.
-        runs: whether an entry leads to it, by itself or through imports.
-        same_as_hfattn: whether hfattn, as installed here, has this very file; None if it has none of that name.
-        imports: top modules by what they are: "standard library", "ecosystem", "third-party", "missing here"; and the
+        path, size, sha256: its path, its size in bytes, and its SHA-256.
+        runs: whether an entry would run it, directly or through imports.
+        same_as_hfattn: whether the file equals that of the installed hfattn; None if hfattn has no file with that name.
+        imports: top-level modules by kind: "standard library", "ecosystem", "third-party", "missing here"; and the
             paths of "siblings".
     """
 
@@ -108,7 +108,7 @@ def inspect(name: str, revision: str | None = None) -> Inspection:
         api = HfApi()
         info = api.model_info(name, revision=revision, files_metadata=True)
         sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
-        # The commit that is read is named: what runs later may be another one.
+        # The report names the commit, because a later one may run different code.
         paths = {path: api.hf_hub_download(name, path, revision=info.sha) for path in _texts(sizes)}
     return _inspect(name, info.sha, sizes, {path: Path(there).read_bytes() for path, there in paths.items()})
 
@@ -231,7 +231,7 @@ def _code_file(path: str, content: bytes, module: Module, runs: bool) -> CodeFil
         elif name in ("torch", "transformers", "huggingface_hub"):
             kind = "ecosystem"
         else:
-            # Unlike find_spec of importlib.util, this one imports nothing and has no opinion on odd names.
+            # Unlike find_spec of importlib.util, this function imports nothing and accepts any name.
             kind = "third-party" if PathFinder.find_spec(name) else "missing here"
         kinds[kind].append(name)
     kinds["siblings"] = list(module.siblings)

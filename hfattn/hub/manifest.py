@@ -1,4 +1,4 @@
-"""Which files of a folder are published, and what each of them holds."""
+"""The published files of a folder, with their sizes and hashes."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UserError
 
 MANIFEST = "manifest.json"
-CARD = "README.md"  # you may edit its prose; its numbers and its code are compared with the results
+CARD = "README.md"  # its text may be edited; its numbers and its code are compared with the results
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")  # usual names of pickles
 _LEFT_OUT = ("checkpoints", "logs", "__pycache__")
 _KEPT = (".eval_results", ".gitattributes")
@@ -26,8 +26,8 @@ def repository_files(folder: Path) -> list[str]:
 def published_files(folder: Path) -> list[str]:
     """Return the paths of the files that are published, relative to the folder.
 
-    In a model folder these are the files that ``manifest.json`` lists, the manifest itself and the card; whatever else
-    was put there later, such as a picture of attention, stays local. In a folder without a manifest it is every file.
+    In a model folder these are the files that ``manifest.json`` lists, the manifest itself and the card; files added
+    later, such as a picture of attention, are not published. In a folder without a manifest, all files are published.
 
     Raises:
         UserError: the manifest cannot be read.
@@ -63,7 +63,7 @@ def check_manifest(folder: Path) -> str:
     """Compare the files of a folder with its manifest.
 
     Returns:
-        How many files and bytes were compared.
+        Number of files and bytes that were compared.
 
     Raises:
         AssertionError: there is no manifest, or a file that it lists is missing or has changed.

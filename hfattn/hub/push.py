@@ -1,4 +1,4 @@
-"""Push folders to the Hub: verified, shown, then sent as one commit."""
+"""Push folders to the Hub: verify them, list the changes, then upload them as one commit."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from ..hub_access import hub_errors, no_token
 from .manifest import published_files, repository_files, unpublished_files
 from .verify import check_publishable, verify
 
-PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # the commits made from this folder
+PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
 _OWN = (".gitattributes",)  # written by the Hub itself
 
 
@@ -29,7 +29,7 @@ class PushOptions:
         private: whether a new repository is visible to its owner only.
         branch: branch of the repository, created if needed; None is ``main``.
         pr: propose the commit as a pull request instead.
-        over: a commit of somebody else that may be replaced.
+        over: id of a commit by someone else that this push may replace.
         execute: send the commit; without it nothing is sent.
     """
 
@@ -42,17 +42,17 @@ class PushOptions:
 
 @dataclass
 class PushPlan:
-    """What a push changes in a repository, or has changed.
+    """The changes that a push would make, or has made, to a repository.
 
     Attributes:
-        repo_id, branch: where to push.
+        repo_id, branch: target of the push.
         new: whether the repository does not exist yet.
         added, changed, unchanged: paths and their sizes in bytes.
         deleted: paths in the repository that the folder does not publish.
         unpublished: paths in a model folder that its manifest does not list; they are not sent.
         head: the commit that the push builds on; None in a new repository.
         url: address of the commit or the pull request; None for a dry run, and if nothing changes.
-        executed: whether the commit was sent, or would have been if anything had changed.
+        executed: whether the push was executed, even if there was nothing to commit.
     """
 
     repo_id: str
@@ -104,15 +104,15 @@ def push(
     ``options.over`` names that commit.
 
     Args:
-        folder: what to push.
+        folder: folder to push.
         repo_id: ``user/name``.
         options: default: a dry run to the branch ``main``.
         repo_type: "model", "dataset" or "space".
         space_sdk: SDK of a new Space.
 
     Raises:
-        UserError: the folder does not pass verification, or the Hub refuses or cannot be reached; nothing on the Hub
-            has changed then, and the same call continues.
+        UserError: the folder does not pass verification, or the Hub refuses or cannot be reached; in this case nothing
+            on the Hub has changed, and repeating the call resumes the upload.
     """
     options = options or PushOptions()
     folder = Path(folder)
@@ -210,7 +210,7 @@ def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: 
     """Check that the commit which a push builds on was made from this folder, or may be replaced.
 
     Raises:
-        UserError: somebody else's work would be lost.
+        UserError: a commit by someone else would be replaced.
     """
     if plan.head is None or not (plan.changed or plan.deleted) or _remembered(folder, repo_type, plan) == plan.head:
         return
@@ -275,7 +275,7 @@ def check_may_push(repo_id: str) -> None:
 
 @contextmanager
 def _one_sentence(repo_id: str, revision: str) -> Iterator[None]:
-    """Explain in one sentence what fails between here and the Hub."""
+    """Convert errors of the Hub and of the connection to one-sentence errors."""
     try:
         with hub_errors(repo_id, revision=revision, writing=True):
             yield

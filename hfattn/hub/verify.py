@@ -22,12 +22,12 @@ from .manifest import CARD, MANIFEST, PICKLES, check_manifest, published_files, 
 
 _PICKLES = (*PICKLES, ".msgpack")
 _TEXT = (".bib", ".html", ".jinja", ".json", ".jsonl", ".md", ".py", ".svg", ".tsv", ".txt", ".yaml", ".yml")
-# Vocabularies may contain anything that their texts contained.
+# Not searched for tokens and paths: a vocabulary may contain any string from its training texts.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 _TOKEN = re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}\b")
 _LOCAL_PATH = re.compile(r"(?<![\w./:~-])(?:/(?:home|root|Users|tmp|mnt|scratch)/[\w.-]+|[A-Z]:\\+Users\\+\w+)")
 
-# Prefixes of variables that change libraries, or that make a process part of a launch with several of them.
+# Prefixes of environment variables that change the behavior of libraries or set up a multi-process launch.
 _SETTINGS = ("ACCELERATE_", "FSDP_", "HF_", "LOCAL_", "MASTER_", "PYTHON", "RANK", "TORCH", "TRANSFORMERS_", "WORLD_")
 
 
@@ -149,7 +149,7 @@ def check_no_pickles(folder: Path) -> str:
     for name in names:
         with (folder / name).open("rb") as file:
             start = file.read(512)
-        # A safetensors file begins with the length of its JSON header, whose bytes may be those of a pickle's start.
+        # A safetensors file begins with the length of its JSON header, which can look like the first bytes of a pickle.
         weights = name.endswith(".safetensors") and start[4:9] == b"\0\0\0\0{"
         pickled = start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05" and not weights
         archived = start[:2] == b"PK" and (b"data.pkl" in start or name.endswith(_PICKLES))
