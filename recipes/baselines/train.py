@@ -113,7 +113,7 @@ def main() -> None:
     logits |= {part: classifier.logits(texts[part]) for part in parts if part != "train"}
     outputs = {part: class_predictions(logits[part], right[part]) for part in parts}
 
-    # What the run leaves behind: a folder without a pickle, results, pictures and a card
+    # Output files: a folder without a pickle, results, pictures and a card
 
     command.claim_run(config, texts=fingerprints(parts))
     with writing(command.run, advice="free some space and begin again"):

@@ -126,7 +126,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without data and model, and return the training arguments.
 
     Raises:
-        UserError: a section does not make a model, an optimizer or training arguments.
+        UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
     arguments = config.arguments(run)
     stride, length = config.evaluation.stride, config.data.max_length
@@ -151,7 +151,7 @@ def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrained
     """Return the configuration of the model from scratch, with the vocabulary of its tokenizer.
 
     Raises:
-        UserError: the section ``model`` does not make one.
+        UserError: the section ``model`` does not describe a valid model.
     """
     from_data = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "vocab_size": vocab_size, **ids}
     return scratch_config(config.model, from_data)
@@ -227,7 +227,7 @@ def main() -> None:
     model.config.use_cache = True
     tokenizer.model_max_length = max_positions(model.config) or tokenizer.model_max_length
 
-    # What the run leaves behind
+    # Output files
 
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)

@@ -85,7 +85,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without the data, and return the training arguments.
 
     Raises:
-        UserError: a section does not make a model, an optimizer or training arguments.
+        UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
     model_config(CharRNNConfig, config.model, vocab_size=1)
     arguments = config.arguments(run)
@@ -158,7 +158,7 @@ def main() -> None:
     model = trainer.whole_model()
     model.config.use_cache = True
 
-    # What the run leaves behind
+    # Output files
 
     if trainer.is_world_process_zero():
         with writing(command.run):

@@ -230,7 +230,7 @@ def main() -> None:
         model_facts = own_facts(model, config.model.get("preset"))
     set_reading(model, tokenizer, data.max_length, data.too_long, overlap)
 
-    # What the run leaves behind: a folder that loads without hfattn, results, pictures and a card
+    # Output files: a folder that loads without hfattn, results, pictures and a card
 
     if trainer.is_world_process_zero():
         with writing(command.run):

@@ -170,7 +170,7 @@ def main() -> None:
     model = trainer.whole_model()
     set_reading(model, tokenizer, data.max_length, data.too_long)
 
-    # What the run leaves behind: a folder that loads without hfattn, results, pictures and a card
+    # Output files: a folder that loads without hfattn, results, pictures and a card
 
     if trainer.is_world_process_zero():
         with writing(command.run):

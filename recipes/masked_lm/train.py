@@ -122,7 +122,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without the data, and return the training arguments.
 
     Raises:
-        UserError: a section does not make a model, a tokenizer, an optimizer or training arguments.
+        UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
     if config.pretrained is None:
         settings = own_config(config, vocab_size=1 << 20, pad=0)
@@ -139,7 +139,7 @@ def own_config(config: Config, vocab_size: int, pad: int) -> PreTrainedConfig:
     """Return the configuration of the model from scratch, with the vocabulary of its tokenizer.
 
     Raises:
-        UserError: the section ``model`` does not make one.
+        UserError: the section ``model`` does not describe a valid model.
     """
     from_data: dict[str, Any] = {"vocab_size": vocab_size, "pad_token_id": pad}
     if config.model.get("model_type") == "vaswani":  # an encoder alone has no start and end tokens
@@ -221,7 +221,7 @@ def main() -> None:
     if not pretrained:
         tokenizer.model_max_length = data.max_length
 
-    # What the run leaves behind
+    # Output files
 
     if trainer.is_world_process_zero():
         weights = {"base_model": base_model_name(pretrained) if pretrained else None, "new_weights": loaded.new_weights}

@@ -104,7 +104,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without model and data, and return the training arguments.
 
     Raises:
-        UserError: a section does not make an optimizer or training arguments.
+        UserError: a section does not describe a valid optimizer or training arguments.
     """
     arguments = config.arguments(run)
     if arguments.label_smoothing_factor:
@@ -175,7 +175,7 @@ def main() -> None:
     model = trainer.whole_model()
     tokenizer.model_max_length = data.max_length
 
-    # What the run leaves behind
+    # Output files
 
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)

@@ -115,7 +115,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without model and data, and return the training arguments.
 
     Raises:
-        UserError: a section does not make an optimizer or training arguments.
+        UserError: a section does not describe a valid optimizer or training arguments.
     """
     return config.arguments(run)
 
@@ -189,7 +189,7 @@ def main() -> None:
     model = trainer.whole_model()
     tokenizer.model_max_length = data.max_length
 
-    # What the run leaves behind
+    # Output files
 
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)

@@ -59,7 +59,7 @@ class DataConfig(PartsConfig[Pairs]):
     # "train.{en,de}", or a dataset on the Hub.
     dataset: str = "dates"
     split: list[float | int | str] = field(default_factory=lambda: [0.8, 0.1, 0.1])
-    # Columns of a .jsonl file or of a dataset on the Hub; "translation.en" is a column within a column.
+    # Columns of a .jsonl file or of a dataset on the Hub; "translation.en" is the field en of the column translation.
     source_column: str = "source"
     target_column: str = "target"
     examples: int = at_least(1, 30_000)  # number of generated pairs to train on
@@ -95,10 +95,10 @@ class PairTokenizerConfig(TokenizerConfig):
 @strict
 @dataclass
 class EvaluationConfig:
-    # Number of pairs of each part that are translated, chosen at random; null: all. Likelihoods are of all pairs.
+    # Number of pairs of each part that are translated, chosen at random; null: all. Likelihoods use all pairs.
     examples: int | None = at_least(1, None)
     num_beams: int | None = at_least(2, None)  # beam search besides greedy search, on the last part, after training
-    length_penalty: float | int = 1.0  # of the beam: exponent of the length by which log-probabilities are divided
+    length_penalty: float | int = 1.0  # beam search divides log-probabilities by length ** length_penalty
 
 
 @strict
@@ -115,9 +115,9 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
     """Check what can be checked without the data, and return the training arguments.
 
     Raises:
-        UserError: a section does not make a model, an optimizer or training arguments.
+        UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
-    many = 1 << 20  # more than the id of any special token
+    many = 1 << 20  # larger than the id of any special token
     sizes = {"vocab_size": many, "source_vocab_size": many if config.tokenizer.separate else None}
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     family_config(FAMILIES, config.model, **sizes, **ids)
@@ -167,7 +167,7 @@ def main() -> None:
         )
         for part, pairs in parts.items()
     }
-    tokenizer.model_max_length = data.max_source_length  # translations truncate their sources to it
+    tokenizer.model_max_length = data.max_source_length  # the pipeline truncates sources to this length
     chosen = {
         part: choose(len(pairs), config.evaluation.examples, arguments.seed)
         for part, pairs in parts.items()
@@ -229,7 +229,7 @@ def main() -> None:
     model = trainer.whole_model()
     model.config.use_cache = True
 
-    # What the run leaves behind
+    # Output files
 
     if trainer.is_world_process_zero():
         with writing(command.run):
