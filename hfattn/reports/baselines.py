@@ -32,7 +32,7 @@ def report(
     mistakes: int,
     features: int,
 ) -> None:
-    """Save the classifier and write everything else that the run leaves behind.
+    """Save the classifier and write all other output files of the run.
 
     Args:
         command: the command line.
@@ -66,8 +66,8 @@ def report(
         },
         "metrics": metrics,
         "training": {
-            "steps": classifier.iterations,  # of the solver
-            "wall_time_seconds": round(seconds, 2),  # cleaning and features included
+            "steps": classifier.iterations,  # iterations of the solver
+            "wall_time_seconds": round(seconds, 2),  # includes cleaning and features
             "texts_per_second": round(len(train) / seconds),
         },
         "telling": telling,

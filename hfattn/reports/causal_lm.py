@@ -61,7 +61,7 @@ def report(
     written: Mapping[str, Sequence[str]],
     tuning: Mapping[str, Any],
 ) -> None:
-    """Save the model and write everything else that the run leaves behind.
+    """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run.
@@ -110,7 +110,7 @@ def report(
 
 
 def with_text_scores(score: Mapping[str, Any], text: PackedText) -> dict[str, Any]:
-    """Return the scores per token together with those per character, byte and word, which compare across tokenizers."""
+    """Return the scores per token together with those per character, byte and word, for comparing tokenizers."""
     return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(text.size))}
 
 
@@ -149,7 +149,7 @@ def on_one_line(text: str) -> str:
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:
-    """Return what the run prints at its end: scores before and after training, and samples."""
+    """Return the printed summary: scores before and after training, and samples."""
     columns = {
         "perplexity": ("perplexity", "12.3f"),
         "bits/char": ("bits_per_character", "11.4f"),

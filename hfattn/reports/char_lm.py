@@ -34,7 +34,7 @@ class SampleConfig:
 def report(
     run: TrainedRun, text: Text, metrics: Mapping[str, Mapping[str, Any]], entropies: Mapping[str, float]
 ) -> None:
-    """Save the model and write everything else that the run leaves behind.
+    """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run.
@@ -76,7 +76,7 @@ def report(
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:
-    """Return what the run prints at its end: scores beside the entropies of the text, and samples."""
+    """Return the printed summary: scores beside the entropies of the text, and samples."""
     lines = ["", f"{'':24}{'nats/char':>10}{'bits/char':>10}{'accuracy':>10}{'perplexity':>12}{'characters':>12}"]
     for name in ("unigram", "bigram"):
         nats = results["data"][f"{name}_entropy_nats"]

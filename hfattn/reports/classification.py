@@ -42,7 +42,7 @@ def report(
     evaluation: ClassifierEvaluationConfig,
     sample: OwnClassifierSampleConfig,
 ) -> None:
-    """Save the model and write everything else that the run leaves behind.
+    """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run.

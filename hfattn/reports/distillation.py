@@ -40,7 +40,7 @@ def report(
     evaluation: ClassifierEvaluationConfig,
     sample: OwnClassifierSampleConfig,
 ) -> None:
-    """Save the student and write everything else that the run leaves behind.
+    """Save the student and write all other output files of the run.
 
     Args:
         run: the finished run.
@@ -106,7 +106,7 @@ def report(
 
 
 def compared_with_teacher(output: PredictionOutput, taught: TeacherOutputs) -> dict[str, float]:
-    """Return the teacher's accuracy on a part, and the share of texts that both put into the same class."""
+    """Return the teacher's accuracy on a part, and the share of texts that both assign to the same class."""
     predicted, right, _ = class_results(output)
     by_teacher = taught.logits.argmax(-1)
     return {

@@ -43,7 +43,7 @@ def report(
     weights: Mapping[str, Any],
     before: Sequence[Filled],
 ) -> None:
-    """Save the model and write everything else that the run leaves behind.
+    """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run.
@@ -139,7 +139,7 @@ def initial_weights(model: Mapping[str, Any]) -> str:
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:
-    """Return what the run prints at its end: scores, which weights were new, and the words filled in."""
+    """Return the printed summary: scores, which weights were new, and the words filled in."""
     lines = ["", f"{'':16}{'masked':>10}{'accuracy':>10}{'nats':>10}{'exp(nats)':>11}{'next sentence':>15}"]
     for part, score in results["metrics"].items():
         relation = score.get("next_sentence_accuracy")

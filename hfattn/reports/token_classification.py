@@ -39,7 +39,7 @@ def report(
     columns: Sequence[str],
     mistakes: int,
 ) -> None:
-    """Save the model and write everything else that the run leaves behind.
+    """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run.

@@ -52,7 +52,7 @@ def report(
     evaluated: Mapping[str, EvaluatedPairs],
     target_tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Save the model and write everything else that the run leaves behind.
+    """Save the model and write all other output files of the run.
 
     Args:
         run: the finished run; its tokenizer is that of the sources.
@@ -170,7 +170,7 @@ def draw_alignments(
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:
-    """Return what the run prints at its end: scores, translations, and the commands to go on with."""
+    """Return the printed summary: scores, translations, and the next commands."""
     lines = [
         "",
         f"{'':16}{'pairs':>8}{'exact match':>14}{'BLEU':>8}{'chrF':>8}{'token accuracy':>16}{'nats/token':>12}",
