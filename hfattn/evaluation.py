@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .data import (
-    LabelledTexts,
+    LabeledTexts,
     PackedBlocks,
     Pairs,
     Streams,
@@ -21,7 +21,7 @@ from .data import (
     mean_of_windows,
     open_text,
     pack,
-    read_labelled,
+    read_labeled,
     read_pairs,
 )
 from .errors import UserError
@@ -195,7 +195,7 @@ def evaluate_folder(
         text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
         # A classifier with one sigmoid has two classes, but its configuration names neither.
         labels = None if model.config.num_labels == 1 else [name for _, name in sorted(model.config.id2label.items())]
-        texts = read_labelled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
+        texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
         texts = texts if limit is None else texts.sample(limit, seed=0)
         return evaluate_classifier(model, tokenizer, texts)
     if model.can_generate():
@@ -258,7 +258,7 @@ def set_reading(
 def evaluate_classifier(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    texts: LabelledTexts,
+    texts: LabeledTexts,
     rows: int = 128,
     bf16: bool = False,
 ) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
-from .data import EncodedTexts, LabelledTexts, TokenBatches
+from .data import EncodedTexts, LabeledTexts, TokenBatches
 from .errors import UserError
 from .explain.units import unit_states
 from .tokenizers import uncovered_characters
@@ -26,7 +26,7 @@ from .tokenizers import uncovered_characters
 STRENGTHS = tuple(2.0**exponent for exponent in range(-8, 1))
 
 
-def fold_texts(texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase) -> tuple[LabelledTexts, dict[str, int]]:
+def fold_texts(texts: LabeledTexts, tokenizer: PreTrainedTokenizerBase) -> tuple[LabeledTexts, dict[str, int]]:
     """Replace characters outside a character model's vocabulary, and put a newline before each text.
 
     An unknown character becomes a space. Spaces and newlines that are not in the vocabulary are left out.
@@ -44,7 +44,7 @@ def fold_texts(texts: LabelledTexts, tokenizer: PreTrainedTokenizerBase) -> tupl
 
 @torch.inference_mode()
 def final_states(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabelledTexts, max_tokens: int = 65_536
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, max_tokens: int = 65_536
 ) -> np.ndarray:
     """Return the units of the last state of each text (``unit_states``), layers concatenated.
 

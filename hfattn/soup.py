@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForSequenceClassification
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
-from .data import LabelledDataConfig
+from .data import LabeledDataConfig
 from .errors import UserError
 from .evaluation import classify, evaluate_classifier
 from .hub import finish_folder
@@ -108,7 +108,7 @@ def greedy_soup(
 class _RunConfig(TrainingConfig):
     """The sections of a run's configuration that are used for evaluation."""
 
-    data: LabelledDataConfig = field(default_factory=lambda: LabelledDataConfig(dataset="stanfordnlp/sst2"))
+    data: LabeledDataConfig = field(default_factory=lambda: LabeledDataConfig(dataset="stanfordnlp/sst2"))
 
 
 def cook(folders: Sequence[Path], output: Path, greedy: bool, overrides: Sequence[str]) -> str:
@@ -211,7 +211,7 @@ def _configuration(run: FinishedRun, overrides: Sequence[str]) -> _RunConfig:
     """Return the sections of a run's configuration that are used for evaluation, with overrides."""
     whole: Mapping[str, Any] = run.results["configuration"]
     values = {each.name: whole[each.name] for each in fields(_RunConfig)}
-    values["data"] = {each.name: values["data"][each.name] for each in fields(LabelledDataConfig)}
+    values["data"] = {each.name: values["data"][each.name] for each in fields(LabeledDataConfig)}
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{run.results['config']}.yaml"
         path.write_text(yaml.safe_dump(values), encoding="utf-8")

@@ -474,7 +474,7 @@ class Model(PreTrainedModel):
 
 
 def test_parameters_survive_the_meta_device(tmp_path: Path) -> None:
-    """A checkpoint with some of the parameters: those are loaded, the others are initialised and not left as memory."""
+    """A checkpoint with some of the parameters: those are loaded, the others are initialized and not left as memory."""
     model = Model(Config())
     kept = {
         name: 7 + torch.rand_like(tensor) for name, tensor in model.state_dict().items() if name.endswith((".W", ".v"))

@@ -143,7 +143,7 @@ def test_entmax_solves_its_equation(alpha: float, scale: float) -> None:
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 3.0])
 def test_entmax_is_the_best_point_of_the_simplex(alpha: float) -> None:
-    """It maximises p·e + (1 - Σ p^α) / (α (α - 1))."""
+    """It maximizes p·e + (1 - Σ p^α) / (α (α - 1))."""
     energies = rand(6)
 
     def objective(p: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,7 @@ from hfattn.baselines import (
     VectorsConfig,
 )
 from hfattn.baselines.cleaning import without_html
-from hfattn.data import read_labelled
+from hfattn.data import read_labeled
 from hfattn.errors import UserError
 from hfattn.generated import reviews_es
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -195,7 +195,7 @@ def test_rare_n_grams_are_left_out() -> None:
 
 
 def test_naive_bayes_is_what_the_formula_says() -> None:
-    """ln P(c) + Σ tf(t, d) ln((N(t, c) + α) / (N(c) + α V)), normalised over the classes."""
+    """ln P(c) + Σ tf(t, d) ln((N(t, c) + α) / (N(c) + α V)), normalized over the classes."""
     texts, right = ["a a b", "a c", "c c b", "c", "b c"], [0, 0, 1, 1, 1]
     made = BaselineClassifier(
         CleaningConfig(),
@@ -461,9 +461,9 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     results = results_of(finished)
     assert str(finished) not in json.dumps(results)
     loaded = BaselineClassifier.from_pretrained(finished / "run")
-    whole = read_labelled(finished / "train.jsonl", labels=["negative", "positive"])
+    whole = read_labeled(finished / "train.jsonl", labels=["negative", "positive"])
     train, validation = whole.split([0.9, 0.1], 4, lambda item: item.text, "texts")
-    test = read_labelled(finished / "test.jsonl", labels=["negative", "positive"])
+    test = read_labeled(finished / "test.jsonl", labels=["negative", "positive"])
     for part, texts in (("train", train), ("validation", validation), ("test", test)):
         right = np.array([item.label for item in texts])
         probabilities = np.array([loaded.predict([item.text])[0] for item in texts])

@@ -17,19 +17,19 @@ from peft import PeftModel
 from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
 from safetensors.torch import load_file
 from sklearn.metrics import confusion_matrix, f1_score
-from tiny_models import labelled_file, tiny_model
+from tiny_models import labeled_file, tiny_model
 from torch.nn import functional
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments, pipeline
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.data import (
-    LabelledTexts,
+    LabeledTexts,
     WindowCollator,
     WindowedTexts,
     mean_of_windows,
-    read_labelled,
+    read_labeled,
 )
-from hfattn.data.labelled import Labelled
+from hfattn.data.labeled import Labeled
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_classifier
 from hfattn.generated import reber_texts
@@ -151,8 +151,8 @@ def test_scores_are_those_of_the_published_model_counted_one_text_at_a_time(fini
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     texts = {
-        "validation": read_labelled(finished / "train.jsonl").split([0.9, 0.1], 42, lambda item: item.text, "texts")[1],
-        "test": read_labelled(finished / "test.jsonl"),
+        "validation": read_labeled(finished / "train.jsonl").split([0.9, 0.1], 42, lambda item: item.text, "texts")[1],
+        "test": read_labeled(finished / "test.jsonl"),
     }
     assert results["data"]["labels"] == ["negative", "positive"]
     for part, items in texts.items():
@@ -190,7 +190,7 @@ def test_the_saved_folder_says_how_long_texts_were_read(finished: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     again = evaluate_classifier(
-        model, tokenizer, read_labelled(finished / "test.jsonl", labels=["negative", "positive"])
+        model, tokenizer, read_labeled(finished / "test.jsonl", labels=["negative", "positive"])
     )
     measured = results_of(finished)["metrics"]["test"]
     assert again["accuracy"] == measured["accuracy"]
@@ -202,7 +202,7 @@ def test_counterfactuals_are_of_texts_in_which_a_word_was_swapped(finished: Path
     metrics = results_of(finished)["metrics"]
     assert "counterfactual" not in metrics["validation"]
     moved = metrics["test"]["counterfactual"]["gender"]
-    items = read_labelled(finished / "test.jsonl").items[::3]
+    items = read_labeled(finished / "test.jsonl").items[::3]
     changed = [item.text for item in items if re.search(r"\bman\b", item.text, re.IGNORECASE)]
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
@@ -406,7 +406,7 @@ def fine_tuning_config(folder: Path, pretrained: Path, /, **sections: Any) -> Pa
     fields: dict[str, Any] = {
         "model": {"name": str(pretrained)},
         "data": {
-            "dataset": str(labelled_file(folder / "reviews.tsv", pairs=False)),
+            "dataset": str(labeled_file(folder / "reviews.tsv", pairs=False)),
             "training_examples": 120,
             "max_length": 64,
         },
@@ -434,8 +434,8 @@ def fine_tuning_config(folder: Path, pretrained: Path, /, **sections: Any) -> Pa
 # Texts
 
 
-def texts(*items: str) -> LabelledTexts:
-    return LabelledTexts("texts", [Labelled(text, 0, i + 1) for i, text in enumerate(items)], ["no", "yes"])
+def texts(*items: str) -> LabeledTexts:
+    return LabeledTexts("texts", [Labeled(text, 0, i + 1) for i, text in enumerate(items)], ["no", "yes"])
 
 
 def test_a_long_text_is_cut(models: dict[str, Path]) -> None:
@@ -475,7 +475,7 @@ def test_the_mean_over_windows_is_that_of_each_text() -> None:
 
 def test_the_longer_text_of_a_pair_is_cut(models: dict[str, Path]) -> None:
     tokenizer = load_tokenizer(location(models["bert"]))
-    pair = LabelledTexts("pairs", [Labelled(LONG, 0, 1, {}, "Was it good?")], ["no", "yes"])
+    pair = LabeledTexts("pairs", [Labeled(LONG, 0, 1, {}, "Was it good?")], ["no", "yes"])
     window = WindowedTexts(pair, tokenizer, 24)[0]["windows"][0]
     end = tokenizer("Was it good?", add_special_tokens=False).input_ids
     assert window["input_ids"][-len(end) - 1 :] == [*end, tokenizer.sep_token_id]
@@ -489,16 +489,16 @@ def test_the_longer_text_of_a_pair_is_cut(models: dict[str, Path]) -> None:
 
 def test_the_loss_weighs_classes_and_an_accumulated_step_is_one_batch(models: dict[str, Path], tmp_path: Path) -> None:
     """Against a literal loop in float64, label smoothing included; and 2 x 4 texts give the gradient of 8."""
-    labelled = read_labelled(labelled_file(tmp_path / "reviews.tsv", pairs=False)).sample(60, 1)
+    labeled = read_labeled(labeled_file(tmp_path / "reviews.tsv", pairs=False)).sample(60, 1)
     tokenizer = load_tokenizer(location(models["bert"]))
     loaded = load_model(AutoModelForSequenceClassification, location(models["bert"]), num_labels=2)
-    weights = class_weights([1.0, 3.0], labelled)
+    weights = class_weights([1.0, 3.0], labeled)
     arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, label_smoothing_factor=0.1)
     trainer = ClassifierTrainer(
         loaded.model, arguments, source=location(models["bert"]), tuning=TuningConfig(), class_weights=weights
     )
     model = loaded.model.eval()
-    dataset = WindowedTexts(labelled, tokenizer, 12, too_long="windows", overlap=2)
+    dataset = WindowedTexts(labeled, tokenizer, 12, too_long="windows", overlap=2)
     batch = WindowCollator(tokenizer)([dataset[i] for i in range(8)])
     whole = trainer.compute_loss(model, dict(batch))
 
@@ -524,15 +524,15 @@ def test_the_loss_weighs_classes_and_an_accumulated_step_is_one_batch(models: di
 
 
 def test_balanced_classes_weigh_alike() -> None:
-    labelled = LabelledTexts("x", [Labelled("a", 0)] * 6 + [Labelled("b", 1)] * 2, ["no", "yes"])
-    weights = class_weights("balanced", labelled)
+    labeled = LabeledTexts("x", [Labeled("a", 0)] * 6 + [Labeled("b", 1)] * 2, ["no", "yes"])
+    weights = class_weights("balanced", labeled)
     assert weights is not None
     assert weights.tolist() == pytest.approx([8 / 12, 2.0])
-    assert class_weights(None, labelled) is None
+    assert class_weights(None, labeled) is None
     with pytest.raises(UserError, match="write balanced, null, or 2 numbers of at least 0, for no, yes"):
-        class_weights([1.0], labelled)
+        class_weights([1.0], labeled)
     with pytest.raises(UserError, match="No training text has the class 'yes'"):
-        class_weights("balanced", LabelledTexts("x", [Labelled("a", 0)], ["no", "yes"]))
+        class_weights("balanced", LabeledTexts("x", [Labeled("a", 0)], ["no", "yes"]))
 
 
 # What is trained
@@ -726,14 +726,14 @@ def test_bad_input_for_fine_tuning(
 def test_rows_of_a_part_are_told_by_their_column(tmp_path: Path) -> None:
     path = tmp_path / "all.tsv"
     path.write_text("text\tlabel\ttag\na\tno\ttrain\nb\tyes\ttrain\nc\tno\tdev\n")
-    train = read_labelled(path, part_column="tag")
+    train = read_labeled(path, part_column="tag")
     assert [(item.text, item.line, item.fields) for item in train] == [("a", 2, {}), ("b", 3, {})]
-    dev = read_labelled(path, part_column="tag", split="dev", labels=train.labels)
+    dev = read_labeled(path, part_column="tag", split="dev", labels=train.labels)
     assert [item.text for item in dev] == ["c"]
     with pytest.raises(
         UserError, match=re.escape("has no row with 'test' in the column 'tag'; write one of dev, train.")
     ):
-        read_labelled(path, part_column="tag", split="test")
+        read_labeled(path, part_column="tag", split="test")
 
 
 class TestFineTuning(TwoProcesses):

@@ -19,10 +19,10 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
 from hfattn.cli import app
-from hfattn.data import LabelledTexts, Pair, Pairs
+from hfattn.data import LabeledTexts, Pair, Pairs
 from hfattn.generated import date_pairs, opinion_texts, phrase_pairs, reber_texts
 
-DRAWN: dict[str, Callable[[str, int, int], Pairs | LabelledTexts]] = {
+DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts]] = {
     "dates": date_pairs,
     "phrases": phrase_pairs,
     "opinions": opinion_texts,

@@ -14,7 +14,7 @@ from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
 from huggingface_hub import ModelCard
 from recipe_contract import Configure, TwoProcesses
 from safetensors.torch import load_file
-from tiny_models import labelled_file, tiny_model, tiny_teacher
+from tiny_models import labeled_file, tiny_model, tiny_teacher
 from torch.nn import functional
 from transformers import (
     AutoModelForSequenceClassification,
@@ -35,10 +35,10 @@ from hfattn.data import (
     AugmentationConfig,
     EncodedTexts,
     augmented,
-    read_labelled,
-    read_unlabelled,
+    read_labeled,
+    read_unlabeled,
     spell_masks,
-    unlabelled,
+    unlabeled,
 )
 from hfattn.errors import UserError
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
@@ -65,9 +65,9 @@ TEXTS = ("The film of Mary was good, and the end was in 7.", "The dog was sad.",
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Labelled texts, a teacher of them, and a model without a classifier."""
+    """Labeled texts, a teacher of them, and a model without a classifier."""
     folder = tmp_path_factory.mktemp("files")
-    reviews = labelled_file(folder / "reviews.tsv", pairs=False)
+    reviews = labeled_file(folder / "reviews.tsv", pairs=False)
     teacher = tiny_teacher(folder / "teacher", reviews, names=("NO", "YES"))
     return {"reviews": reviews, "teacher": teacher, "body": tiny_model(folder / "body", "distilbert")}
 
@@ -106,9 +106,9 @@ def config(folder: Path, files: dict[str, Path], /, **sections: Any) -> Path:
 def test_the_loss_is_that_of_a_literal_loop(smoothing: float) -> None:
     torch.manual_seed(0)
     logits, taught = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
-    labels, labelled = torch.tensor([0, 2, 1, 0, 0]), torch.tensor([1, 1, 1, 1, 0])
+    labels, labeled = torch.tensor([0, 2, 1, 0, 0]), torch.tensor([1, 1, 1, 1, 0])
     settings = DistillationConfig(alpha=0.3, temperature=2.5)
-    found = distillation_losses(logits, taught, labels, labelled, settings, smoothing)
+    found = distillation_losses(logits, taught, labels, labeled, settings, smoothing)
 
     def probabilities(row: list[float], temperature: float) -> list[float]:
         powers = [math.exp(value / temperature) for value in row]
@@ -120,7 +120,7 @@ def test_the_loss_is_that_of_a_literal_loop(smoothing: float) -> None:
         wanted = [smoothing / 3 + (1 - smoothing) * (c == int(labels[i])) for c in range(3)]
         plain = probabilities(logits[i].tolist(), 1.0)
         right = -sum(w * math.log(p) for w, p in zip(wanted, plain, strict=True))
-        expected = 0.3 * 2.5**2 * divergence + 0.7 * right * int(labelled[i])
+        expected = 0.3 * 2.5**2 * divergence + 0.7 * right * int(labeled[i])
         assert found[i].item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -178,7 +178,7 @@ def test_an_accumulated_step_is_one_batch(family: str, tmp_path: Path) -> None:
     tokenizer = build_tokenizer(TokenizerConfig(kind="word"), TEXTS, ends=False)
     generator = np.random.default_rng(0)
     said = TeacherOutputs(generator.normal(size=(8, 2)).astype("f4"), generator.normal(size=(8, 5)).astype("f2"))
-    dataset = ImitatedTexts(EncodedTexts(unlabelled([*TEXTS, *TEXTS, *TEXTS[:2]]), tokenizer, 64), 5, said)
+    dataset = ImitatedTexts(EncodedTexts(unlabeled([*TEXTS, *TEXTS, *TEXTS[:2]]), tokenizer, 64), 5, said)
     collate = DataCollatorWithPadding(tokenizer)
     settings = DistillationConfig(alpha=0.4, temperature=3.0, hidden_weight=0.7)
     model = student(family, len(tokenizer))
@@ -215,7 +215,7 @@ def test_a_teacher_reads_as_its_model_does_alone(files: dict[str, Path]) -> None
     teacher = Teacher(
         TeacherConfig(name=str(files["teacher"]), max_length=14, too_long="windows", overlap=3), ["yes", "no"]
     )
-    fitted = teacher.encode(unlabelled(TEXTS))
+    fitted = teacher.encode(unlabeled(TEXTS))
     assert len(fitted.windows[0]) > 1
     said = teacher.read(fitted, 3, vectors=True)
     assert said.vectors is not None
@@ -237,7 +237,7 @@ def test_without_cls_the_vector_is_the_mean_of_the_words(tmp_path: Path) -> None
     made = GPT2ForSequenceClassification.from_pretrained(folder, num_labels=2, pad_token_id=tokenizer.eos_token_id)
     made.save_pretrained(folder)
     teacher = Teacher(TeacherConfig(name=str(folder), max_length=60), ["a", "b"])  # LABEL_0 and LABEL_1 fit any names
-    texts = spell_masks(unlabelled([TEXTS[0], f"The dog {MASKED} sad."]), MASKED)
+    texts = spell_masks(unlabeled([TEXTS[0], f"The dog {MASKED} sad."]), MASKED)
     said = teacher.read(teacher.encode(texts), 2, vectors=True)
     assert said.vectors is not None
     ids = tokenizer("The dog sad.").input_ids  # it has no mask: the word is left out
@@ -261,7 +261,7 @@ def test_what_was_said_is_kept_for_the_same_texts_and_teacher(files: dict[str, P
         teacher = Teacher(TeacherConfig(name=str(files["teacher"]), max_length=64), ["no", "yes"])
         with torch.no_grad():
             teacher.model.classifier.bias += options.pop("shift", 0.0)
-        fitted = teacher.encode(unlabelled(texts))
+        fitted = teacher.encode(unlabeled(texts))
         return teacher.read_once(fitted, tmp_path / "x.safetensors", rows, bf16=False, progress=None, **options)
 
     first = read(list(TEXTS), 1, vectors=False)
@@ -279,7 +279,7 @@ def test_what_was_said_is_kept_for_the_same_texts_and_teacher(files: dict[str, P
 
 def test_words_are_masked_and_runs_of_them_kept() -> None:
     long = " ".join(f"w{i}" for i in range(400))
-    texts = unlabelled([long, "one two"])
+    texts = unlabeled([long, "one two"])
     drawn = [item.text.split() for item in augmented(texts, AugmentationConfig(copies=30, mask=0.2, ngram=0.5), 7)]
     whole, runs = [each for each in drawn if len(each) == 400], [each for each in drawn if len(each) <= 5]
     assert len(whole) + len(runs) == len(drawn)
@@ -296,10 +296,10 @@ def test_words_are_masked_and_runs_of_them_kept() -> None:
 
 
 def test_draws_are_those_of_the_seed() -> None:
-    texts, settings = unlabelled(TEXTS), AugmentationConfig(copies=4, mask=0.3, ngram=0.2)
+    texts, settings = unlabeled(TEXTS), AugmentationConfig(copies=4, mask=0.3, ngram=0.2)
     first = augmented(texts, settings, 1)
     assert first.fingerprint == augmented(texts, settings, 1).fingerprint != augmented(texts, settings, 2).fingerprint
-    part = augmented(unlabelled(TEXTS[:1]), settings, 1)  # those of a text do not depend on the others
+    part = augmented(unlabeled(TEXTS[:1]), settings, 1)  # those of a text do not depend on the others
     assert part.items == first.items[: len(part)]
 
 
@@ -314,11 +314,11 @@ def test_draws_are_those_of_the_seed() -> None:
 def test_texts_without_labels_are_read(name: str, content: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(content)
-    texts = read_unlabelled(str(path), without={"known"})
+    texts = read_unlabeled(str(path), without={"known"})
     assert [item.text for item in texts] == ["one", "two"]
     assert texts.place(1) == f"Line {2 if path.suffix == '.jsonl' else 3} of {name}"
     with pytest.raises(UserError, match="has no text that is not among the labeled texts already; add at least one"):
-        read_unlabelled(str(path), without={"known", "one", "two"})
+        read_unlabeled(str(path), without={"known", "one", "two"})
 
 
 # Runs
@@ -331,7 +331,7 @@ def finished(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     path = config(
         folder,
         files,
-        data={"unlabelled": str(folder / "more.txt")},
+        data={"unlabeled": str(folder / "more.txt")},
         distillation={"hidden_weight": 0.5},
         augmentation={"copies": 1},
         training={"max_steps": 150, "eval_steps": 50, "save_steps": 50},
@@ -349,7 +349,7 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 def test_scores_of_both_are_those_of_the_models_one_text_at_a_time(finished: Path, files: dict[str, Path]) -> None:
     results = results_of(finished / "run")
-    parts = read_labelled(files["reviews"], labels=["no", "yes"]).split(
+    parts = read_labeled(files["reviews"], labels=["no", "yes"]).split(
         [0.2, 0.1, 0.7], 42, lambda item: item.text, "texts"
     )
     folders = {"student": finished / "run", "teacher": files["teacher"]}
@@ -370,7 +370,7 @@ def test_scores_of_both_are_those_of_the_models_one_text_at_a_time(finished: Pat
     assert results["metrics"]["test"]["agreement"] > 0.7
     assert results["teacher"]["parameters"] == models["teacher"].num_parameters()
     assert results["model"]["parameters"] == models["student"].num_parameters()
-    assert results["data"]["extra"]["unlabelled"]["texts"] == 3
+    assert results["data"]["extra"]["unlabeled"]["texts"] == 3
     assert 60 < results["data"]["extra"]["augmented"]["texts"] <= len(parts[0]) == 120
 
 
@@ -461,9 +461,9 @@ def test_a_killed_run_resumes_to_the_same_weights_and_asks_the_teacher_no_more(
             {"augmentation": {"copies": 1}, "tokenizer": {"kind": "char"}},
             "and this tokenizer has none; write",
         ),
-        ({"data": {"unlabelled": "absent.txt"}}, "absent.txt was not found locally or on the Hub"),
+        ({"data": {"unlabeled": "absent.txt"}}, "absent.txt was not found locally or on the Hub"),
         (
-            {"data": {"unlabelled": "a/set"}},
+            {"data": {"unlabeled": "a/set"}},
             "a/set is not a file of texts; write the path of a .txt, .jsonl or .tsv",
         ),
         ({"model": {"problem_type": "multi_label_classification", "num_labels": 1}}, "model.num_labels follows from"),

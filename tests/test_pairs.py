@@ -60,7 +60,7 @@ def test_the_same_pairs_from_every_kind_of_file(tmp_path: Path) -> None:
     assert not is_local("user/pairs")
 
 
-def test_pairs_and_labelled_texts_of_the_hub(tmp_path: Path) -> None:
+def test_pairs_and_labeled_texts_of_the_hub(tmp_path: Path) -> None:
     """JSON lines without a script, their splits by the names of the files, classes with names, dotted columns."""
     card = (
         "---\ndataset_info:\n  features:\n  - {name: text, dtype: string}\n  - name: label\n    dtype:\n"
@@ -70,7 +70,7 @@ def test_pairs_and_labelled_texts_of_the_hub(tmp_path: Path) -> None:
     reviews = [{"text": "fine", "label": 1}, {"text": "bad", "label": 0}, {"text": "who knows", "label": -1}]
     code = """
 import json, sys
-from hfattn.data import open_rows, read_labelled, read_pairs
+from hfattn.data import open_rows, read_labeled, read_pairs
 from hfattn.errors import UserError
 
 def show(read, *arguments, **options):
@@ -85,11 +85,11 @@ show(read_pairs, "me/pairs", **columns)
 show(read_pairs, "me/pairs", split="validation", **columns)
 show(read_pairs, "me/pairs", source_column="translation.en", target_column="translation.fr")
 show(read_pairs, "me/pairs", split="test", **columns)
-show(read_labelled, "me/reviews", split="train[:2]")
-show(read_labelled, "me/reviews", split="train[:2]", labels=["pos", "neg"])
-show(read_labelled, "me/reviews", split="train[:2]", labels=["negative", "positive"])
-show(read_labelled, "me/reviews", split="train[:2]", labels=["negative", "pos"])
-show(read_labelled, "me/reviews")
+show(read_labeled, "me/reviews", split="train[:2]")
+show(read_labeled, "me/reviews", split="train[:2]", labels=["pos", "neg"])
+show(read_labeled, "me/reviews", split="train[:2]", labels=["negative", "positive"])
+show(read_labeled, "me/reviews", split="train[:2]", labels=["negative", "pos"])
+show(read_labeled, "me/reviews")
 show(read_pairs, "me/nothing")
 """
     with HubServer() as hub:
@@ -106,7 +106,7 @@ show(read_pairs, "me/nothing")
             [sys.executable, "-c", code], env=hub.environment(tmp_path), capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
-    train, validation, no_column, no_split, named, ordered, renamed, mixed, unlabelled, nothing = map(
+    train, validation, no_column, no_split, named, ordered, renamed, mixed, unlabeled, nothing = map(
         json.loads, done.stdout.splitlines()
     )
     assert train == ["Row 0 of me/pairs", [[*pair, "", row] for row, pair in enumerate(PAIRS)], None]
@@ -120,7 +120,7 @@ show(read_pairs, "me/nothing")
     assert ordered == ["Row 0 of me/reviews", [["fine", 0, 0, {}, None], ["bad", 1, 1, {}, None]], ["pos", "neg"]]
     assert renamed == ["Row 0 of me/reviews", named[1], ["negative", "positive"]]
     assert mixed.startswith("The labels are negative, pos, and me/reviews has neg, pos; write these, or another name")
-    assert unlabelled.startswith("Row 2 of me/reviews has the label -1, which is not one of neg, pos;")
+    assert unlabeled.startswith("Row 2 of me/reviews has the label -1, which is not one of neg, pos;")
     assert nothing.startswith("me/nothing was not found locally or on the Hub; give a file")
 
 

@@ -14,7 +14,7 @@ import torch
 from commands import RECIPE, run
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
-from hfattn.data import Labelled, LabelledTexts
+from hfattn.data import Labeled, LabeledTexts
 from hfattn.errors import UserError
 from hfattn.loading import save_translator
 from hfattn.probe import Probed, final_states, fit_probe, fold_texts, unit_threshold
@@ -30,8 +30,8 @@ def make(cell: str = "lstm") -> Any:
     ).eval()
 
 
-def texts(*pairs: tuple[str, int]) -> LabelledTexts:
-    return LabelledTexts("texts", [Labelled(*pair) for pair in pairs], ["bad", "good"])
+def texts(*pairs: tuple[str, int]) -> LabeledTexts:
+    return LabeledTexts("texts", [Labeled(*pair) for pair in pairs], ["bad", "good"])
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "elman"])

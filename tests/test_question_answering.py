@@ -248,7 +248,7 @@ def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
 
 
 def color_questions(folder: Path, name: str, number: int, seed: int) -> Path:
-    """A colour within other words is asked for; where there is none, there is no answer."""
+    """A color within other words is asked for; where there is none, there is no answer."""
     generator = np.random.default_rng(seed)
     rows = []
     for i in range(number):

@@ -87,7 +87,7 @@ def test_a_schedule_with_a_last_rate_of_its_own_ends_there(name: str, options: d
     assert used[100] == pytest.approx(last, rel=1e-9)
 
 
-# Optimisers
+# Optimizers
 
 
 @pytest.mark.parametrize("name", ["adamw", "nadam", "radam"])

@@ -9,7 +9,7 @@ import torch
 import yaml
 from commands import ROOT, printed_by_card, run_here
 from safetensors.torch import load_file, save_file
-from tiny_models import labelled_file, tiny_model
+from tiny_models import labeled_file, tiny_model
 from typer.testing import CliRunner
 
 from hfattn.cli import app
@@ -25,7 +25,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fields = {
         "model": {"name": str(tiny_model(folder / "model", "bert"))},
         "data": {
-            "dataset": str(labelled_file(folder / "reviews.tsv", pairs=False)),
+            "dataset": str(labeled_file(folder / "reviews.tsv", pairs=False)),
             "training_examples": 160,
             "max_length": 64,
             "split": [0.8, 0.1, 0.1],

@@ -161,7 +161,7 @@ def test_the_first_piece_of_a_word_has_its_tag(kind: str) -> None:
 
 
 def test_long_sentences_in_windows_or_cut() -> None:
-    """Windows of six pieces that share two: a word is decided about where the fewer of its neighbours are missing."""
+    """Windows of six pieces that share two: a word is decided about where the fewer of its neighbors are missing."""
     made = wordpiece_tokenizer(["a b c d e f g h i j"], types=False)
     sentences = sentence("a b c d e f g h i", "B-PER I-PER O O B-LOC O O O O")
     encoded = EncodedSentences(sentences, made, 8, too_long="windows", overlap=2)

@@ -391,7 +391,7 @@ def reversal_trainer(
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_one_batch_equals_as_many_examples_accumulated(tmp_path: Path, smoothing: float) -> None:
-    """Each token of a step counts the same, in whichever micro-batch it stands and however long its neighbours are."""
+    """Each token of a step counts the same, in whichever micro-batch it stands and however long its neighbors are."""
     weights = []
     for rows, accumulation in ((8, 1), (1, 8), (2, 4)):
         trainer = reversal_trainer(
@@ -410,14 +410,14 @@ def test_one_batch_equals_as_many_examples_accumulated(tmp_path: Path, smoothing
             torch.testing.assert_close(other[name], tensor, atol=tolerance, rtol=0)
 
 
-class LabelledRows(Reversals):
+class LabeledRows(Reversals):
     """Rows with a class from 0 to 2."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"input_ids": self.rows[index], "label": index % 3}
 
 
-class Sigmoids(LabelledRows):
+class Sigmoids(LabeledRows):
     """Rows with three labels of 0 or 1."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -427,7 +427,7 @@ class Sigmoids(LabelledRows):
 @pytest.mark.parametrize("family", ["rnn_encoder", "vaswani"])
 @pytest.mark.parametrize(
     ("dataset", "problem"),
-    [(LabelledRows, "single_label_classification"), (Sigmoids, "multi_label_classification")],
+    [(LabeledRows, "single_label_classification"), (Sigmoids, "multi_label_classification")],
 )
 def test_a_classifiers_step_does_not_depend_on_its_batches(
     tmp_path: Path, family: str, dataset: Any, problem: str

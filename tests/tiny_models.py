@@ -154,7 +154,7 @@ _GOOD, _BAD = ("great", "wonderful", "moving", "happy", "good"), ("terrible", "b
 _THINGS = ("story", "film", "plot", "end", "dog", "book")
 
 
-def labelled_file(path: Path, pairs: bool) -> Path:
+def labeled_file(path: Path, pairs: bool) -> Path:
     """600 texts with the columns ``text``, ``pair`` if so, and ``label``, the number of a class that a word tells."""
     random = Random(1)
     lines = ["text\tpair\tlabel" if pairs else "text\tlabel"]
@@ -168,7 +168,7 @@ def labelled_file(path: Path, pairs: bool) -> Path:
 
 
 def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1")) -> Path:
-    """A DistilBERT with a classifier, fine-tuned for a second on the single texts of ``labelled_file``."""
+    """A DistilBERT with a classifier, fine-tuned for a second on the single texts of ``labeled_file``."""
     tiny_model(folder, "distilbert", (*TEXTS, *_GOOD, *_BAD, *_THINGS))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = DistilBertForSequenceClassification.from_pretrained(folder, id2label=dict(enumerate(names)))
@@ -189,7 +189,7 @@ def placeholder(word: str, root: Path) -> Path:
     """What a word such as ``TINY_DISTILBERT`` stands for in the overrides of a tiny variant."""
     path = root / word.lower()
     if word in ("TINY_REVIEWS", "TINY_PAIRS"):
-        return labelled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
+        return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
     if word == "TINY_TEACHER":
         return tiny_teacher(path, placeholder("TINY_REVIEWS", root))
     return tiny_model(path, word.removeprefix("TINY_").lower(), (*TEXTS, *_GOOD, *_BAD, *_THINGS))

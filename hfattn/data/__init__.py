@@ -1,11 +1,11 @@
 """Read texts, labeled texts, pairs, tagged sentences and questions, and turn them into batches."""
 
-from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabelled, spell_masks
+from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
 from .documents import Document, Documents, read_documents
 from .examples import check_columns
-from .labelled import EncodedTexts, Labelled, LabelledTexts, read_labelled, unlabelled
-from .labelled_parts import LabelledDataConfig
+from .labeled import EncodedTexts, Labeled, LabeledTexts, read_labeled, unlabeled
+from .labeled_parts import LabeledDataConfig
 from .masking import MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
@@ -32,9 +32,9 @@ __all__ = [
     "EncodedText",
     "EncodedTexts",
     "FoundAnswer",
-    "Labelled",
-    "LabelledDataConfig",
-    "LabelledTexts",
+    "Labeled",
+    "LabeledDataConfig",
+    "LabeledTexts",
     "MaskedTexts",
     "Masking",
     "PackedBlocks",
@@ -77,15 +77,15 @@ __all__ = [
     "padding_share",
     "read_corpus",
     "read_documents",
-    "read_labelled",
+    "read_labeled",
     "read_pairs",
     "read_questions",
     "read_tagged",
-    "read_unlabelled",
+    "read_unlabeled",
     "spell_masks",
     "split_corpus",
     "split_positions",
     "split_sentences",
     "tag_labels",
-    "unlabelled",
+    "unlabeled",
 ]

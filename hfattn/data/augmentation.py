@@ -8,14 +8,14 @@ from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
 from ..fields import at_least, share
-from .labelled import Labelled, LabelledTexts
+from .labeled import Labeled, LabeledTexts
 from .rows import JSON_LINES, local_file, open_rows, read_lines
 
 MASKED = "\ue000"  # in place of a masked word: a private-use character, which tokenizers of hfattn encode as unknown
 LONGEST_NGRAM = 5  # words
 
 
-def read_unlabelled(dataset: str, text_column: str = "text", without: Collection[str] = ()) -> LabelledTexts:
+def read_unlabeled(dataset: str, text_column: str = "text", without: Collection[str] = ()) -> LabeledTexts:
     """Read unlabeled texts; each gets class 0.
 
     Args:
@@ -39,10 +39,10 @@ def read_unlabelled(dataset: str, text_column: str = "text", without: Collection
     for text, number in found:
         if text not in left:
             left.add(text)
-            items.append(Labelled(text, 0, number))
+            items.append(Labeled(text, 0, number))
     if not items:
         raise UserError(f"{path.name} has no text that is not among the labeled texts already; add at least one.")
-    return LabelledTexts(path.name, items, ["any"])
+    return LabeledTexts(path.name, items, ["any"])
 
 
 @strict
@@ -59,7 +59,7 @@ class AugmentationConfig:
             raise ValueError("mask and ngram are 0, so every copy equals its text; write copies: 0, or raise one.")
 
 
-def augmented(texts: LabelledTexts, config: AugmentationConfig, seed: int) -> LabelledTexts:
+def augmented(texts: LabeledTexts, config: AugmentationConfig, seed: int) -> LabeledTexts:
     """Create noisy copies of texts: words are masked, and some copies are cut to a few consecutive words.
 
     The paper also replaces words by words of the same part of speech, which requires a tagger. Copies that equal their
@@ -74,7 +74,7 @@ def augmented(texts: LabelledTexts, config: AugmentationConfig, seed: int) -> La
         The copies, all of class 0, with ``MASKED`` in place of each masked word.
     """
     items = [
-        Labelled(drawn, 0)
+        Labeled(drawn, 0)
         for i, item in enumerate(texts)
         for drawn in dict.fromkeys(_draws(item.text.split(), config, Random(f"{seed} {i}")))
     ]
@@ -92,7 +92,7 @@ def _draws(words: list[str], config: AugmentationConfig, generator: Random) -> I
             yield " ".join(drawn)
 
 
-def spell_masks(texts: LabelledTexts, mask: str) -> LabelledTexts:
+def spell_masks(texts: LabeledTexts, mask: str) -> LabeledTexts:
     """Return the texts with ``mask`` in place of each masked word; an empty ``mask`` removes the word."""
     items = [
         item._replace(text=" ".join(item.text.replace(MASKED, mask).split())) if MASKED in item.text else item

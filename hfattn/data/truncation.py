@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .batches import TrainingExamples
 from .encoding import check_choice
-from .labelled import LabelledTexts
+from .labeled import LabeledTexts
 
 LONG_TEXTS = ("cut", "cut_start", "head_tail", "windows")
 # Fraction of the kept tokens that come from the start of the text. Sun et al. 2019 use 128 of 510.
@@ -41,7 +41,7 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
 
     def __init__(
         self,
-        texts: LabelledTexts,
+        texts: LabeledTexts,
         tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         *,

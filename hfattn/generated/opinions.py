@@ -9,7 +9,7 @@ independently of the label; some names are invented, so that a model also learns
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..data.labelled import Labelled, LabelledTexts
+from ..data.labeled import Labeled, LabeledTexts
 from .engine import Uniform, draw_distinct, hash_byte, load_words, pick
 
 LABELS = ("negative", "positive")
@@ -43,7 +43,7 @@ def part_of_opinion(text: str) -> str:
     return _PART_OF[hash_byte(text) % len(_PART_OF)]
 
 
-def opinion_texts(part: str, number: int, seed: int) -> LabelledTexts:
+def opinion_texts(part: str, number: int, seed: int) -> LabeledTexts:
     """Draw opinions, English and Spanish in turn, positive with probability 1/2, each text at most once.
 
     The field ``form`` names what is difficult: "plain", "denied" (the main clause is negated), "and" (two clauses that
@@ -58,15 +58,15 @@ def opinion_texts(part: str, number: int, seed: int) -> LabelledTexts:
         UserError: there is no such part, or it would take too long to find that many texts.
     """
 
-    def draw(uniform: Uniform, index: int) -> tuple[str, Labelled] | None:
+    def draw(uniform: Uniform, index: int) -> tuple[str, Labeled] | None:
         language = ("en", "es")[index % 2]
         positive = uniform() < 0.5
         text, form = _opinion(WORDINGS[language], positive, uniform)
         if part_of_opinion(text) != part:
             return None
-        return text, Labelled(text, int(positive), None, {"form": form, "language": language})
+        return text, Labeled(text, int(positive), None, {"form": form, "language": language})
 
-    return LabelledTexts("opinions", draw_distinct("opinions", part, number, seed, _LIMITS, draw), list(LABELS))
+    return LabeledTexts("opinions", draw_distinct("opinions", part, number, seed, _LIMITS, draw), list(LABELS))
 
 
 def _invented_name(uniform: Uniform) -> str:

@@ -5,7 +5,7 @@ are the same, with a string of any length between them (Hochreiter & Schmidhuber
 5.1).
 """
 
-from ..data.labelled import Labelled, LabelledTexts
+from ..data.labeled import Labeled, LabeledTexts
 from .engine import Uniform, draw_distinct, hash_byte, pick
 
 LABELS = ("broken", "valid")
@@ -44,7 +44,7 @@ def part_of_string(text: str) -> str:
     return _PART_OF[hash_byte(text) % len(_PART_OF)]
 
 
-def reber_texts(part: str, number: int, seed: int) -> LabelledTexts:
+def reber_texts(part: str, number: int, seed: int) -> LabeledTexts:
     """Draw valid and broken strings of the embedded Reber grammar in turn, a valid one first, each string at most once.
 
     Where the grammar leaves a choice, each symbol has the same probability. A broken string is a valid one with another
@@ -60,7 +60,7 @@ def reber_texts(part: str, number: int, seed: int) -> LabelledTexts:
         UserError: there is no such part, or it would take too long to find that many strings.
     """
 
-    def draw(uniform: Uniform, index: int) -> tuple[str, Labelled] | None:
+    def draw(uniform: Uniform, index: int) -> tuple[str, Labeled] | None:
         text, broken = _valid_string(uniform), "nowhere"
         if index % 2:
             position, symbol = int(uniform() * len(text)), pick(uniform, SYMBOLS)
@@ -70,9 +70,9 @@ def reber_texts(part: str, number: int, seed: int) -> LabelledTexts:
             broken = "end" if position in (1, len(text) - 2) and symbol in "TP" else "middle"
         if part_of_string(text) != part:
             return None
-        return text, Labelled(text, int(broken == "nowhere"), None, {"broken": broken})
+        return text, Labeled(text, int(broken == "nowhere"), None, {"broken": broken})
 
-    return LabelledTexts("reber", draw_distinct("reber", part, number, seed, _LIMITS, draw), list(LABELS))
+    return LabeledTexts("reber", draw_distinct("reber", part, number, seed, _LIMITS, draw), list(LABELS))
 
 
 def _valid_string(uniform: Uniform) -> str:

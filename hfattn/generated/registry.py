@@ -7,7 +7,7 @@ from statistics import median_low
 from typing import Any
 
 from ..data.examples import Examples
-from ..data.labelled import Labelled, LabelledTexts
+from ..data.labeled import Labeled, LabeledTexts
 from ..data.pairs import Pair, Pairs
 from . import opinions, reber
 from .dates import FIRST_YEAR, LAST_YEAR, date_pairs
@@ -79,7 +79,7 @@ def _row_of_pair(pair: Pair) -> Row:
     return {"source": pair.source, "target": pair.target, "form": pair.kind}
 
 
-def _row_of_text(text: Labelled) -> Row:
+def _row_of_text(text: Labeled) -> Row:
     return {"text": text.text, "label": text.label, **text.fields}
 
 
@@ -98,7 +98,7 @@ def _facts_of_dates(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
     return {**_facts_of_pairs(drawn), "first_year": FIRST_YEAR, "last_year": LAST_YEAR}
 
 
-def _facts_of_opinions(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
+def _facts_of_opinions(drawn: Mapping[str, LabeledTexts]) -> Mapping[str, Any]:
     forms = {
         part: [f"{item.fields['form']} | {item.fields['language']} | {texts.labels[item.label]}" for item in texts]
         for part, texts in drawn.items()
@@ -106,7 +106,7 @@ def _facts_of_opinions(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
     return {"forms": _count_forms(forms)}
 
 
-def _facts_of_reber(drawn: Mapping[str, LabelledTexts]) -> Mapping[str, Any]:
+def _facts_of_reber(drawn: Mapping[str, LabeledTexts]) -> Mapping[str, Any]:
     lengths = {}
     for part, texts in drawn.items():
         broken, sizes = Counter(item.fields["broken"] for item in texts), [len(item.text) for item in texts]

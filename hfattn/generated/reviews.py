@@ -4,14 +4,14 @@ Seven are positive and seven negative; ten are for training. A test set of four 
 the way from texts to a table of results.
 """
 
-from ..data.labelled import Labelled, LabelledTexts
+from ..data.labeled import Labeled, LabeledTexts
 from .engine import load_words
 
 TEST_SHARE = 0.25
 LABELS = ("negativa", "positiva")
 
 
-def reviews_es(seed: int = 0) -> dict[str, LabelledTexts]:
+def reviews_es(seed: int = 0) -> dict[str, LabeledTexts]:
     """Return ten reviews for training and four for the test, split by scikit-learn's ``train_test_split``.
 
     Args:
@@ -20,9 +20,9 @@ def reviews_es(seed: int = 0) -> dict[str, LabelledTexts]:
     from sklearn.model_selection import train_test_split
 
     reviews = enumerate(load_words("reviews_es"), start=1)
-    items = [Labelled(review["text"], LABELS.index(review["label"]), line) for line, review in reviews]
+    items = [Labeled(review["text"], LABELS.index(review["label"]), line) for line, review in reviews]
     parts = train_test_split(items, test_size=TEST_SHARE, random_state=seed)
     return {
-        part: LabelledTexts("reviews_es", chosen, list(LABELS), unit="Review")
+        part: LabeledTexts("reviews_es", chosen, list(LABELS), unit="Review")
         for part, chosen in zip(("train", "test"), parts, strict=True)
     }

@@ -15,7 +15,7 @@ from .classification import Accuracy, ClassificationScores, ConfusionMatrix, cla
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
 
 if TYPE_CHECKING:
-    from ..data import LabelledTexts
+    from ..data import LabeledTexts
 
 
 @strict
@@ -58,7 +58,7 @@ def class_predictions(logits: np.ndarray, right: Sequence[int]) -> PredictionOut
 
 
 def classification_report(
-    texts: "LabelledTexts", results: ClassResults, evaluation: ClassifierEvaluationConfig
+    texts: "LabeledTexts", results: ClassResults, evaluation: ClassifierEvaluationConfig
 ) -> dict[str, Any]:
     """Return the ``confusion`` matrix and the accuracy ``by_slice``: by length, class, column values and words.
 

@@ -9,7 +9,7 @@ from typing import Any
 from transformers.trainer_utils import PredictionOutput
 
 from ..baselines import BaselineClassifier
-from ..data import LabelledTexts
+from ..data import LabeledTexts
 from ..metrics import ClassifierEvaluationConfig
 from ..plots import plot_table
 from ..training import RecipeCommand, publish_run, run_facts
@@ -23,7 +23,7 @@ def report(
     command: RecipeCommand,
     configuration: Mapping[str, Any],
     classifier: BaselineClassifier,
-    parts: Mapping[str, LabelledTexts],
+    parts: Mapping[str, LabeledTexts],
     outputs: Mapping[str, PredictionOutput],
     seconds: float,
     evaluation: ClassifierEvaluationConfig,

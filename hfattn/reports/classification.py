@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PredictionOutput
 
-from ..data import EncodedTexts, LabelledTexts, WindowedTexts, unlabelled
+from ..data import EncodedTexts, LabeledTexts, WindowedTexts, unlabeled
 from ..evaluation import classify, predict_classes
 from ..explain import alignment, plot_alignment, save_html
 from ..metrics import (
@@ -29,7 +29,7 @@ from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
 
 LONGEST_SHOWN = 400  # characters of a text in a table
 SHORTEST_SHOWN = 10  # tokens of a text that is shown alone
-Encode = Callable[[LabelledTexts], EncodedTexts | WindowedTexts]
+Encode = Callable[[LabeledTexts], EncodedTexts | WindowedTexts]
 
 
 def report(
@@ -61,7 +61,7 @@ def report(
     metrics = scores_of_parts(parts, outputs, evaluation)
     if evaluation.counterfactual_texts and not parts[shown].has_pairs:
         metrics[shown]["counterfactual"] = swapped_scores(
-            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabelled(texts)))
+            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts)))
         )
     labels = parts["train"].labels
     samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
@@ -92,7 +92,7 @@ def report(
 
 
 def scores_of_parts(
-    parts: Mapping[str, LabelledTexts], outputs: Mapping[str, PredictionOutput], evaluation: ClassifierEvaluationConfig
+    parts: Mapping[str, LabeledTexts], outputs: Mapping[str, PredictionOutput], evaluation: ClassifierEvaluationConfig
 ) -> dict[str, dict[str, Any]]:
     """Return the scores of each part, with confusion matrix and slices if it was not trained on."""
     scores = {part: scores_of_part(output.metrics or {}, part) for part, output in outputs.items()}
@@ -102,7 +102,7 @@ def scores_of_parts(
 
 
 def swapped_scores(
-    texts: LabelledTexts,
+    texts: LabeledTexts,
     evaluation: ClassifierEvaluationConfig,
     predict: Callable[[Sequence[str]], np.ndarray],
 ) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def probabilities(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> np.
 def draw_results(
     folder: Path,
     title: str,
-    texts: LabelledTexts,
+    texts: LabeledTexts,
     output: PredictionOutput,
     scores: Mapping[str, Any],
     number: int,
@@ -139,7 +139,7 @@ def draw_results(
     return samples
 
 
-def confident_mistakes(texts: LabelledTexts, results: ClassResults, number: int) -> list[dict[str, Any]]:
+def confident_mistakes(texts: LabeledTexts, results: ClassResults, number: int) -> list[dict[str, Any]]:
     """Return the wrongly classified texts whose right class had the lowest probability, the lowest first.
 
     Args:
@@ -163,7 +163,7 @@ def confident_mistakes(texts: LabelledTexts, results: ClassResults, number: int)
     ]
 
 
-def part_facts(parts: Mapping[str, LabelledTexts]) -> dict[str, dict[str, Any]]:
+def part_facts(parts: Mapping[str, LabeledTexts]) -> dict[str, dict[str, Any]]:
     """Return the number of texts and the fingerprint of each part."""
     return {part: {"texts": len(texts), "sha256": texts.fingerprint} for part, texts in parts.items()}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers.trainer_utils import PredictionOutput
 
-from ..data import EncodedTexts, LabelledTexts, unlabelled
+from ..data import EncodedTexts, LabeledTexts, unlabeled
 from ..evaluation import classify
 from ..metrics import Accuracy, ClassifierEvaluationConfig, class_results
 from ..training import DistillationConfig, OwnClassifierSampleConfig, Teacher, TeacherOutputs
@@ -28,10 +28,10 @@ TIMED_TEXTS = 64  # texts on which the speeds of teacher and student are measure
 
 def report(
     run: TrainedRun,
-    parts: Mapping[str, LabelledTexts],
-    extra: Mapping[str, LabelledTexts],
+    parts: Mapping[str, LabeledTexts],
+    extra: Mapping[str, LabeledTexts],
     outputs: Mapping[str, PredictionOutput],
-    encode: Callable[[LabelledTexts], EncodedTexts],
+    encode: Callable[[LabeledTexts], EncodedTexts],
     teacher: Teacher,
     taught: Mapping[str, TeacherOutputs],
     data: Mapping[str, Any],
@@ -63,7 +63,7 @@ def report(
         metrics[part] |= compared_with_teacher(output, taught[part])
     if evaluation.counterfactual_texts:
         metrics[shown]["counterfactual"] = swapped_scores(
-            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabelled(texts)))
+            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts)))
         )
     samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
     timed = parts[shown].sample(TIMED_TEXTS, run.trainer.args.seed)

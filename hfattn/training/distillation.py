@@ -23,7 +23,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from ..data import (
     EncodedTexts,
-    LabelledTexts,
+    LabeledTexts,
     TrainingExamples,
     WindowCollator,
     WindowedTexts,
@@ -124,7 +124,7 @@ class Teacher:
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, texts: LabelledTexts) -> WindowedTexts:
+    def encode(self, texts: LabeledTexts) -> WindowedTexts:
         """Return the teacher's inputs; masked words become its mask token, or are left out if it has none."""
         spelled = spell_masks(texts, self.tokenizer.mask_token or "")
         config = self.config
@@ -230,17 +230,17 @@ def class_order(names: Sequence[str], labels: Sequence[str], teacher: str) -> li
 class ImitatedTexts(TrainingExamples[dict[str, Any]]):
     """Training texts with the teacher's outputs.
 
-    Besides ``input_ids`` and ``labels``, an example has ``labelled`` (1 or 0), ``teacher_logits`` (C,) and, if the
+    Besides ``input_ids`` and ``labels``, an example has ``labeled`` (1 or 0), ``teacher_logits`` (C,) and, if the
     teacher returned vectors, ``teacher_vectors`` (D,).
 
     Args:
         dataset: the texts, those with labels first.
-        labelled: number of texts with labels.
+        labeled: number of texts with labels.
         teacher: the teacher's outputs for all texts.
     """
 
-    def __init__(self, dataset: EncodedTexts, labelled: int, teacher: TeacherOutputs) -> None:
-        self.dataset, self.labelled, self.teacher = dataset, labelled, teacher
+    def __init__(self, dataset: EncodedTexts, labeled: int, teacher: TeacherOutputs) -> None:
+        self.dataset, self.labeled, self.teacher = dataset, labeled, teacher
         self.lengths = dataset.lengths
 
     def __len__(self) -> int:
@@ -248,7 +248,7 @@ class ImitatedTexts(TrainingExamples[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         example = self.dataset[index]
-        example |= {"labelled": int(index < self.labelled), "teacher_logits": self.teacher.logits[index]}
+        example |= {"labeled": int(index < self.labeled), "teacher_logits": self.teacher.logits[index]}
         if self.teacher.vectors is not None:
             example["teacher_vectors"] = self.teacher.vectors[index]
         return example
@@ -262,7 +262,7 @@ def distillation_losses(
     logits: torch.Tensor,
     teacher_logits: torch.Tensor,
     labels: torch.Tensor,
-    labelled: torch.Tensor,
+    labeled: torch.Tensor,
     config: DistillationConfig,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
@@ -276,7 +276,7 @@ def distillation_losses(
         logits: (B, C) logits of the student.
         teacher_logits: (B, C) logits of the teacher.
         labels: (B,) classes; any class for a text without a label.
-        labelled: (B,) 1 if the text has a label, else 0.
+        labeled: (B,) 1 if the text has a label, else 0.
         config: alpha and T.
         label_smoothing: label smoothing of the cross-entropy.
     """
@@ -284,7 +284,7 @@ def distillation_losses(
     target = functional.log_softmax(teacher_logits / config.temperature, -1)
     imitation = functional.kl_div(soft, target, reduction="none", log_target=True).sum(-1) * config.temperature**2
     right = functional.cross_entropy(logits, labels, reduction="none", label_smoothing=label_smoothing)
-    return config.alpha * imitation + (1 - config.alpha) * (labelled * right)
+    return config.alpha * imitation + (1 - config.alpha) * (labeled * right)
 
 
 def vector_distances(projected: torch.Tensor, teacher_vectors: torch.Tensor) -> torch.Tensor:
@@ -336,7 +336,7 @@ class DistillationTrainer(ReliableTrainer):
             outputs.logits.float(),
             inputs["teacher_logits"],
             inputs["labels"],
-            inputs["labelled"],
+            inputs["labeled"],
             self.distillation,
             self.args.label_smoothing_factor,
         )

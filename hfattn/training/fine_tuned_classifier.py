@@ -7,14 +7,14 @@ import torch
 from torch.nn import functional
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ..data import LabelledTexts, mean_of_windows
+from ..data import LabeledTexts, mean_of_windows
 from ..errors import UserError
 from .fine_tuning import FineTuningTrainer
 
 BALANCED = "balanced"
 
 
-def class_weights(wanted: str | Sequence[float] | None, texts: LabelledTexts) -> torch.Tensor | None:
+def class_weights(wanted: str | Sequence[float] | None, texts: LabeledTexts) -> torch.Tensor | None:
     """Return the weights (C,) of the classes in the loss, or None for equal weights.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data import LabelledDataConfig, load_embeddings
+from ..data import LabeledDataConfig, load_embeddings
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..metrics import ClassifierEvaluationConfig
@@ -24,7 +24,7 @@ FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family 
 
 @strict
 @dataclass
-class OwnClassifierDataConfig(LabelledDataConfig):
+class OwnClassifierDataConfig(LabeledDataConfig):
     """The section ``data``: the texts, how much of each is read, and initial word vectors."""
 
     max_length: int = at_least(1, 128)  # tokens, special ones included

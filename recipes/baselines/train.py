@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from huggingface_hub.dataclasses import strict
 
 from hfattn.baselines import BaselineClassifier, ClassifierConfig, CleaningConfig, FeaturesConfig, VectorsConfig
-from hfattn.data import LabelledDataConfig, LabelledTexts, check_columns, fingerprints
+from hfattn.data import LabeledDataConfig, LabeledTexts, check_columns, fingerprints
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
 from hfattn.generated import reviews_es
@@ -30,7 +30,7 @@ RECIPE = "baselines"
 
 @strict
 @dataclass
-class DataConfig(LabelledDataConfig):
+class DataConfig(LabeledDataConfig):
     """The section ``data``. ``dataset`` is also "reviews_es", fourteen reviews in Spanish."""
 
     generated = ("reviews_es",)
@@ -41,7 +41,7 @@ class DataConfig(LabelledDataConfig):
         if self.pair_column is not None:
             raise ValueError("pair_column is for pretrained models; these classifiers read one text, so remove it.")
 
-    def generate(self, seed: int) -> dict[str, LabelledTexts]:
+    def generate(self, seed: int) -> dict[str, LabeledTexts]:
         return reviews_es(seed)
 
 

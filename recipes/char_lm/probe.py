@@ -17,7 +17,7 @@ import numpy as np
 from accelerate import PartialState
 
 from hfattn import CharRNNForCausalLM
-from hfattn.data import LabelledDataConfig, LabelledTexts
+from hfattn.data import LabeledDataConfig, LabeledTexts
 from hfattn.errors import UserError, one_sentence
 from hfattn.loading import load_language_model
 from hfattn.metrics import Accuracy
@@ -60,14 +60,14 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def read_parts(arguments: argparse.Namespace) -> dict[str, LabelledTexts]:
+def read_parts(arguments: argparse.Namespace) -> dict[str, LabeledTexts]:
     """Return the labeled texts of each part: train, validation, test."""
     fields = {
         each.name: getattr(arguments, each.name)
-        for each in dataclasses.fields(LabelledDataConfig)
+        for each in dataclasses.fields(LabeledDataConfig)
         if each.name in arguments
     }
-    parts = checked(LabelledDataConfig, fields).read_parts(arguments.seed)
+    parts = checked(LabeledDataConfig, fields).read_parts(arguments.seed)
     whole = parts["train"]
     if len(whole.labels) != 2:
         raise UserError(f"{whole.name} has {len(whole.labels)} classes, and the probe needs two.")

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 import hfattn  # noqa: F401  registers the models of the package, which can be fine-tuned like any other
 from hfattn.data import (
     EncodedTexts,
-    LabelledTexts,
+    LabeledTexts,
     WindowCollator,
     WindowedTexts,
     check_columns,
@@ -83,7 +83,7 @@ class DataConfig(OwnClassifierDataConfig):
     too_long: str = one_of(LONG_TEXTS, "cut")
     overlap: int = at_least(0, 64)  # tokens that two windows share
 
-    def generate(self, seed: int) -> dict[str, LabelledTexts]:
+    def generate(self, seed: int) -> dict[str, LabeledTexts]:
         return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
 
 

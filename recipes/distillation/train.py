@@ -17,11 +17,11 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 from hfattn.data import (
     AugmentationConfig,
     EncodedTexts,
-    LabelledTexts,
+    LabeledTexts,
     augmented,
     check_columns,
     fingerprints,
-    read_unlabelled,
+    read_unlabeled,
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import set_reading
@@ -59,7 +59,7 @@ SST2_TEACHER = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
 class DataConfig(OwnClassifierDataConfig):
     dataset: str = "stanfordnlp/sst2"
     # Texts that only the teacher labels: a .txt file with one text per line, or a .jsonl or .tsv file with text_column.
-    unlabelled: str | None = None
+    unlabeled: str | None = None
 
     def validate_pairs(self) -> None:
         if self.pair_column is not None:
@@ -191,16 +191,16 @@ def main() -> None:
     trainer.finish()
 
 
-def extra_texts(config: Config, parts: Mapping[str, LabelledTexts], seed: int) -> dict[str, LabelledTexts]:
+def extra_texts(config: Config, parts: Mapping[str, LabeledTexts], seed: int) -> dict[str, LabeledTexts]:
     """Return the training texts that only the teacher labels, by kind; none if the student does not imitate it.
 
     Raises:
-        UserError: as ``read_unlabelled``.
+        UserError: as ``read_unlabeled``.
     """
     extra = {}
-    if config.data.unlabelled is not None:
+    if config.data.unlabeled is not None:
         known = {item.text for texts in parts.values() for item in texts}
-        extra["unlabelled"] = read_unlabelled(config.data.unlabelled, config.data.text_column, without=known)
+        extra["unlabeled"] = read_unlabeled(config.data.unlabeled, config.data.text_column, without=known)
     if config.augmentation.copies:
         extra["augmented"] = augmented(parts["train"], config.augmentation, seed)
     return extra if config.distillation.imitates else {}

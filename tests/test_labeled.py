@@ -1,4 +1,4 @@
-"""Labelled texts, the strings of the Reber grammar, and the token ids that they become."""
+"""Labeled texts, the strings of the Reber grammar, and the token ids that they become."""
 
 import json
 from functools import partial
@@ -12,9 +12,9 @@ from transformers import DataCollatorWithPadding
 
 from hfattn.data import (
     EncodedTexts,
-    Labelled,
-    LabelledTexts,
-    read_labelled,
+    Labeled,
+    LabeledTexts,
+    read_labeled,
 )
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, is_embedded_reber, reber_texts
@@ -33,12 +33,10 @@ def tsv(folder: Path, content: str | bytes, name: str = "texts.tsv") -> Path:
 def test_the_same_texts_from_json_lines_and_from_a_tab_separated_file(tmp_path: Path) -> None:
     rows = [("good", "positive", "7"), ("bad \u2028 one", "negative", "2"), ("so-so", "negative", "4")]
     header = "sentence\tlabel\trating\n"
-    found = read_labelled(
-        tsv(tmp_path, header + "".join("\t".join(row) + "\n" for row in rows)), text_column="sentence"
-    )
+    found = read_labeled(tsv(tmp_path, header + "".join("\t".join(row) + "\n" for row in rows)), text_column="sentence")
     assert found.labels == ["negative", "positive"]
     assert found.items == [
-        Labelled(text, int(label == "positive"), line, {"rating": rating})
+        Labeled(text, int(label == "positive"), line, {"rating": rating})
         for line, (text, label, rating) in enumerate(rows, start=2)
     ]
     assert (found.name, len(found), found.place(1)) == ("texts.tsv", 3, "Line 3 of texts.tsv")
@@ -46,11 +44,11 @@ def test_the_same_texts_from_json_lines_and_from_a_tab_separated_file(tmp_path: 
 
     lines = [{"review": {"text": text}, "label": label, "rating": int(rating)} for text, label, rating in rows]
     path = tsv(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), "texts.jsonl")
-    nested = read_labelled(path, text_column="review.text")
+    nested = read_labeled(path, text_column="review.text")
     assert [item[:2] for item in nested] == [item[:2] for item in found]
     assert nested.items[2].fields == {"review": {"text": "so-so"}, "rating": 4}
     assert nested.fingerprint == found.fingerprint
-    flipped = read_labelled(path, text_column="review.text", labels=["positive", "negative"])
+    flipped = read_labeled(path, text_column="review.text", labels=["positive", "negative"])
     assert [item.label for item in flipped] == [1 - item.label for item in found]
     assert flipped.fingerprint == found.fingerprint  # the classes have the same names
 
@@ -74,10 +72,10 @@ def test_labels_are_names_or_numbers(
     tmp_path: Path, written: list[int | str], labels: list[str] | None, names: list[str], numbers: list[int]
 ) -> None:
     lines = "".join(json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(written))
-    texts = read_labelled(tsv(tmp_path, lines, "texts.jsonl"), labels=labels)
+    texts = read_labeled(tsv(tmp_path, lines, "texts.jsonl"), labels=labels)
     assert texts.labels == names
     assert [item.label for item in texts] == numbers
-    assert read_labelled(tmp_path / "texts.jsonl", labels=texts.labels).items == texts.items  # as another part is read
+    assert read_labeled(tmp_path / "texts.jsonl", labels=texts.labels).items == texts.items  # as another part is read
 
 
 HEAD = "text\tlabel\n"
@@ -109,7 +107,7 @@ BAD: list[tuple[str | bytes, list[str] | None, str]] = [
 @pytest.mark.parametrize(("content", "labels", "message"), BAD)
 def test_bad_files(tmp_path: Path, content: str | bytes, labels: list[str] | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_labelled(tsv(tmp_path, content), labels=labels)
+        read_labeled(tsv(tmp_path, content), labels=labels)
 
 
 @pytest.mark.parametrize("label", [True, 0.5, None, ["a"]])
@@ -118,11 +116,11 @@ def test_labels_that_are_neither_names_nor_numbers(tmp_path: Path, label: object
     with pytest.raises(
         UserError, match=r"^Line 1 of texts\.jsonl has the label .*; write the name or the number of a class"
     ):
-        read_labelled(path)
+        read_labeled(path)
 
 
 def test_a_split_keeps_equal_texts_together() -> None:
-    texts = LabelledTexts("numbers", [Labelled(str(i // 2), i % 2, i) for i in range(200)], ["a", "b"], unit="Row")
+    texts = LabeledTexts("numbers", [Labeled(str(i // 2), i % 2, i) for i in range(200)], ["a", "b"], unit="Row")
     split = partial(texts.split, key=lambda item: item.text, unit="texts")
     parts = split([0.8, 0.1, 0.1], 1)
     assert [len({item.text for item in part}) for part in parts] == [80, 10, 10]
@@ -209,7 +207,7 @@ def test_drawn_strings_are_half_valid_distinct_and_apart() -> None:
 
 # Token ids
 
-TEXTS = LabelledTexts("texts", [Labelled("abcde", 1), Labelled("ab", 0), Labelled("abcd", 1)], ["no", "yes"])
+TEXTS = LabeledTexts("texts", [Labeled("abcde", 1), Labeled("ab", 0), Labeled("abcd", 1)], ["no", "yes"])
 
 
 def test_long_texts_keep_their_first_or_last_tokens_or_go() -> None:
@@ -229,7 +227,7 @@ def test_long_texts_keep_their_first_or_last_tokens_or_go() -> None:
     for too_long, text in (("cut", "ab"), ("cut_start", "de")):
         assert EncodedTexts(TEXTS, ended, 3, too_long=too_long)[0]["input_ids"] == ended(text).input_ids
     with pytest.raises(UserError, match=r"^Text 2 of texts has a text of 4 tokens; raise data.max_length, which is 3"):
-        EncodedTexts(LabelledTexts("texts", TEXTS.items[1:], ["no", "yes"]), tokenizer, 3, too_long="error")
+        EncodedTexts(LabeledTexts("texts", TEXTS.items[1:], ["no", "yes"]), tokenizer, 3, too_long="error")
     with pytest.raises(UserError, match=r"^Every text of texts is longer than data.max_length, 1; raise it"):
         EncodedTexts(TEXTS, tokenizer, 1, too_long="drop")
     with pytest.raises(UserError, match=r"^too_long is 'middle'; write one of error, drop, cut, cut_start"):
@@ -247,13 +245,13 @@ def test_batches_for_a_softmax_and_for_one_sigmoid() -> None:
         assert batch["labels"].dtype == labels.dtype
         assert batch["input_ids"].tolist() == [[1, 2, 3, 4], [1, 2, 0, 0], [1, 2, 3, 4]]
         assert batch["attention_mask"].sum(1).tolist() == [4, 2, 4]
-    three = LabelledTexts("three", TEXTS.items, ["a", "b", "c"])
+    three = LabeledTexts("three", TEXTS.items, ["a", "b", "c"])
     with pytest.raises(UserError, match=r"^three has 3 classes, and one sigmoid distinguishes two"):
         EncodedTexts(three, tokenizer, 4, float_labels=True)
 
 
 def test_a_text_without_tokens_is_one_unknown_token() -> None:
-    texts = LabelledTexts("texts", [Labelled("a word", 0), Labelled("?!", 1)], ["no", "yes"])
+    texts = LabeledTexts("texts", [Labeled("a word", 0), Labeled("?!", 1)], ["no", "yes"])
     tokenizer = build_tokenizer(TokenizerConfig(kind="word", strip_punctuation=True), ["a word"], ends=False)
     encoded = EncodedTexts(texts, tokenizer, 10)
     assert tokenizer("?!").input_ids == []
@@ -268,7 +266,7 @@ def test_a_sampler_draws_by_seed_epoch_and_index() -> None:
         ids = tokenizer(text).input_ids
         return ids + [ids[0]] * (generator.random() < 0.5)
 
-    texts = LabelledTexts("texts", [Labelled("abcdef", 0)] * 64, ["no", "yes"])
+    texts = LabeledTexts("texts", [Labeled("abcdef", 0)] * 64, ["no", "yes"])
     encoded = EncodedTexts(texts, tokenizer, 7, sampler=shuffled, seed=3)
     drawn = []
     for epoch in (0, 1, 0):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from huggingface_hub.dataclasses import strict
 
-from .labelled import Labelled, LabelledTexts, read_labelled
+from .labeled import Labeled, LabeledTexts, read_labeled
 from .parts import PartsConfig
 
 
 @strict
 @dataclass
-class LabelledDataConfig(PartsConfig[LabelledTexts]):
+class LabeledDataConfig(PartsConfig[LabeledTexts]):
     """Source of the labeled texts of each part.
 
     ``dataset`` is a ``.jsonl`` file, a tab-separated file whose first line names its columns, or the id of a dataset on
@@ -25,8 +25,8 @@ class LabelledDataConfig(PartsConfig[LabelledTexts]):
     # Column with the part to which a row of the file belongs; hub_split, validation and test are then its values.
     part_column: str | None = None
 
-    def read(self, dataset: str, split: str, train: LabelledTexts | None = None) -> LabelledTexts:
-        return read_labelled(
+    def read(self, dataset: str, split: str, train: LabeledTexts | None = None) -> LabeledTexts:
+        return read_labeled(
             dataset,
             text_column=self.text_column,
             pair_column=self.pair_column,
@@ -38,7 +38,7 @@ class LabelledDataConfig(PartsConfig[LabelledTexts]):
             revision=self.revision,
         )
 
-    def key(self, item: Labelled) -> Hashable:
+    def key(self, item: Labeled) -> Hashable:
         return item.text
 
     def locate(self, place: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from .examples import Examples
 from .rows import Rows, open_rows
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """A text, the index of its class, its line or row in the dataset, and the other columns of that row.
 
     ``pair`` is the second text of an example that consists of two, such as premise and hypothesis.
@@ -29,7 +29,7 @@ class Labelled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelledTexts(Examples[Labelled]):
+class LabeledTexts(Examples[Labeled]):
     """Labeled texts in memory, with the names of the classes from class 0 on."""
 
     labels: list[str] = field(repr=False)
@@ -40,14 +40,14 @@ class LabelledTexts(Examples[Labelled]):
     def has_pairs(self) -> bool:
         return self.items[0].pair is not None
 
-    def columns(self, item: Labelled) -> tuple[str, ...]:
+    def columns(self, item: Labeled) -> tuple[str, ...]:
         return self.labels[item.label], *self.texts(item)
 
-    def texts(self, item: Labelled) -> tuple[str, ...]:
+    def texts(self, item: Labeled) -> tuple[str, ...]:
         return (item.text,) if item.pair is None else (item.text, item.pair)
 
 
-def read_labelled(
+def read_labeled(
     dataset: str | Path,
     *,
     text_column: str = "text",
@@ -58,7 +58,7 @@ def read_labelled(
     config: str | None = None,
     split: str = "train",
     revision: str | None = None,
-) -> LabelledTexts:
+) -> LabeledTexts:
     """Read labeled texts from a file or from a dataset on the Hub.
 
     Labels are class names or class indices. All other columns are stored in ``fields``.
@@ -112,8 +112,8 @@ def read_labelled(
                 "correct it, or change data.labels."
             )
     numbers = [number_of[label] for label in written]
-    items = list(map(Labelled, texts, numbers, lines, fields, pairs))
-    return LabelledTexts(rows.name, items, names, unit=rows.unit)
+    items = list(map(Labeled, texts, numbers, lines, fields, pairs))
+    return LabeledTexts(rows.name, items, names, unit=rows.unit)
 
 
 def _classes(
@@ -174,7 +174,7 @@ class EncodedTexts(TrainingExamples[dict[str, Any]]):
 
     def __init__(
         self,
-        texts: LabelledTexts,
+        texts: LabeledTexts,
         tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         *,
@@ -219,6 +219,6 @@ class EncodedTexts(TrainingExamples[dict[str, Any]]):
         return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.label}
 
 
-def unlabelled(texts: Sequence[str]) -> LabelledTexts:
+def unlabeled(texts: Sequence[str]) -> LabeledTexts:
     """Return unlabeled texts for a model to predict, with class 0 assigned to each."""
-    return LabelledTexts("texts", [Labelled(text, 0) for text in texts], ["any"])
+    return LabeledTexts("texts", [Labeled(text, 0) for text in texts], ["any"])
