@@ -162,9 +162,9 @@ class PackedBlocks(_Batches):
     """Blocks of T tokens; the model predicts the next token at each position.
 
     For training, the blocks do not overlap, and the tokens at the end that do not fill a block are dropped. For
-    evaluation (``stride``), every token but the first of the stream is predicted exactly once: each block begins
-    ``stride`` tokens after the previous one and predicts the tokens that no earlier block has predicted, with at least
-    T - ``stride`` tokens of context; the last block is moved back so that it ends with the text.
+    evaluation (``stride``), each block begins ``stride`` tokens after the previous one. It predicts only the tokens
+    that no earlier block predicted, each with at least T - ``stride`` tokens of context. The last block is moved back
+    so that it ends with the text. Every token but the first of the stream is therefore predicted exactly once.
 
     Args:
         ids: (n,) the stream of tokens.

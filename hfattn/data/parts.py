@@ -30,7 +30,8 @@ class PartsConfig(Generic[Part]):
     dataset: str = ""  # name of a generated dataset, path of a file, or id of a dataset on the Hub
     validation: str | None = None  # another file, or a split of the dataset on the Hub; null: part of dataset
     test: str | None = None
-    # Fractions of train, validation[, test], or counts with a last part "rest"; used if validation is null.
+    # Fractions for train, validation and optionally test, or counts, of which the last may be "rest". Used if
+    # validation is null.
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.1])
     config: str | None = None  # configuration of a dataset on the Hub
     hub_split: str = "train"

@@ -119,7 +119,7 @@ def saliency(
         by_word: sum the scores of each word, as ``ScoredText.by_word``.
 
     Returns:
-        Scores in nats of log-odds, with F(x) as ``output`` and F(0), all embeddings being zero, as ``baseline``. For a
+        Scores in nats of log-odds. ``output`` is F(x), and ``baseline`` is F(0), with all embeddings zero. For a
         regression, F is the predicted number, in its own unit.
 
     Raises:

@@ -98,7 +98,7 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
             f"results.json in {folder} lacks a field that the card needs ({error}), as those of older versions do; run "
             "the training command again with another --output_dir."
         ) from error
-    card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # line ends as in a file
+    card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # normalize line endings
     data = _data(card)
     data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))
     return card
@@ -110,7 +110,7 @@ def _data(card: ModelCard) -> ModelCardData:
 
 
 def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[EvalResultEntry]:
-    """Return the scores of a card on its Hub dataset; nothing unless it names exactly one dataset.
+    """Return the scores of a card on its Hub dataset; empty if it names no dataset or several.
 
     The Hub's format identifies scores by benchmark and task, so the scores of each part are stored as a separate task.
     """

@@ -574,7 +574,7 @@ SCORES: dict[str, type[Score]] = {
     "generalized_kernel": GeneralizedKernel,
 }
 
-# Scores defined in another file, which is saved only with models whose configuration uses one of them.
+# These scores are defined in a separate file, which is saved with a model only if its configuration names one of them.
 MORE_SCORES = {
     "gaussian": "attention_distances.Gaussian",
     "boxcar": "attention_distances.Boxcar",

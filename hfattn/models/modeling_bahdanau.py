@@ -78,7 +78,7 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["DirectedLayer", "BahdanauDecoder"]
-    # A recurrent state cannot be rewound, as assisted decoding requires; generate() refuses it for stateful models.
+    # Assisted decoding has to rewind the cache, which a recurrent state cannot do. With this flag generate() refuses it.
     _is_stateful = True
 
     @torch.no_grad()
@@ -437,7 +437,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         """Run step by step: each step reads an attention that depends on the previous step."""
         num_steps, embedding_size = embedded.shape[1:]
         first = self._cells()[0]
-        # The first cell's gates sum a term of the embedding, computed here, and one of c_i or the attentional vector.
+        # The gates of the first cell have two terms: one of the embedding, computed here for all steps, and one of c_i
+        # or of the attentional vector.
         projected = nn.functional.linear(embedded, first.weight_ih_l0[:, :embedding_size], first.bias_ih_l0)
         need_weights = need_weights or self.attends_before
         annotations = values = source.values

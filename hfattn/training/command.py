@@ -42,7 +42,10 @@ class RecipeCommand:
 
     @property
     def _writes(self) -> bool:
-        """Whether this process writes the files of the run; the others might already see files that it has written."""
+        """Whether this process writes the files of the run.
+
+        Only this process checks the folder, because the others could find files that it has just written.
+        """
         return int(os.environ.get("RANK", "0")) == 0
 
     def check_run(self) -> None:

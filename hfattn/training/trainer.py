@@ -131,8 +131,8 @@ class ReliableTrainer(Trainer):
     Args:
         schedule: the section ``schedule``; without a name, the training arguments define the learning rate.
         averaging: the section ``averaging``.
-        max_tokens: maximum number of tokens, including padding, in a batch of one process and on each side; if None,
-            batches have the number of examples set in the training arguments.
+        max_tokens: maximum number of tokens, including padding, in a batch of one process; for an encoder-decoder,
+            source and target are counted separately. If None, batches have the number of examples set in the training arguments.
         early_stopping_patience: number of evaluations without improvement after which training stops; by default,
             training does not stop early.
 
@@ -205,7 +205,7 @@ class ReliableTrainer(Trainer):
         return {
             "steps": self.state.global_step,
             "epochs": self.state.epoch,
-            # The mean of several checkpoints is not from one step.
+            # Averaged checkpoints have no single step number.
             "best_step": None if self.averaging.last else self.state.best_global_step,
             "wall_time_seconds": round(self.training_seconds, 2),  # includes evaluations and checkpoints
             f"{unit}_per_second": round(number / self.training_seconds),

@@ -136,7 +136,7 @@ def build_tokenizers(
 
 
 def choose(length: int, number: int | None, seed: int) -> list[int]:
-    """Return ``number`` of the first ``length`` indices, chosen at random and sorted; None: all of them."""
+    """Return ``number`` random indices below ``length`` in ascending order, or all of them if ``number`` is None."""
     if number is None or number >= length:
         return list(range(length))
     return sorted(Random(seed).sample(range(length), number))
