@@ -78,7 +78,8 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["DirectedLayer", "BahdanauDecoder"]
-    # Assisted decoding has to rewind the cache, which a recurrent state cannot do. With this flag generate() refuses it.
+    # Assisted decoding has to rewind the cache, which a recurrent state cannot do. With this flag, generate() refuses
+    # it.
     _is_stateful = True
 
     @torch.no_grad()

@@ -132,7 +132,8 @@ class ReliableTrainer(Trainer):
         schedule: the section ``schedule``; without a name, the training arguments define the learning rate.
         averaging: the section ``averaging``.
         max_tokens: maximum number of tokens, including padding, in a batch of one process; for an encoder-decoder,
-            source and target are counted separately. If None, batches have the number of examples set in the training arguments.
+            source and target are counted separately. If None, batches have the number of examples set in the training
+            arguments.
         early_stopping_patience: number of evaluations without improvement after which training stops; by default,
             training does not stop early.
 
