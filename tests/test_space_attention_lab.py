@@ -138,7 +138,7 @@ def test_learned_matrices_are_used_as_they_are_shown(user: Client) -> None:
 
 def test_what_is_said_beside_the_numbers(user: Client) -> None:
     assert "⚠️" not in line(user)[2]
-    assert "⚠️ Some of these energies are negative" in line(user, distribution="normalize")[2]
+    assert "⚠️ Some energies are negative" in line(user, distribution="normalize")[2]
     nothing = line(user, score="boxcar", distribution="normalize", query=-5)
     assert "All weights are zero" in nothing[2]
     assert context(nothing[1]) == [0.0]
@@ -214,7 +214,7 @@ def place(svg: Locator, x: float, y: float) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("width", "language", "names"), [
     (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key is weighted", "Distribution g(e)")),
-    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "Cada clave", "Distribución g(e)")),
+    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "Cada clave se pondera", "Distribución g(e)")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     score, plane_tab, query, of_sigmoid, distribution = names
