@@ -214,7 +214,7 @@ def place(svg: Locator, x: float, y: float) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("width", "language", "names"), [
     (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key is weighted", "Distribution g(e)")),
-    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "Cada clave se pondera", "Distribución g(e)")),
+    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "clave se pondera", "Distribución g(e)")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
     score, plane_tab, query, of_sigmoid, distribution = names
