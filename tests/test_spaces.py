@@ -362,7 +362,7 @@ def test_texts_are_complete_and_found_by_language(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="no text 'b'"):
         texts("b")
     path.write_text(yaml.safe_dump({"a": {"en": "Hello"}}))
-    with pytest.raises(ValueError, match=f"a needs a text in each of {', '.join(LANGUAGES)}"):
+    with pytest.raises(ValueError, match=f"a needs a text for each of {', '.join(LANGUAGES)}"):
         Texts(path)
 
 

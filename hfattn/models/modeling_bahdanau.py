@@ -160,8 +160,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
 
     Its recurrence is in ``step``. Over several steps, everything that does not depend on the previous step is computed
     outside the loop: the contribution of the embeddings to the gates, the projected keys, and the output layer. If a
-        decoder attends after its cells and has no input feeding (Luong 2015, Sutskever 2014), it needs no loop: each
-        layer processes the whole target in one fused call, and all queries attend at once.
+    decoder attends after its cells and has no input feeding (Luong 2015, Sutskever 2014), it needs no loop: each layer
+    processes the whole target in one fused call, and all queries attend at once.
     """
 
     def __init__(self, config: BahdanauConfig) -> None:
