@@ -35,12 +35,16 @@ POSITIONS = 64
 
 def wordpiece_tokenizer(texts: Sequence[str], types: bool) -> PreTrainedTokenizerFast:
     """As BERT's: [CLS] text [SEP] pair [SEP], and if so with the types 0 and 1."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    # The trainer numbers the tokens "##a" differently in each process, and its merges depend on the numbers.
+    inner = sorted({f"##{character}" for character in "".join(texts) if not character.isspace()})
+    learned = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    learned.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    learned.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=300, special_tokens=[*special, *inner]))
+    tokenizer = Tokenizer(models.WordPiece(learned.get_vocab(), unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=300, special_tokens=special))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
