@@ -59,7 +59,7 @@ class ModelLocation:
 
 
 class Loaded(NamedTuple):
-    """A pretrained model, and the names of the weights that were initialized at random because it lacks them."""
+    """A pretrained model, and the names of its missing weights, which were initialized at random."""
 
     model: PreTrainedModel
     new_weights: list[str]
@@ -116,7 +116,7 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
             if "trust_remote_code" in str(error):
                 raise
             raise _without_tokenizer(location) from error
-    if not len(tokenizer):  # transformers returns an empty one for a folder without a tokenizer
+    if not len(tokenizer):  # for a folder without a tokenizer, transformers returns an empty one
         raise _without_tokenizer(location)
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -126,7 +126,7 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
 def _read_tokenizer(file: Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), model_input_names=["input_ids", "attention_mask"])
-    except Exception as error:  # the Rust library raises Exception itself
+    except Exception as error:  # the Rust library raises plain Exception
         raise UserError(f"{file.name} is not a tokenizer.json ({error}); write another tokenizer.") from error
     vocabulary = tokenizer.get_vocab()
     for start, end in _START_AND_END:
@@ -254,7 +254,7 @@ def save_translator(
 
 
 def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    model_folder(name)  # raises for an empty name
+    model_folder(name)  # raises an error if the name is empty
     location = ModelLocation(name=name)
     config = load_model_config(location)
     with _explained(location, what):

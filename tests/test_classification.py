@@ -253,7 +253,7 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
     values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
     assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
     assert values["f1", "F1 (validation)"] == results["metrics"]["validation"]["f1"]
-    for words in ("where: first", "| gender |", "3 missing (78.6 % found)", "![negative, classified as"):
+    for words in ("where: first", "| gender |", "3 missing (78.6% found)", "![negative, classified as"):
         assert words in card.text or words.replace("negative", "positive") in card.text
     assert results["example"]["texts"] == [results["short_texts"][0]["text"]]
     assert printed_by_card(finished / "run") == results["example"]["label"] + "\n"

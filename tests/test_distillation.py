@@ -389,7 +389,7 @@ def test_the_card_compares_and_runs_in_a_process_without_hfattn(finished: Path, 
     (row,) = re.findall(r"^\| teacher \|.*$", card.text, re.MULTILINE)
     shown = [f"{results['metrics'][part]['teacher_accuracy']:.4f}" for part in ("validation", "test")]
     assert [cell.strip() for cell in row.split("|")[-3:-1]] == shown
-    assert f"{100 * results['metrics']['test']['agreement']:.2f} % of the test texts" in card.text
+    assert f"{100 * results['metrics']['test']['agreement']:.2f}% of the test texts" in card.text
     for path in (finished / "run" / "README.md", finished / "run" / "results.json"):
         assert str(files["teacher"].parent) not in path.read_text()
         assert str(finished) not in path.read_text()

@@ -111,7 +111,7 @@ def test_what_is_hidden_is_what_a_loop_hides(
 
 
 def test_fifteen_per_cent_are_chosen_and_hidden_in_three_ways(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Of 6,000 chosen tokens, 4 standard deviations are 2.1 points of 80 % and 1.6 of 10 %."""
+    """Of 6,000 chosen tokens, 4 standard deviations are 2.1 points of 80% and 1.6 of 10%."""
     masking, ids = Masking(tokenizer), np.random.default_rng(0).integers(5, len(tokenizer), size=200)
     ids[[0, -1]] = tokenizer.cls_token_id, tokenizer.sep_token_id
     inputs, labels = (

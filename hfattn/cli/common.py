@@ -16,8 +16,8 @@ MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Longest translati
 Private = Annotated[bool, typer.Option("--private", help="Make a new repository visible to its owner only.")]
 Branch = Annotated[str | None, typer.Option(help="Branch of the repository, created if needed; default: main.")]
 PullRequest = Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")]
-Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Commit by another author, to be replaced.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Send the commit; without this option it is only shown.")]
+Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Replace this commit, which someone else made.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
 
 
 def require_text(*texts: str) -> None:

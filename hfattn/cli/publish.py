@@ -14,7 +14,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def card(folder: Folder) -> None:
-    """Write the model card of a finished run again.
+    """Render the model card of a finished run again.
 
     The card is rendered from results.json; the manifest is written again too.
 

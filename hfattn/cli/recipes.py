@@ -33,7 +33,7 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")] = False,
 ) -> None:
-    """Train a recipe: print its command and run it.
+    """Print the training command of a recipe and run it.
 
     Options of this command must precede CONFIG.
 
@@ -79,7 +79,7 @@ def copy_recipe(
     recipe: Annotated[str, typer.Argument(help="Name of the recipe, as listed.")],
     target: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> None:
-    """Copy a recipe into a new folder, for changes of your own.
+    """Copy a recipe into a new folder so that you can change it.
 
     Example: hfattn recipes copy translation mine
     """
@@ -128,7 +128,7 @@ def check_run(
         ),
     ] = None,
 ) -> None:
-    """Check that the score of a run is in its band.
+    """Check that the score of a run is in the expected range.
 
     The exit code is 1 if it is not.
 

@@ -78,7 +78,7 @@ def heads(
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
-    """Draw a small map of each head.
+    """Draw a small attention map of each head.
 
     Example: hfattn show heads runs/reviews "a good film" --output heads.png
     """

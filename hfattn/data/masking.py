@@ -18,8 +18,8 @@ SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the ot
 class Masking:
     """Choose the tokens to predict and mask them (Devlin et al. 2019, arXiv 1810.04805, section 3.1, task 1).
 
-    A fraction of the tokens that are not special is chosen; their number is rounded and at least one. 80 % of the
-    chosen tokens are replaced by the mask token, 10 % by a random token that is not special, and 10 % stay unchanged.
+    A fraction of the tokens that are not special is chosen; their number is rounded and at least one. 80% of the
+    chosen tokens are replaced by the mask token, 10% by a random token that is not special, and 10% stay unchanged.
     transformers' ``DataCollatorForLanguageModeling`` samples per batch, so that the masks of an example depend on the
     other examples of its batch, and it replaces whole words only by the mask token.
 

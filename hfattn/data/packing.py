@@ -1,7 +1,7 @@
 """Texts for causal language models: documents joined into one stream of tokens and cut into blocks without padding.
 
 Shapes: B batch, T block length. A batch is ``input_ids`` (B, T) and ``labels`` (B, T + 1): the tokens of the block and
-the one after it. As in transformers, labels are not shifted; the model shifts them. They are -100 at tokens that are
+the next token. As in transformers, labels are not shifted; the model shifts them. They are -100 at tokens that are
 not predicted: at the first token of each block, and at tokens that an earlier block has predicted.
 """
 
@@ -36,7 +36,7 @@ def read_corpus(
     """Read the documents on which a language model is trained.
 
     Args:
-        dataset: ``"embedded"``, the path of a UTF-8 text or of a ``.jsonl`` file, or the id of a dataset on the Hub.
+        dataset: ``"embedded"``, the path of a UTF-8 text file or a ``.jsonl`` file, or the id of a dataset on the Hub.
         lines_are_texts: whether each line or row is a separate document (``read_documents``). Otherwise, the whole
             dataset is one document whose rows are joined by newlines.
         document_start: see ``read_documents``; used only with ``lines_are_texts``.
@@ -100,7 +100,7 @@ class PackedText:
 
     Attributes:
         ids: (n,) token ids.
-        size: length of the predicted text: the whole text, or all but its first token.
+        size: length of the predicted text, which is the whole text or all but its first token.
         unknown: number of unknown tokens.
     """
 

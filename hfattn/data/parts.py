@@ -28,7 +28,7 @@ class PartsConfig(Generic[Part]):
     generated: ClassVar[tuple[str, ...]] = ()
 
     dataset: str = ""  # name of a generated dataset, path of a file, or id of a dataset on the Hub
-    validation: str | None = None  # another file, or a split of the dataset on the Hub; null: part of dataset
+    validation: str | None = None  # another file, or a split of the dataset on the Hub; null: taken from dataset
     test: str | None = None
     # Fractions for train, validation and optionally test, or counts, of which the last may be "rest". Used if
     # validation is null.
@@ -73,7 +73,7 @@ class PartsConfig(Generic[Part]):
         Args:
             dataset: path of a file, or id of a dataset on the Hub.
             split: name of the split on the Hub.
-            train: the training part, if another part is read; its label names apply to all parts.
+            train: the training part, given when another part is read, because its label names apply to all parts.
         """
         raise NotImplementedError
 

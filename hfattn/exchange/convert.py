@@ -44,14 +44,14 @@ def convert(
     """Convert a checkpoint of another project to a folder that ``from_pretrained`` loads.
 
     Args:
-        kind: a name of ``FORMATS``.
+        kind: a key of ``FORMATS``.
         file: weights in safetensors format or, with ``allow_pt``, a PyTorch pickle that holds only weights.
         output: folder to create.
         config: configuration file of the other project, in YAML or JSON.
         settings: fields of the new configuration that neither file contains.
         renames: prefixes of weight names in ``file``, and their replacements.
-        vocabulary, target_vocabulary: files of tokens in the order of their ids; the second one if the target
-            side has a vocabulary of its own.
+        vocabulary, target_vocabulary: files of tokens in the order of their ids; the second one is needed only if the
+            target side has its own vocabulary.
         allow_pt: also read a pickle, with ``torch.load(weights_only=True)``.
 
     With a vocabulary, the folder has a card and fingerprints, and can be verified and pushed like a run.
@@ -60,8 +60,8 @@ def convert(
         The model and tokenizers that were written.
 
     Raises:
-        UserError: a file does not have the format ``kind``, or the model cannot be represented exactly. Nothing is
-            written then.
+        UserError: a file does not have the format ``kind``, or the model cannot be represented exactly. In these cases,
+            nothing is written.
     """
     if kind not in FORMATS:
         raise UserError(unknown_message(kind, FORMATS, "a kind of checkpoint"))

@@ -11,7 +11,7 @@ def render_text(record: AttentionRecord, most: int = 3) -> str:
 
     Args:
         record: the record, whose mean over layers and heads is shown.
-        most: number of tokens named in a line; weights below 1 % are left out.
+        most: number of tokens named in a line; weights below 1% are left out.
     """
     targets = [label(token, _LONGEST_LABEL) for token in record.target_tokens]
     width = max(map(len, targets), default=0)

@@ -144,7 +144,7 @@ def plot_flow(
     """Draw both texts, and a line between tokens for each weight. Larger weights have wider, darker lines.
 
     Short texts are two lines, with the text that is attended to above. If a line of text would exceed twelve inches,
-    the texts are two columns. Weights below 5 % of the largest are left out; of long texts, only the largest are drawn
+    the texts are two columns. Weights below 5% of the largest are left out; of long texts, only the largest are drawn
     (ten per token on average).
 
     Args:

@@ -4,7 +4,7 @@ The answer is measured by its log-odds, F = log p / (1 - p), in nats. The probab
 sure, and its gradient vanishes; for a linear classifier of two classes, the log-odds are linear in the input.
 
 - "gradient_x_input": s_j = Σ_d x_jd ∂F/∂x_jd with the embedding x_j of token j (Denil et al. 2014; Shrikumar et al.
-  2016, section 3.2). One backward pass; a first-order approximation, exact if F is linear in x.
+  2016, section 3.2). It needs one backward pass. It is a first-order approximation, which is exact if F is linear in x.
 - "integrated_gradients": s_j = Σ_d (x_jd - x'_jd) ∫_0^1 ∂F/∂x_jd (x' + α (x - x')) dα (Sundararajan et al. 2017,
   equation 1), computed by captum. The baseline x' is zero, as in the paper for text (section 3). The method is
   complete: the scores of all tokens, including special tokens, add up to F(x) - F(x'), up to the numerical error of the
@@ -116,14 +116,14 @@ def saliency(
         translation: translation to explain, for an encoder-decoder; by default, the model's own.
         target_tokenizer: tokenizer of an encoder-decoder's target, if it has its own vocabulary.
         steps: number of points of the integral.
-        by_word: sum the scores of each word, as ``ScoredText.by_word``.
+        by_word: whether to sum the scores of each word, as ``ScoredText.by_word`` does.
 
     Returns:
         Scores in nats of log-odds. ``output`` is F(x), and ``baseline`` is F(0), with all embeddings zero. For a
         regression, F is the predicted number, in its own unit.
 
     Raises:
-        ValueError: if there is no such method, class, token or index, or gradients overflow, as in float16.
+        ValueError: if there is no such method, class, token or index, or gradients overflow, which float16 can cause.
         UserError: if the text is empty or too long for the model, or the model has no suitable head.
     """
     encoded = tokenizer(text, return_tensors="pt")

@@ -28,7 +28,7 @@ _PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MUL
 @strict
 @dataclass
 class CardConfig:
-    """The section ``card``: facts for the model card that are not measured; the card says which are not stated."""
+    """The section ``card``: facts for the model card that cannot be measured; the card says which are missing."""
 
     license: str | None = None  # license of the weights, as a Hub identifier such as apache-2.0
     # The data.dataset that the fields below describe; the card leaves them out for any other dataset.
@@ -42,13 +42,13 @@ class CardConfig:
             raise ValueError("language, data and datasets describe a dataset; write its data.dataset as describes.")
 
 
-# Power under load, in watts: the manufacturer's value for a GPU board; for a CPU core, its part of a server's power.
+# Power under load, in watts: the manufacturer's value for a GPU board; for a CPU core, its share of a server's power.
 WATTS = {"H200": 700, "H100": 700, "A100": 400, "L40S": 350, "V100": 300, "RTX 4090": 450, "RTX 3090": 350, "T4": 70}
 WATTS_OF_A_CORE = 10
 
 
 def write_card(folder: Path, results: Mapping[str, Any]) -> None:
-    """Render the card of a model folder as its ``README.md``, and its scores for the Hub in ``.eval_results/``.
+    """Write the card of a model folder to its ``README.md``, and its scores for the Hub to ``.eval_results/``.
 
     The template is the one of the recipe, in ``model_cards/``. Every number is a field of ``results`` or is read from
     the folder. A missing field is an error if the template requires it; otherwise the card says that it was

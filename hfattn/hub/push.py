@@ -52,7 +52,7 @@ class PushPlan:
         unpublished: paths in a model folder that its manifest does not list; they are not sent.
         head: the commit that the push builds on; None in a new repository.
         url: address of the commit or the pull request; None for a dry run, and if nothing changes.
-        executed: whether the push was executed, even if there was nothing to commit.
+        executed: whether this was not a dry run; also true if there was nothing to commit.
     """
 
     repo_id: str
@@ -106,13 +106,13 @@ def push(
     Args:
         folder: folder to push.
         repo_id: ``user/name``.
-        options: default: a dry run to the branch ``main``.
+        options: how to push; by default, a dry run for the branch ``main``.
         repo_type: "model", "dataset" or "space".
         space_sdk: SDK of a new Space.
 
     Raises:
-        UserError: the folder does not pass verification, or the Hub refuses or cannot be reached; in this case nothing
-            on the Hub has changed, and repeating the call resumes the upload.
+        UserError: the folder does not pass verification, or the Hub rejects the push or cannot be reached.
+            Nothing on the Hub has changed, and repeating the call resumes the upload.
     """
     options = options or PushOptions()
     folder = Path(folder)
@@ -207,7 +207,7 @@ def _same(path: Path, there: RepoFile) -> bool:
 
 
 def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: str | None) -> None:
-    """Check that the commit which a push builds on was made from this folder, or may be replaced.
+    """Check that the commit that a push builds on was made from this folder, or may be replaced.
 
     Raises:
         UserError: a commit by someone else would be replaced.

@@ -38,7 +38,7 @@ def cell(text: Any) -> str:
 
 
 def interval(share: float, n: int) -> str:
-    """Return the 95 % confidence interval of a proportion in n independent trials.
+    """Return the 95% confidence interval of a proportion in n independent trials.
 
     This is the score interval of Wilson (1927), which stays within 0 and 1 and is accurate near them.
     """

@@ -113,7 +113,7 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
     if not weights or not {"config.json", "baseline.json"} & set(files):
         raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
     if "results.json" in files:
-        with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError, OSError):  # reported by the checks below
+        with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError, OSError):  # the checks below report this
             read_results(folder)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
@@ -159,7 +159,7 @@ def check_no_pickles(folder: Path) -> str:
 
 
 def check_no_secrets(copy: Path, folder: Path) -> str:
-    """Check that no text file contains a token or a local path; raises AssertionError, without the token."""
+    """Check that no text file contains a token or a local path; the AssertionError does not show the token."""
     own = {str(Path.home()), str(folder.resolve()), str(Path.cwd())} - {"/"}
     looked = [name for name in repository_files(copy) if name.endswith(_TEXT) and Path(name).name not in _VOCABULARIES]
     for name in looked:

@@ -100,7 +100,7 @@ def translation_report(sources: Sequence[str], predictions: Sequence[str], refer
         sources, predictions, references: see ``bleu_by_length``.
 
     Returns:
-        ``bleu`` and ``bleu_interval``, its 95 % confidence interval by sacreBLEU's bootstrap (Koehn 2004, "Statistical
+        ``bleu`` and ``bleu_interval``, its 95% confidence interval by sacreBLEU's bootstrap (Koehn 2004, "Statistical
         Significance Tests for Machine Translation Evaluation", section 3); ``bleu_lowercase``, with both sides in
         lowercase, which is usual for Multi30k; ``chrf``; ``exact_match``, the fraction of predictions that equal one of
         their references; ``pairs``; ``signatures`` of the three scores; and ``by_source_length``, the rows of

@@ -81,7 +81,7 @@ def render_table(record: "AttentionRecord", title: str | None = None) -> str:
 
     def cell(weight: float) -> str:
         percent = round(100 * weight)
-        # With at most 60 % of the color, black and white text are both legible.
+        # With at most 60% of the color, black and white text are both legible.
         return f'<td style="--weight:{max(0, 0.6 * percent):.0f}%">{percent}' if percent else "<td>"
 
     rows = [

@@ -31,9 +31,9 @@ def options_of(kind: type) -> list[str]:
 
 
 class Parametric(nn.Module):
-    """A formula that initializes its own parameters.
+    """Base class of formulas with parameters that they initialize themselves.
 
-    A model's ``_init_weights`` calls ``initialize_`` of every module of this class. Parameters that were loaded from a
+    A model's ``_init_weights`` calls ``initialize_`` on every module of this class. Parameters that were loaded from a
     checkpoint are kept.
     """
 
@@ -42,7 +42,7 @@ class Parametric(nn.Module):
         for name, parameter in self.named_parameters(recurse=False):
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
-            elif name in ("u", "v", "v_p"):  # a matrix with one row
+            elif name in ("u", "v", "v_p"):  # initialize it as a matrix with one row
                 bound = math.sqrt(6 / (1 + parameter.numel()))
                 init.uniform_(parameter, -bound, bound)
             elif name == "s":
@@ -140,7 +140,7 @@ class Score(Parametric):
 
     @classmethod
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """Return the options that can be inferred from the shapes of parameters, so that sizes are given only once."""
+        """Return the options that the shapes of given parameters determine, so that a caller need not pass them."""
         return {}
 
 
@@ -150,7 +150,7 @@ class InnerProduct(Score):
     With softmax, the fused kernels of ``scaled_dot_product_attention`` compute it without a (T, S) matrix.
     """
 
-    precise: ClassVar[bool] = False  # whether products must not be rounded to half precision
+    precise: ClassVar[bool] = False  # whether the products must be computed in full precision
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return tensors (…, T, d) and (…, S, d) whose products are the energies, up to a constant per query."""
@@ -168,7 +168,7 @@ class Dot(InnerProduct):
 
 
 class ScaledDot(InnerProduct):
-    """q·k / √d_k (Vaswani et al. 2017, eq. 1), with unit variance if the components of q and k have it."""
+    """q·k / √d_k (Vaswani et al. 2017, eq. 1). Independent components with variance 1 give energies with variance 1."""
 
     one_width = True
 
@@ -437,7 +437,7 @@ def _elu_above_zero(vectors: torch.Tensor) -> torch.Tensor:
 
 FEATURE_MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "identity": _identity,
-    "elu": _elu_above_zero,  # Katharopoulos et al. 2020
+    "elu": _elu_above_zero,  # linear attention (Katharopoulos et al. 2020)
     "relu": torch.relu,
     "softplus": nn.functional.softplus,
     "exp": torch.exp,
@@ -482,7 +482,7 @@ SET_FEATURE_MAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Feature(Score):
-    """v·act(W_0 φ₁(k) + W_1 φ₂(K) + b): a key compared with the set K of all keys, without the query (Li et al. 2019).
+    """v·act(W_0 φ₁(k) + W_1 φ₂(K) + b): compares a key with the set K of all keys, not with the query (Li et al. 2019).
 
     φ₂ depends only on the keys that the query may attend to; for an empty set, it is zero. Parameters: W_0 (H, d_k),
     W_1 (H, d_k), b (H), v (H).
@@ -540,7 +540,7 @@ class Feature(Score):
 
 
 class GeneralizedKernel(InnerProduct):
-    """φ(q)·φ(k) (Choromanski et al. 2021). Under ``normalize`` the weights are φ(q)·φ(k) / Σ φ(q)·φ(k).
+    """φ(q)·φ(k) (Choromanski et al. 2021). With ``normalize`` as the distribution, weights are φ(q)·φ(k) / Σ φ(q)·φ(k).
 
     Args:
         feature_map: φ, a name of ``FEATURE_MAPS``; with a positive one, the weights can be normalized.

@@ -38,8 +38,8 @@ class BahdanauEncoderOutput(ModelOutput):
 
     Args:
         last_hidden_state: the annotations h_j, (B, S, C).
-        final_state: the last states of the layers, (B, layers, 1 or 2, C): h, and c for an LSTM. The forward
-            direction's state after the last step is concatenated with the backward direction's after the first.
+        final_state: the last states of the layers, (B, layers, 1 or 2, C): h, and c for an LSTM. The forward state
+            after the last step is concatenated with the backward state after the first step.
         hidden_states: the embeddings (B, S, D) and the output of each layer (B, S, C), if requested.
     """
 
@@ -60,7 +60,7 @@ def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tens
 
 
 def _as_encoder_output(outputs: Any) -> BahdanauEncoderOutput:
-    """Convert ``encoder_outputs``, which may be the encoder's output, its tuple, or a mapping with its names."""
+    """Convert ``encoder_outputs``, which may be the encoder's output, its tuple, or a mapping with the same names."""
     if isinstance(outputs, BahdanauEncoderOutput):
         return outputs
     if isinstance(outputs, Mapping):
@@ -78,7 +78,7 @@ class BahdanauPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["DirectedLayer", "BahdanauDecoder"]
-    # Assisted decoding has to rewind the cache, which a recurrent state cannot do. With this flag, generate() refuses
+    # Assisted decoding has to rewind the cache, which a recurrent state cannot do. With this flag, generate() rejects
     # it.
     _is_stateful = True
 
@@ -145,7 +145,7 @@ class Source(NamedTuple):
     """The source, prepared for the decoder's attention.
 
     Attributes:
-        values: (B, S, ...), the vectors that attention sums: the annotations h_j, or W h_j.
+        values: (B, S, ...), the vectors that attention sums: h_j, or W h_j with the gates' weights W of the context.
         keys: the annotations, prepared by the score.
         mask: boolean (B, S), False at padding, or None.
     """
@@ -156,12 +156,12 @@ class Source(NamedTuple):
 
 
 class BahdanauDecoder(BahdanauPreTrainedModel):
-    """The decoder, from target tokens to the vectors that the output layer reads.
+    """The decoder, which maps target tokens to the vectors that the output layer reads.
 
     Its recurrence is in ``step``. Over several steps, everything that does not depend on the previous step is computed
     outside the loop: the contribution of the embeddings to the gates, the projected keys, and the output layer. If a
     decoder attends after its cells and has no input feeding (Luong 2015, Sutskever 2014), it needs no loop: each layer
-    processes the whole target in one fused call, and all queries attend at once.
+    processes the whole target in one fused call, and attention is computed for all queries at once.
     """
 
     def __init__(self, config: BahdanauConfig) -> None:
@@ -357,7 +357,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         """Take one step of the recurrence as the papers define it.
 
         Bahdanau 2015, A.2.2: c_i = Σ_j α_ij h_j for the query s_{i-1}; s_i = f(s_{i-1}, [y_{i-1}; c_i]).
-        Luong 2015, section 3: s_t = f(s_{t-1}, [y_{t-1}; s~_{t-1}]), where s~_{t-1} is read with input feeding only;
+        Luong 2015, section 3: s_t = f(s_{t-1}, [y_{t-1}; s~_{t-1}]), where s~_{t-1} is used only with input feeding;
         c_t = Σ_j α_tj h_j for the query s_t; s~_t = tanh(W_c [c_t; s_t]).
 
         Args:
@@ -581,8 +581,8 @@ class BahdanauModel(BahdanauPreTrainedModel):
         """Encode the sources, unless ``encoder_outputs`` is given, and run the decoder over the targets.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: see ``BahdanauEncoder``. decoder_input_ids,
-            decoder_attention_mask, decoder_inputs_embeds, past_key_values: see ``BahdanauDecoder``.
+            input_ids, attention_mask, inputs_embeds: see ``BahdanauEncoder``.
+            decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds, past_key_values: see ``BahdanauDecoder``.
 
         Returns:
             ``last_hidden_state`` (B, T, O), ``past_key_values``, and if requested ``cross_attentions`` (one tensor
@@ -622,7 +622,7 @@ class BahdanauModel(BahdanauPreTrainedModel):
 
 
 class BahdanauForConditionalGeneration(TranslationMixin, BahdanauPreTrainedModel, RecurrentGenerationMixin):
-    """Translation model: p(y_i | y_1, ..., y_{i-1}, x) by a linear layer and a softmax over the decoder's output."""
+    """Translation model: p(y_i | y_1, ..., y_{i-1}, x) from the decoder's output by a linear layer and a softmax."""
 
     def __init__(self, config: BahdanauConfig) -> None:
         super().__init__(config)

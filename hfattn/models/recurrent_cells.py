@@ -33,8 +33,8 @@ class RecurrentCell(nn.Module):
     """Base class of the cells.
 
     A cell reads batches (B, T, D) and has the parameters of a one-layer ``torch.nn.GRU``: ``weight_ih_l0`` (G H, D),
-    ``weight_hh_l0`` (G H, H), ``bias_ih_l0`` (G H). To add a cell, inherit from ``LoopedCell``, or from a fused cell,
-    and name it in ``CELLS``, or in a configuration as ``my_cells.MyCell``.
+    ``weight_hh_l0`` (G H, H), ``bias_ih_l0`` (G H). To add a cell, inherit from ``LoopedCell`` or a fused cell. Add it
+    to ``CELLS``, or give its name in the configuration, such as ``my_cells.MyCell``.
 
     Attributes:
         num_states: number of tensors (B, H) in the state; the first is the output h.
@@ -87,7 +87,7 @@ class FusedCell(RecurrentCell):
 
 
 class Elman(FusedCell, nn.RNN):
-    """Elman network, with tanh or, if the option ``nonlinearity`` is "relu", ReLU."""
+    """Elman network with tanh, or with ReLU if the option ``nonlinearity`` is "relu"."""
 
     def step(self, projected: torch.Tensor, state: State) -> State:
         activation = torch.relu if self.nonlinearity == "relu" else torch.tanh
@@ -162,7 +162,7 @@ class LoopedCell(RecurrentCell):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, inputs: Any, state: Any = None) -> Any:
-        """Run over padded inputs (B, T, D) or packed ones, from a state (1, B, H), a tuple of such, or None for zeros.
+        """Run over inputs (B, T, D) or packed ones, from a state (1, B, H), a tuple of such tensors, or None for zeros.
 
         Returns:
             Outputs (B, T, H) or packed outputs, and the last state in the form of ``state``.
@@ -261,7 +261,7 @@ def real_steps(
             f"{name} has the shape {tuple(mask.shape)}; pass one of shape {(batch_size, num_steps)}, or a longer one "
             "that starts with the steps in the cache."
         )
-    mask = mask[:, -num_steps:].bool()  # earlier steps are in the state
+    mask = mask[:, -num_steps:].bool()  # the state includes earlier steps
     if torch.compiler.is_exporting():
         return mask  # the exported graph must not depend on the values of this mask
     return None if simplify and num_steps > 1 and bool(mask.all()) else mask
@@ -296,7 +296,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
             outputs, new = self._run(inputs, state)
             return outputs, *new
         if inputs.shape[1] == 1:
-            # A step of generate(): selecting by the mask needs no synchronization with the device.
+            # In a step of generate(), selecting by the mask needs no synchronization with the device.
             _, new = self._run(inputs, state)
             new = where_moved(mask, new, _or_zeros(state, new))
             return new[0][:, None], *new
@@ -403,5 +403,5 @@ def _or_zeros(state: State, like: State) -> State:
 
 
 def where_moved(moved: torch.Tensor, new: State, old: State) -> State:
-    """Return the new state in the rows where ``moved`` (B, 1) is true, and the old one elsewhere."""
+    """Return the new state in the rows that took a real step (``moved``, (B, 1)), and the old one elsewhere."""
     return tuple(torch.where(moved, after, before) for after, before in zip(new, old, strict=True))

@@ -2,7 +2,7 @@
 
 The ``tokenizers`` library has a trainer too, but it takes its candidates from a list of distinct words with a separator
 after each. A string that occurs only at the ends of words is never a candidate ("whil" is, "while" is not), which makes
-encoded texts 20 to 25 % longer, and its result varies from process to process.
+encoded texts 20 to 25% longer, and its result varies from process to process.
 """
 
 from collections import Counter

@@ -45,9 +45,9 @@ PROJECTION = "projection"  # layer from the student's vectors to the teacher's, 
 class DistillationConfig:
     """The section ``distillation``: how the student learns from the teacher."""
 
-    alpha: float | int = share(0.5)  # weight of the teacher's predictions in the loss; the labels have 1 - alpha
-    temperature: float | int = number(2.0, above=0)  # T, divides both models' logits
-    hidden_weight: float | int = number(0.0, least=0)  # weight of the distance of the text vectors
+    alpha: float | int = share(0.5)  # weight of the teacher's term in the loss; that of the labels is 1 - alpha
+    temperature: float | int = number(2.0, above=0)  # T, by which both models' logits are divided
+    hidden_weight: float | int = number(0.0, least=0)  # weight of the distance between the text vectors
 
     @property
     def imitates(self) -> bool:
@@ -79,7 +79,7 @@ class TeacherOutputs:
 
     @property
     def width(self) -> int | None:
-        """D, or None without vectors."""
+        """D, or None if there are no vectors."""
         return None if self.vectors is None else self.vectors.shape[1]
 
 
@@ -88,8 +88,8 @@ class Teacher:
 
     Args:
         config: the model and how it reads texts.
-        labels: names of the data's classes, from class 0 on. The teacher must have the same names, in any order and
-            case, or default names (LABEL_0, LABEL_1, …).
+        labels: names of the data's classes, starting with class 0. The teacher must have the same names, in any order
+            and case, or default names (LABEL_0, LABEL_1, …).
 
     Raises:
         UserError: the model is not found, or has an untrained classifier, other classes or too few positions.
@@ -275,7 +275,7 @@ def distillation_losses(
     Args:
         logits: (B, C) logits of the student.
         teacher_logits: (B, C) logits of the teacher.
-        labels: (B,) classes; any class for a text without a label.
+        labels: (B,) classes; ignored for a text without a label.
         labeled: (B,) 1 if the text has a label, else 0.
         config: alpha and T.
         label_smoothing: label smoothing of the cross-entropy.
@@ -346,7 +346,7 @@ class DistillationTrainer(ReliableTrainer):
             losses = losses + self.distillation.hidden_weight * distances
         if num_items_in_batch is None:
             loss = losses.mean()
-        else:  # texts in all batches of the step on all devices; gradients are averaged over devices
+        else:  # all texts of the step on all devices, because gradients are averaged over devices
             loss = losses.sum() / num_items_in_batch
             if self.args.average_tokens_across_devices:
                 loss = loss * self.accelerator.num_processes

@@ -2,8 +2,9 @@
 
 ``<config>.expected.json`` is in the same folder as ``<config>.yaml``. It names the score by its path in
 ``results.json`` and has two variants of the run: ``tiny``, the configuration with overrides that make it run for a
-minute on a CPU, and ``full``. A run must land in the ``band`` of its variant; an ``aim`` is only reported as reached or
-missed. Finished full runs are recorded in the file, and ``recipes/RESULTS.md`` is written from all these files.
+minute on a CPU, and ``full``. The score of a run must be in the ``band`` of its variant; an ``aim`` is only reported as
+reached or missed. Finished full runs are recorded in the file, and ``recipes/RESULTS.md`` is written from all these
+files.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ SUFFIX = ".expected.json"
 PAGE = "RESULTS.md"
 _CLOCKS = ("runtime", "per_second", "preparation_time")  # durations of an evaluation, which are not scores
 _GROUPS = ("by_slice", "counterfactual")
-_SEED = "training.seed"  # recorded in a field of its own, not as an override
+_SEED = "training.seed"  # recorded in a separate field, not as an override
 
 
 # The file
@@ -72,7 +73,7 @@ class TinyVariant(Variant):
 @strict
 @dataclass
 class FullRun(Variant):
-    aim: float | int | None = None  # target score; a better one also reaches it
+    aim: float | int | None = None  # target score; reached if the score is at least as good
     recorded: list[Recorded] = field(default_factory=list)
 
 
@@ -180,7 +181,7 @@ class FinishedRun:
         return signatures.get(name)
 
     def rows_by_length(self, part: str) -> list[dict[str, Any]]:
-        """Return BLEU by source length: ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
+        """Return BLEU by source length, as rows of ``from``, ``to`` (words; None in the last row), ``pairs``, ``bleu``.
 
         Args:
             part: split of the data, such as ``test``, or one decoding method on it, such as ``test.beam``.
@@ -478,14 +479,14 @@ def _hardware(hardware: Mapping[str, Any]) -> str:
 
 
 def by_length(runs: Sequence[FinishedRun], part: str) -> dict[str, list[dict[str, Any]]]:
-    """Return, for the name of each run, BLEU by source length. All runs must be evaluated on the same pairs.
+    """Return BLEU by source length for each run name. All runs must be evaluated on the same pairs.
 
     Args:
         runs: one or more finished runs.
         part: part of the data, such as test.
 
     Raises:
-        UserError: a run has no such measurement, or was measured on pairs of other lengths.
+        UserError: a run has no such measurement, or its pairs have different lengths.
     """
     names = [str(run.results["config"]) for run in runs]
     if len(set(names)) < len(names):

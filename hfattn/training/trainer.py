@@ -1,4 +1,4 @@
-"""A ``Trainer`` with the guarantees that long runs need, and its stateful variant for recurrent models."""
+"""A ``Trainer`` that resumes exactly and stops on non-finite values, and a variant that carries recurrent state."""
 
 import importlib
 import json
@@ -42,8 +42,8 @@ from .schedules import ScheduleConfig, make_scheduler
 def complete_checkpoints(directory: str | Path) -> list[Path]:
     """Return the complete checkpoints in a folder, the latest last.
 
-    ``trainer_state.json`` is the last file of a checkpoint. If it is missing or truncated, the process was killed while
-    it saved the checkpoint. The run then continues from the previous checkpoint.
+    ``trainer_state.json`` is written last. If it is missing or truncated, the process was killed while it saved the
+    checkpoint. The run then continues from the previous checkpoint.
     """
     numbered = []
     for path in Path(directory).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
@@ -66,7 +66,7 @@ def last_complete_checkpoint(directory: str | Path) -> Path | None:
 
 
 def _peak_memory() -> int:
-    """Return the peak memory of this process in bytes: of the GPU if it uses one, else of the main memory."""
+    """Return the peak memory of this process in bytes: GPU memory if it uses a GPU, else main memory."""
     if trains_on_cuda():
         return torch.cuda.max_memory_allocated()
     if sys.platform == "win32":
@@ -114,14 +114,14 @@ class Stopwatch(TrainerCallback, ExportableState):
 
 
 class ReliableTrainer(Trainer):
-    """A ``Trainer`` that can be killed at any moment and resumed exactly, and stops on NaN or infinity.
+    """A ``Trainer`` that stops on NaN or infinity, and can be resumed exactly after it was killed at any moment.
 
     - A run that is resumed from ``last_complete_checkpoint`` ends with the weights of an uninterrupted run, no matter
       when it was killed, even after its last step.
     - The training dataset's ``sampler(seed)`` determines the order of examples. With ``max_tokens``, ``TokenBatches``
       determines it from the dataset's ``lengths``. The dataset's ``set_epoch`` is called before each epoch.
     - A non-finite loss or weight raises ``NonFiniteError``, which names the step. No checkpoint is written after that,
-      so the last one is good.
+      so the last one is finite.
     - Train before you evaluate: if several processes evaluate a model first, Accelerate (1.15) prepares it without
       gradient synchronization and does not change this for training. If you need an evaluation before training,
       compute it without the trainer.
@@ -129,7 +129,7 @@ class ReliableTrainer(Trainer):
       checkpoint, in the saved weights and in the final model. A checkpoint also contains the raw weights.
 
     Args:
-        schedule: the section ``schedule``; without a name, the training arguments define the learning rate.
+        schedule: the section ``schedule``; without ``name``, the training arguments define the learning rate.
         averaging: the section ``averaging``.
         max_tokens: maximum number of tokens, including padding, in a batch of one process; for an encoder-decoder,
             source and target are counted separately. If None, batches have the number of examples set in the training
@@ -243,7 +243,7 @@ class ReliableTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs: Any) -> Any:
         output = self._train(resume_from_checkpoint, **kwargs)
-        self.remove_callback(EarlyStoppingCallback)  # must not react to the final evaluations
+        self.remove_callback(EarlyStoppingCallback)  # it must not react to the final evaluations
         if self.averaging.last is not None:
             self.accelerator.wait_for_everyone()  # the last checkpoint must be complete
             checkpoints = complete_checkpoints(self.args.output_dir)[-self.averaging.last :]
@@ -303,7 +303,7 @@ class ReliableTrainer(Trainer):
         return TrainOutput(state.global_step, float("nan"), {})
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Do not warn: only tied weights, which are saved once, can be missing here (``_check_model``)."""
+        """Suppress the warning: only tied weights, which are saved once, can be missing here (``_check_model``)."""
 
     def begin_epoch(self, epoch: int) -> None:
         """Pass the epoch number to the dataset and the sampler, even if a run is resumed in the middle of an epoch."""
@@ -348,7 +348,7 @@ class ReliableTrainer(Trainer):
         return self.lr_scheduler
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the averaged weights, if it is training with an average."""
+        """Return a context in which the model has the averaged weights, if training with a moving average."""
         return nullcontext() if self._average is None or not self.is_in_train else self._average.applied()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -397,7 +397,7 @@ class ReliableTrainer(Trainer):
         super()._save_rng_state(output_dir)
         if self._average is not None and self.args.should_save:
             self._average.save_raw(output_dir)
-        # Trainer writes trainer_state.json next; every process must have written its part before.
+        # Trainer writes trainer_state.json next; every process must have written its part by then.
         self.accelerator.wait_for_everyone()
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:

@@ -66,7 +66,7 @@ class DataConfig(PartsConfig[Pairs]):
     evaluation_examples: int = at_least(1, 1000)  # number of generated pairs in each of the other parts
     max_source_length: int = at_least(1, 64)  # tokens, the end token included
     max_target_length: int = at_least(1, 64)
-    # Pairs with a longer text: an error, dropped, or cut. Evaluation never drops a pair; it cuts instead.
+    # For a pair with a longer text: raise an error, drop the pair, or truncate the text. Evaluation always truncates.
     too_long: str = one_of(("error", "drop", "cut"), "error")
 
     def generate(self, seed: int) -> dict[str, Pairs]:
@@ -106,7 +106,7 @@ class EvaluationConfig:
 class Config(TrainingConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)
-    model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of its configuration
+    model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of the model's configuration
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
 
@@ -117,7 +117,7 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
-    many = 1 << 20  # larger than the id of any special token
+    many = 1 << 20  # a vocabulary size that is larger than any special token id
     sizes = {"vocab_size": many, "source_vocab_size": many if config.tokenizer.separate else None}
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     family_config(FAMILIES, config.model, **sizes, **ids)
@@ -127,7 +127,7 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
 def build_tokenizers(
     config: PairTokenizerConfig, pairs: Pairs
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    """Learn the tokenizers of sources and targets from the training pairs; unless separate, they are the same."""
+    """Learn the tokenizers of sources and targets from the training pairs; both are one object unless ``separate``."""
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     if config.separate:
         return build_tokenizer(config, sources, ends=True), build_tokenizer(config, targets, ends=True)
@@ -208,7 +208,7 @@ def main() -> None:
     trainer.train_or_resume(command.resume)
     trainer.remove_callback(TranslationCallback)  # no translations are shown during the final evaluation
 
-    # Evaluation, with the best weights: likelihoods of all pairs, translations of the chosen ones
+    # Evaluation, with the best weights: likelihoods of all pairs, translations of the randomly chosen ones
 
     searches: dict[str, dict[str, dict[str, Any]]] = {part: {"greedy": {"num_beams": 1}} for part in chosen}
     if config.evaluation.num_beams is not None:
