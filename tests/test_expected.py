@@ -113,7 +113,7 @@ def test_the_files_of_a_configuration_are_valid(path: Path) -> None:
     """Its header and fields, its tiny variant with a band, and the overrides of the recorded runs."""
     header = path.read_text().split("\n\n")[0]
     assert all(line.startswith("#") for line in header.splitlines())
-    for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expect: "):
+    for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expected score: "):
         assert word in header
     expected = read_expected(path.with_name(path.stem + SUFFIX))
     assert expected.tiny.band is not None
