@@ -27,7 +27,7 @@ from hfattn.errors import UserError
 from hfattn.evaluation import score_ids, score_text
 from hfattn.generation import TokenStreamer
 from hfattn.hub.card import render_card
-from hfattn.metrics import next_token_loss, text_scores
+from hfattn.metrics import text_scores, token_loss
 from hfattn.tokenizers import build_character_tokenizer
 
 RECIPE = ROOT / "recipes" / "causal_lm"
@@ -200,9 +200,9 @@ def test_the_loss_is_the_models_own_over_all_that_it_reads(gpt2: Path) -> None:
     batch = PackedBlocks(np.arange(1, 60, dtype=np.int32), 16).__getitems__([0, 1, 2])
     outputs = model(batch["input_ids"])
     tokens = torch.cat((batch["input_ids"], batch["labels"][:, -1:]), 1)
-    torch.testing.assert_close(next_token_loss(outputs, batch["labels"]), model(tokens, labels=tokens).loss)
-    scaled = next_token_loss(outputs, batch["labels"], num_items_in_batch=96)
-    torch.testing.assert_close(scaled, next_token_loss(outputs, batch["labels"]) / 2)
+    torch.testing.assert_close(token_loss(outputs, batch["labels"]), model(tokens, labels=tokens).loss)
+    scaled = token_loss(outputs, batch["labels"], num_items_in_batch=96)
+    torch.testing.assert_close(scaled, token_loss(outputs, batch["labels"]) / 2)
 
 
 def test_scores_of_a_text_do_not_depend_on_its_tokens() -> None:

@@ -28,8 +28,6 @@ from .counterfactual import counterfactual, read_swaps, swap_words
 from .entities import Entity, EntityMetric, EntityScores, find_entities
 from .language_model import (
     LanguageModelScores,
-    next_token_loss,
-    next_token_statistics,
     text_scores,
     token_loss,
     token_statistics,
@@ -65,8 +63,6 @@ __all__ = [
     "decode_generated",
     "find_entities",
     "length_slices",
-    "next_token_loss",
-    "next_token_statistics",
     "normalize_answer",
     "read_swaps",
     "scores_by_slice",

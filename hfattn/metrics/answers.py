@@ -1,18 +1,21 @@
 """Scores of extractive answers as in SQuAD (Rajpurkar et al. 2016, section 6.1; 2018 for unanswerable questions)."""
 
+import operator
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import datasets
-import evaluate
 import numpy as np
 import torch
 from transformers import EvalPrediction
 
 from .checks import PairedMetric, check_examples
+
+if TYPE_CHECKING:
+    from ..data import EncodedQuestions
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -30,7 +33,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
         prediction: predicted text; empty for "no answer".
         answers: correct answers; empty if the question has none.
     """
-    return _best(_same, prediction, answers)
+    return _best(operator.eq, prediction, answers)
 
 
 def answer_f1(prediction: str, answers: Sequence[str]) -> float:
@@ -46,11 +49,7 @@ def answer_f1(prediction: str, answers: Sequence[str]) -> float:
 def _best(score: Callable[[str, str], float], prediction: str, answers: Sequence[str]) -> float:
     # As in SQuAD 2.0's script, an answer that is empty after normalization counts as no answer.
     right = [text for answer in answers if (text := normalize_answer(answer))] or [""]
-    return max(score(normalize_answer(prediction), text) for text in right)
-
-
-def _same(one: str, other: str) -> float:
-    return float(one == other)
+    return float(max(score(normalize_answer(prediction), text) for text in right))
 
 
 def _word_f1(one: str, other: str) -> float:
@@ -68,15 +67,8 @@ class AnswerMetric(PairedMetric):
     correct prediction is an empty text.
     """
 
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Exact match and F1 of extracted answers, as in SQuAD.",
-            citation="",
-            inputs_description="predictions: answers, empty for none; references: lists of correct answers.",
-            features=datasets.Features(
-                {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
-            ),
-        )
+    prediction = datasets.Value("string")
+    reference = datasets.Sequence(datasets.Value("string"))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return _means(predictions, references)
@@ -134,17 +126,6 @@ def span_logits(logits: tuple[torch.Tensor, ...], labels: Any) -> tuple[torch.Te
     return starts, ends
 
 
-class Extractor(Protocol):
-    """Interface of a dataset of windows for ``AnswerScores``."""
-
-    @property
-    def references(self) -> Sequence[Sequence[str]]: ...
-
-    def answers(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> Sequence[Any]: ...
-
-    def nats(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> float: ...
-
-
 class AnswerScores:
     """A ``compute_metrics`` for an extractive model whose rows are windows of contexts.
 
@@ -156,7 +137,7 @@ class AnswerScores:
         answers: after an evaluation, the predicted answer to each question; each has a ``text``.
     """
 
-    def expect(self, dataset: Extractor) -> None:
+    def expect(self, dataset: "EncodedQuestions") -> None:
         """Set the dataset of the following evaluations, whose windows are evaluated in order."""
         self.dataset = dataset
         self._reset()

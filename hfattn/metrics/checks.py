@@ -1,8 +1,10 @@
 """Checks of the arguments that all metrics share."""
 
+import inspect
 from collections.abc import Sized
 from typing import Any
 
+import datasets
 import evaluate
 
 from ..errors import UserError
@@ -23,7 +25,20 @@ def check_examples(**columns: Sized) -> None:
 
 
 class PairedMetric(evaluate.Metric):
-    """A metric of predictions and references, which rejects empty input and different lengths."""
+    """A metric of predictions and references, which rejects empty input and different lengths.
+
+    Attributes:
+        prediction, reference: types of a prediction and of its reference; by default, a class index.
+    """
+
+    prediction: Any = datasets.Value("int64")
+    reference: Any = datasets.Value("int64")
+
+    def _info(self) -> evaluate.MetricInfo:
+        features = datasets.Features({"predictions": self.prediction, "references": self.reference})
+        return evaluate.MetricInfo(
+            description=inspect.getdoc(self), citation="", inputs_description="", features=features
+        )
 
     def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
         """Add predictions and their references."""

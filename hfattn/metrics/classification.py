@@ -3,8 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import datasets
-import evaluate
 import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from torch.nn import functional
@@ -14,41 +12,23 @@ from ..errors import UserError
 from .checks import PairedMetric
 
 
-class _Classes(PairedMetric):
-    """A metric of class indices."""
-
-    description: str
-
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description=self.description,
-            citation="",
-            inputs_description="predictions: indices of the predicted classes; references: of the correct ones.",
-            features=datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}),
-        )
-
-
-class Accuracy(_Classes):
+class Accuracy(PairedMetric):
     """Fraction of examples whose predicted class is correct.
 
     ``compute(predictions=classes, references=classes)`` returns ``{"accuracy": ...}``, from 0 to 1.
     """
 
-    description = "Fraction of examples whose predicted class is correct."
-
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         return {"accuracy": float(accuracy_score(references, predictions))}
 
 
-class F1(_Classes):
+class F1(PairedMetric):
     """Harmonic mean of precision and recall.
 
     ``compute(predictions=classes, references=classes, average="macro")`` returns ``{"f1": ...}``, from 0 to 1: the mean
     over the classes that occur in the predictions or references, or with ``average="binary"`` the F1 of class 1. A
     class without correct predictions has F1 0.
     """
-
-    description = "Harmonic mean of precision and recall, averaged over the classes or for class 1 alone."
 
     def _compute(self, predictions: Any, references: Any, average: str = "macro") -> dict[str, float]:
         if average not in ("macro", "binary"):
@@ -61,15 +41,13 @@ class F1(_Classes):
         return {"f1": float(f1_score(references, predictions, average=average, zero_division=0))}
 
 
-class ConfusionMatrix(_Classes):
+class ConfusionMatrix(PairedMetric):
     """Number of examples for each pair of a correct and a predicted class.
 
     ``compute(predictions=classes, references=classes, num_classes=None)`` returns ``{"confusion_matrix": rows}`` with a
     row for each correct class and a column for each predicted class, from 0 to ``num_classes`` - 1, or to the highest
     class that occurs.
     """
-
-    description = "Number of examples for each correct class (rows) and predicted class (columns)."
 
     def _compute(self, predictions: Any, references: Any, num_classes: int | None = None) -> dict[str, list[list[int]]]:
         highest = max(max(predictions), max(references))

@@ -63,21 +63,8 @@ def swap_words(text: str, pairs: Pairs) -> str:
     Raises:
         UserError: a pair does not consist of two different single words.
     """
-    return _swap(text, _partners(pairs))
+    partners = _partners(pairs)
 
-
-def _partners(pairs: Pairs) -> dict[str, str]:
-    partners: dict[str, str] = {}
-    for pair in pairs:
-        one, other = pair
-        if not (_WORD.fullmatch(one) and _WORD.fullmatch(other)) or one.casefold() == other.casefold():
-            raise UserError(f"{one!r} and {other!r} cannot be swapped; write two different words, each without spaces.")
-        partners.setdefault(one.casefold(), other)
-        partners.setdefault(other.casefold(), one)
-    return partners
-
-
-def _swap(text: str, partners: Mapping[str, str]) -> str:
     def replace(match: re.Match[str]) -> str:
         word = match[0]
         partner = partners.get(word.casefold())
@@ -90,6 +77,16 @@ def _swap(text: str, partners: Mapping[str, str]) -> str:
         return partner[0].upper() + partner[1:]
 
     return _WORD.sub(replace, text)
+
+
+def _partners(pairs: Pairs) -> dict[str, str]:
+    partners: dict[str, str] = {}
+    for one, other in pairs:
+        if not (_WORD.fullmatch(one) and _WORD.fullmatch(other)) or one.casefold() == other.casefold():
+            raise UserError(f"{one!r} and {other!r} cannot be swapped; write two different words, each without spaces.")
+        partners.setdefault(one.casefold(), other)
+        partners.setdefault(other.casefold(), one)
+    return partners
 
 
 def counterfactual(
@@ -120,8 +117,7 @@ def counterfactual(
     """
     results: dict[str, dict[str, Any]] = {}
     for kind, pairs in (read_swaps() if swaps is None else swaps).items():
-        partners = _partners(pairs)
-        swapped = [_swap(text, partners) for text in texts]
+        swapped = [swap_words(text, pairs) for text in texts]
         changed = [i for i, text in enumerate(texts) if swapped[i] != text]
         if not changed:
             results[kind] = {"texts": 0, "flipped": None, "mean_shift": None, "examples": []}

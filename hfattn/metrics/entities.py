@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import datasets
-import evaluate
 import torch
 from transformers import EvalPrediction
 
@@ -51,34 +50,23 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
     return found
 
 
-class EntityCounts:
-    """Counts of correct, predicted and correctly predicted entities of each type, and of words with the correct tag."""
-
-    def __init__(self) -> None:
-        self.right: Counter[str] = Counter()
-        self.predicted: Counter[str] = Counter()
-        self.both: Counter[str] = Counter()
-        self.words = self.right_words = 0
-
-    def add(self, predicted: Sequence[str], right: Sequence[str]) -> None:
-        """Add a sentence, given the tags of its words."""
-        found, wanted = set(find_entities(predicted)), set(find_entities(right))
-        for counts, entities in ((self.predicted, found), (self.right, wanted), (self.both, found & wanted)):
-            counts.update(entity.type for entity in entities)
-        self.words += len(right)
-        self.right_words += sum(one == other for one, other in zip(predicted, right, strict=True))
-
-    def scores(self) -> dict[str, Any]:
-        """Return the scores as ``EntityMetric.compute`` does."""
-        types = sorted(self.right | self.predicted)
-        return {
-            **_scores(self.both.total(), self.predicted.total(), self.right.total()),
-            "accuracy": self.right_words / self.words if self.words else 0.0,
-            "words": self.words,
-            "entities_by_type": {
-                kind: _scores(self.both[kind], self.predicted[kind], self.right[kind]) for kind in types
-            },
-        }
+def _entity_scores(predicted: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the scores of ``EntityMetric``, given the tags of each sentence."""
+    found, wanted, both = Counter[str](), Counter[str](), Counter[str]()
+    words = right_words = 0
+    for tags, right_tags in zip(predicted, right, strict=True):
+        entities, right_entities = set(find_entities(tags)), set(find_entities(right_tags))
+        found.update(entity.type for entity in entities)
+        wanted.update(entity.type for entity in right_entities)
+        both.update(entity.type for entity in entities & right_entities)
+        words += len(right_tags)
+        right_words += sum(one == other for one, other in zip(tags, right_tags, strict=True))
+    return {
+        **_scores(both.total(), found.total(), wanted.total()),
+        "accuracy": right_words / words if words else 0.0,
+        "words": words,
+        "entities_by_type": {kind: _scores(both[kind], found[kind], wanted[kind]) for kind in sorted(wanted | found)},
+    }
 
 
 def _scores(both: int, predicted: int, right: int) -> dict[str, Any]:
@@ -100,18 +88,8 @@ class EntityMetric(PairedMetric):
     fraction of the ``words`` with the correct tag.
     """
 
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Precision, recall and F1 of entities with exact spans and types, as in conlleval.",
-            citation="",
-            inputs_description="predictions: lists of tags, one for each word; references: the correct ones.",
-            features=datasets.Features(
-                {
-                    "predictions": datasets.Sequence(datasets.Value("string")),
-                    "references": datasets.Sequence(datasets.Value("string")),
-                }
-            ),
-        )
+    prediction = datasets.Sequence(datasets.Value("string"))
+    reference = datasets.Sequence(datasets.Value("string"))
 
     def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
         """Add sentences.
@@ -128,10 +106,7 @@ class EntityMetric(PairedMetric):
         super().add_batch(predictions=predictions, references=references, **kwargs)
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, Any]:
-        counts = EntityCounts()
-        for predicted, right in zip(predictions, references, strict=True):
-            counts.add(predicted, right)
-        return counts.scores()
+        return _entity_scores(predictions, references)
 
 
 class EntityScores:
@@ -180,12 +155,9 @@ class EntityScores:
         if not compute_result:
             return {}
         assert self.row == len(self.windows), "an evaluation reads each window once, in order"
-        counts = EntityCounts()
-        for tags, right in zip(self._predicted, self.references, strict=True):
-            counts.add(tags, right)
         self.predicted, self.nats = self._predicted, self._nats
         self._reset()
-        scores = counts.scores()
+        scores = _entity_scores(self.predicted, self.references)
         by_type = scores.pop("entities_by_type")
         decided = sum(len(words) for _, words in self.windows)
         return {

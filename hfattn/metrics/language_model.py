@@ -16,10 +16,10 @@ IGNORED = -100  # label of a position without a target, as in torch and transfor
 def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return predicted ids (B, T) and negative log-likelihoods (B, T) in nats, given logits (B, T, V).
 
-    A ``preprocess_logits_for_metrics`` for labels (B, T) that are aligned with the logits; it avoids storing V numbers
-    for each token during an evaluation.
+    A ``preprocess_logits_for_metrics``, which avoids storing V numbers for each token during an evaluation. Labels are
+    as in ``token_loss``.
     """
-    logits = logits.float()
+    logits, labels = logits.float(), _targets(labels, logits)
     # Flattened first: along a transposed axis of 50,000 tokens, this is six times slower.
     nats = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
@@ -27,9 +27,8 @@ def token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
     return logits.argmax(-1), nats.view_as(labels)
 
 
-def next_token_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Apply ``token_statistics`` to labels (B, T + 1) of ``PackedBlocks``, which start one token before the targets."""
-    return token_statistics(logits, labels[:, 1:])
+def _targets(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
+    return labels[:, -predictions.shape[1] :]  # labels of PackedBlocks start one token before the targets
 
 
 def token_loss(
@@ -38,35 +37,22 @@ def token_loss(
     """Return the mean negative log-likelihood of the labels in nats: a ``compute_loss_func`` for ``Trainer``.
 
     The mean is over all labels of a training step. Most models return the mean over a batch, which gives a label more
-    weight in a batch with few labels.
+    weight in a batch with few labels; for ``PackedBlocks``, causal models have one target fewer than the tokens that
+    they read.
 
     Args:
         outputs: output of a model, with logits (B, T, V).
-        labels: (B, T), aligned with the logits; -100 at positions without a label.
+        labels: (B, T), aligned with the logits, or (B, T + 1) of ``PackedBlocks``, which start one token earlier; -100
+            at positions without a label.
         num_items_in_batch: number of labels in all batches of the step; by default, those of this batch.
         label_smoothing: part of the probability that is distributed evenly over all V classes.
     """
-    logits, targets = outputs["logits"].float().flatten(0, 1), labels.flatten()
+    logits = outputs["logits"].float()
+    targets = _targets(labels, logits).flatten()
     nats = torch.nn.functional.cross_entropy(
-        logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+        logits.flatten(0, 1), targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
     )
     return nats / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
-
-
-def next_token_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, label_smoothing: float = 0.0
-) -> torch.Tensor:
-    """Return the mean negative log-likelihood of the targets in nats: a ``compute_loss_func`` for ``PackedBlocks``.
-
-    The models' own losses have one target fewer than the tokens that they read.
-
-    Args:
-        outputs: outputs of a causal language model, with logits (B, T, V).
-        labels: (B, T + 1), from ``PackedBlocks``.
-        num_items_in_batch: number of targets in all batches of the step; by default, those of this batch.
-        label_smoothing: part of the probability that is distributed evenly over all tokens.
-    """
-    return token_loss(outputs, labels[:, 1:], num_items_in_batch, label_smoothing)
 
 
 def text_scores(nats: float, characters: int, bytes: int, words: int) -> dict[str, Any]:
@@ -112,8 +98,7 @@ class LanguageModelScores:
         self.predictions, self.right, self.nats = 0, 0, 0.0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
-        labels = torch.as_tensor(prediction.label_ids)
-        labels = labels[:, -prediction.predictions[0].shape[1] :]  # labels of PackedBlocks start one token earlier
+        labels = _targets(torch.as_tensor(prediction.label_ids), prediction.predictions[0])
         scored = labels != IGNORED
         predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions)
         self.predictions += int(scored.sum())

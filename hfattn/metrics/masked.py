@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from transformers import EvalPrediction
 
-from .language_model import IGNORED, perplexity, token_statistics
+from .language_model import LanguageModelScores, token_statistics
 
 
 def masked_statistics(logits: Any, labels: Any) -> tuple[torch.Tensor, ...]:
@@ -38,7 +38,7 @@ class MaskedScores:
         self._reset()
 
     def _reset(self) -> None:
-        self.tokens, self.right, self.nats = 0, 0, 0.0
+        self.token_scores = LanguageModelScores("token")
         self.pairs, self.right_pairs = 0, 0
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
@@ -47,20 +47,14 @@ class MaskedScores:
             labels, relations = labels
             self.pairs += len(relations)
             self.right_pairs += int((torch.as_tensor(prediction.predictions[2]) == torch.as_tensor(relations)).sum())
-        labels = torch.as_tensor(labels)
-        scored = labels != IGNORED
-        predicted, nats = (torch.as_tensor(tensor)[scored] for tensor in prediction.predictions[:2])
-        self.tokens += int(scored.sum())
-        self.right += int((predicted == labels[scored]).sum())
-        self.nats += float(nats.double().sum())
+        of_tokens = self.token_scores(EvalPrediction(prediction.predictions[:2], labels), compute_result)
         if not compute_result:
             return {}
-        mean = self.nats / self.tokens
-        scores: dict[str, float] = {
-            "masked_accuracy": self.right / self.tokens,
-            "nats_per_masked_token": mean,
-            "pseudo_perplexity": perplexity(mean),
-            "masked_tokens": self.tokens,
+        scores = {
+            "masked_accuracy": of_tokens["accuracy"],
+            "nats_per_masked_token": of_tokens["nats_per_token"],
+            "pseudo_perplexity": of_tokens["perplexity"],
+            "masked_tokens": of_tokens["tokens"],
         }
         if self.pairs:
             scores |= {"next_sentence_accuracy": self.right_pairs / self.pairs, "pairs": self.pairs}

@@ -9,7 +9,6 @@ from itertools import zip_longest
 from typing import Any
 
 import datasets
-import evaluate
 import numpy as np
 import torch
 from sacrebleu.metrics import BLEU, CHRF
@@ -17,7 +16,7 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from .checks import PairedMetric, check_examples
-from .language_model import IGNORED, perplexity
+from .language_model import IGNORED, LanguageModelScores
 from .slices import SENTENCE_EDGES, length_groups
 
 RESAMPLES = 1000  # bootstrap samples for a confidence interval
@@ -31,15 +30,8 @@ class ExactMatch(PairedMetric):
     ``compute(predictions=texts, references=texts)`` returns ``{"exact_match": ...}``, from 0 to 1.
     """
 
-    def _info(self) -> evaluate.MetricInfo:
-        return evaluate.MetricInfo(
-            description="Fraction of predicted texts that equal their reference exactly.",
-            citation="",
-            inputs_description="predictions: generated texts; references: correct texts.",
-            features=datasets.Features(
-                {"predictions": datasets.Value("string"), "references": datasets.Value("string")}
-            ),
-        )
+    prediction = datasets.Value("string")
+    reference = datasets.Value("string")
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
         correct = sum(prediction == reference for prediction, reference in zip(predictions, references, strict=True))
@@ -155,29 +147,26 @@ class TranslationScores:
         self._reset()
 
     def _reset(self) -> None:
-        self.tokens, self.correct, self.nats, self.pairs = 0, 0, 0.0, 0
+        self.token_scores = LanguageModelScores("token")
+        self.pairs = 0
         self.texts: list[str] = []
         self.references: list[str] = []
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids)
-        scored = labels != IGNORED
         predicted, nats, *generated = (torch.as_tensor(tensor) for tensor in prediction.predictions)
-        self.tokens += int(scored.sum())
-        self.correct += int((predicted == labels)[scored].sum())
-        self.nats += float(nats[scored].double().sum())
+        of_tokens = self.token_scores(EvalPrediction((predicted, nats), labels), compute_result)
         self.pairs += len(labels)
         if generated:
             self.texts += decode_generated(self.tokenizer, generated[0].cpu())
             self.references += decode_generated(self.tokenizer, labels.cpu())
         if not compute_result:
             return {}
-        mean = self.nats / self.tokens
-        scores: dict[str, float] = {
-            "token_accuracy": self.correct / self.tokens,
-            "perplexity": perplexity(mean),
-            "nats_per_token": mean,
-            "tokens": self.tokens,
+        scores = {
+            "token_accuracy": of_tokens["accuracy"],
+            "perplexity": of_tokens["perplexity"],
+            "nats_per_token": of_tokens["nats_per_token"],
+            "tokens": of_tokens["tokens"],
             "pairs": self.pairs,
         }
         if generated:

@@ -31,7 +31,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
 from hfattn.fields import at_least
 from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
-from hfattn.metrics import LanguageModelScores, next_token_loss, next_token_statistics
+from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.causal_lm import SampleConfig, continuations, report, with_text_scores
 from hfattn.training import (
@@ -195,9 +195,9 @@ def main() -> None:
         data_collator=train_set.collate,
         train_dataset=train_set,
         eval_dataset=evaluation_sets["validation"],
-        compute_loss_func=partial(next_token_loss, label_smoothing=arguments.label_smoothing_factor),
+        compute_loss_func=partial(token_loss, label_smoothing=arguments.label_smoothing_factor),
         compute_metrics=LanguageModelScores("token"),
-        preprocess_logits_for_metrics=next_token_statistics,
+        preprocess_logits_for_metrics=token_statistics,
         callbacks=[SampleCallback(tokenizer, config.sample.prompts[0], config.sample.max_new_tokens, arguments.seed)],
         source=pretrained,
         tuning=config.tuning,
