@@ -248,7 +248,7 @@ def test_bad_texts(tmp_path: Path) -> None:
         open_text(str(tmp_path))
     with pytest.raises(UserError, match="was not found locally"):
         open_text(str(tmp_path / "none.txt"))
-    with pytest.raises(UserError, match="stride of 11 skips characters; write at most the length of a window, 10"):
+    with pytest.raises(UserError, match="stride of 11 skips characters; write a whole number from 1 to the length"):
         Windows(IDS, 10, 11)
     for short in (Windows, lambda ids, window: Streams(ids, window, 1)):
         with pytest.raises(UserError, match="10 characters"):

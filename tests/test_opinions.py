@@ -3,7 +3,8 @@
 import re
 
 from hfattn.generated import GENERATED
-from hfattn.generated.opinions import LABELS, WORDINGS, opinion_texts, part_of_opinion
+from hfattn.generated.engine import part_of
+from hfattn.generated.opinions import LABELS, WORDINGS, opinion_texts
 
 PARTS = GENERATED["opinions"].parts
 
@@ -43,7 +44,7 @@ def test_labels_are_what_the_words_say() -> None:
         assert texts.labels == list(LABELS)
         for item in texts:
             assert judged(item.text) == bool(item.label), item.text
-            assert part_of_opinion(item.text) == part
+            assert part_of(item.text) == part
         assert {item.fields["form"] for item in texts} == {"plain", "denied", "and", "but"}
         assert [item.fields["language"] for item in texts] == ["en", "es"] * 200
         assert 0.4 < sum(item.label for item in texts) / 400 < 0.6

@@ -13,7 +13,7 @@ from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
-from .rows import Row, Rows, dataset_of_part, is_local, open_rows
+from .rows import Row, Rows, is_local, open_rows
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
@@ -65,7 +65,6 @@ __all__ = [
     "check_positions",
     "check_split",
     "check_tokenizer",
-    "dataset_of_part",
     "encode_text",
     "fingerprints",
     "is_local",

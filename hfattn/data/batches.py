@@ -39,6 +39,29 @@ class TrainingExamples(Dataset[Example]):
         return PermutationSampler(len(self), seed)
 
 
+def check_window(ids: np.ndarray, window: int, stride: int, unit: str) -> None:
+    """Check that a text has a window, and that windows reach each other.
+
+    Args:
+        ids: (n,) ids of the text.
+        window: length of a window.
+        stride: number of tokens between the starts of two windows.
+        unit: plural name of the tokens, used in messages.
+
+    Raises:
+        UserError: the text has fewer than ``window`` + 1 tokens, or the stride is longer than a window.
+    """
+    if not 1 <= stride <= window:
+        raise UserError(
+            f"A stride of {stride} skips {unit}; write a whole number from 1 to the length of a window, {window}."
+        )
+    if len(ids) < window + 1:
+        raise UserError(
+            f"A part of the text has {len(ids)} {unit}, and one window of {window} needs {window + 1}; use a longer "
+            "text, another split, or shorter windows (data.max_length in a recipe)."
+        )
+
+
 def _batch(ids: np.ndarray, starts: np.ndarray, window: int) -> Batch:
     windows = torch.from_numpy(ids[starts[:, None] + np.arange(window + 1)].astype(np.int64))  # (B, T + 1)
     labels = windows[:, 1:].clone()
@@ -75,13 +98,7 @@ class Windows(_Batches):
     """
 
     def __init__(self, ids: np.ndarray, window: int, stride: int = 1) -> None:
-        if stride > window:
-            raise UserError(f"A stride of {stride} skips characters; write at most the length of a window, {window}.")
-        if len(ids) < window + 1:
-            raise UserError(
-                f"A part of the text has {len(ids)} characters, and one window of {window} needs {window + 1}; use a "
-                "longer text, another split, or shorter windows (data.max_length in a recipe)."
-            )
+        check_window(ids, window, stride, "characters")
         self.ids, self.window, self.stride = ids, window, stride
 
     def __len__(self) -> int:

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any, NamedTuple
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
+from .batches import TrainingExamples
+from .examples import Examples
 
 # Function that samples a segmentation of a text as token ids, end token included, such as ``SubwordSampler``.
 Segmenter = Callable[[str, Random], list[int]]
@@ -25,63 +28,105 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise UserError(f"{name} is {value!r}; write one of {', '.join(choices)}.")
 
 
-def encode_texts(
-    texts: Sequence[str],
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int,
-    *,
-    too_long: str,
-    place: Callable[[int], str],
-    what: str,
-    option: str,
-) -> list[list[int] | None]:
-    """Encode texts. A text that is dropped becomes None.
+class Side(NamedTuple):
+    """The texts on one side of the examples, and how they are encoded.
 
-    Args:
-        texts: the texts.
+    Attributes:
+        name: "text", "source" or "target", used in messages.
+        texts: one text of each example.
         tokenizer: the tokenizer. The tokens that it adds to an empty text, such as the end token, also end a text that
             is cut.
         max_length: maximum number of tokens, the end token included.
-        too_long: treatment of longer texts. "error" raises an error, "drop" leaves the text out, "cut" keeps its first
-            tokens, and "cut_start" keeps its last tokens.
-        place: function from the index of a text to a description of its position, used in messages.
-        what: name of the kind of text, such as "a source", used in messages.
         option: name of the configuration field that sets ``max_length``, used in messages.
+        sampler: samples another segmentation of a text each time that it is read; None for the tokenizer's own.
+    """
+
+    name: str
+    texts: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int
+    option: str
+    sampler: Segmenter | None = None
+
+
+class EncodedExamples(TrainingExamples[dict[str, Any]]):
+    """Base of training examples that consist of the token ids of one or more texts.
+
+    A text without any token becomes one unknown token.
+
+    Args:
+        examples: the examples.
+        sides: their texts.
+        too_long: treatment of an example with a longer text. "error" raises an error, "drop" leaves the example out,
+            "cut" keeps the first tokens of that text, and "cut_start" keeps the last tokens. It applies to the
+            tokenizer's own segmentation, which also replaces a sample that is too long.
+        seed: random seed. Seed, epoch and index determine each sample.
+
+    Attributes:
+        kept: indices of the examples that are kept, in their order.
+        dropped: number of examples that were left out.
+        lengths: (n, sides) numbers of tokens, the end token included; measured in the first epoch if segmentations are
+            sampled.
 
     Raises:
-        UserError: a text is too long, or has a character that the tokenizer can neither encode nor replace.
+        UserError: a text is too long or has no tokens, all examples are dropped, or a character can be neither encoded
+            nor replaced.
     """
-    check_choice("too_long", too_long, TOO_LONG)
-    if missing := uncovered_characters(tokenizer, set().union(*texts)):
-        index = next(i for i, text in enumerate(texts) if missing[0] in text)
+
+    def __init__(self, examples: Examples[Any], sides: Sequence[Side], too_long: str, seed: int) -> None:
+        check_choice("too_long", too_long, TOO_LONG)
+        encoded = [(side, _encode(side, too_long, examples.place)) for side in sides]
+        self.kept = [i for i in range(len(examples)) if all(len(ids[i]) <= side.max_length for side, ids in encoded)]
+        if not self.kept:
+            limits = ", or ".join(f"{side.option}, {side.max_length}" for side in sides)
+            raise UserError(f"Every {examples.noun.lower()} of {examples.name} is longer than {limits}; raise it.")
+        self.dropped = len(examples) - len(self.kept)
+        self.sides = [side._replace(texts=[side.texts[i] for i in self.kept]) for side in sides]
+        self.ids = [[ids[i] for i in self.kept] for _, ids in encoded]
+        self.seed = seed
+        self.lengths = lengths_of(*zip(*map(self.segmentation, range(len(self))), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def segmentation(self, index: int) -> list[list[int]]:
+        """Return the token ids of the texts of an example in this epoch."""
+        generator = Random(f"{self.seed} {self.epoch} {index}")
+        segmented = []
+        for side, ids in zip(self.sides, self.ids, strict=True):
+            drawn = side.sampler(side.texts[index], generator) if side.sampler is not None else []
+            segmented.append(drawn if 0 < len(drawn) <= side.max_length else ids[index])
+        return segmented
+
+
+def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> list[list[int]]:
+    """Encode the texts of a side; those that are to be dropped remain too long."""
+    tokenizer, max_length = side.tokenizer, side.max_length
+    if missing := uncovered_characters(tokenizer, set().union(*side.texts)):
+        index = next(i for i, text in enumerate(side.texts) if missing[0] in text)
         raise UserError(
             f"{place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the training "
             "data; write tokenizer.unknown: true to encode such characters as [UNK]."
         )
-    encoded: list[list[int] | None] = list(tokenizer(list(texts)).input_ids)
+    encoded: list[list[int]] = tokenizer(list(side.texts)).input_ids
     end = tokenizer("").input_ids
     for i, ids in enumerate(encoded):
-        if ids is None or len(ids) <= max_length:
+        if not ids:
+            if tokenizer.unk_token_id is None:
+                raise UserError(f"{place(i)} has no tokens; remove that text.")
+            encoded[i] = [tokenizer.unk_token_id]
+        if len(ids) <= max_length or too_long == "drop":
             continue
         if too_long == "error":
             raise UserError(
-                f"{place(i)} has {what} of {len(ids)} tokens{', its end token included' if end else ''}; raise "
-                f"{option}, which is {max_length}, shorten the text, or write data.too_long: cut or drop."
+                f"{place(i)} has a {side.name} of {len(ids)} tokens{', its end token included' if end else ''}; raise "
+                f"{side.option}, which is {max_length}, shorten the text, or write data.too_long: cut or drop."
             )
         inner, room = ids[: len(ids) - len(end)], max_length - len(end)
-        cut = inner[len(inner) - room :] if too_long == "cut_start" else inner[:room]
-        encoded[i] = None if too_long == "drop" else cut + end
+        encoded[i] = (inner[len(inner) - room :] if too_long == "cut_start" else inner[:room]) + end
     return encoded
 
 
 def lengths_of(*sides: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the numbers of tokens, (n, sides)."""
     return np.array([[len(ids) for ids in side] for side in sides], dtype=np.int64).T
-
-
-def draw(sampler: Segmenter | None, text: str, ids: list[int], max_length: int, generator: Random) -> list[int]:
-    """Return a sampled segmentation of a text, or ``ids`` if there is no sampler or the sample is too long."""
-    if sampler is None:
-        return ids
-    drawn = sampler(text, generator)
-    return drawn if 0 < len(drawn) <= max_length else ids

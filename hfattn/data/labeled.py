@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import TrainingExamples
-from .encoding import Segmenter, draw, encode_texts, lengths_of
+from .encoding import EncodedExamples, Segmenter, Side
 from .examples import Examples
 from .rows import Rows, open_rows
 
@@ -81,7 +79,8 @@ def read_labeled(
             line number.
     """
     rows = open_rows(str(dataset), config=config, split=split, revision=revision)
-    texts, pairs, written, lines, fields = [], [], [], [], []
+    written: list[int | str] = []
+    unnumbered = []
     used = {text_column, label_column, pair_column, part_column}
     parts_seen = set()
     for row in rows:
@@ -89,30 +88,30 @@ def read_labeled(
             parts_seen.add(rows.text(row, part_column))
             if rows.text(row, part_column) != split:
                 continue
-        texts.append(rows.text(row, text_column, "text"))
-        pairs.append(None if pair_column is None else rows.text(row, pair_column, "text"))
+        text = rows.text(row, text_column, "text")
+        pair = None if pair_column is None else rows.text(row, pair_column, "text")
         label = rows.value(row, label_column)
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
         written.append(label)
-        lines.append(row.number)
-        fields.append({name: row.values[name] for name in row.values if name not in used})
-    if not texts and parts_seen:
+        fields = {name: row.values[name] for name in row.values if name not in used}
+        unnumbered.append(Labeled(text, -1, row.number, fields, pair))
+    if not written and parts_seen:
         raise UserError(
             f"{rows.name} has no row with {split!r} in the column {part_column!r}; write one of "
             f"{', '.join(sorted(parts_seen))}."
         )
-    if not texts:
+    if not written:
         raise UserError(f"{rows.name} is empty; write a text and its label on each line.")
     names, number_of = _classes(rows, label_column, labels, written)
-    for label, line in zip(written, lines, strict=True):
+    items = []
+    for label, item in zip(written, unnumbered, strict=True):
         if label not in number_of:
             raise UserError(
-                f"{rows.unit} {line} of {rows.name} has the label {label!r}, which is not one of {', '.join(names)}; "
-                "correct it, or change data.labels."
+                f"{rows.unit} {item.line} of {rows.name} has the label {label!r}, which is not one of "
+                f"{', '.join(names)}; correct it, or change data.labels."
             )
-    numbers = [number_of[label] for label in written]
-    items = list(map(Labeled, texts, numbers, lines, fields, pairs))
+        items.append(item._replace(label=number_of[label]))
     return LabeledTexts(rows.name, items, names, unit=rows.unit)
 
 
@@ -145,31 +144,23 @@ def _number_or_name(name: str) -> tuple[bool, int, str]:
     return (False, int(name), name) if _is_number(name) else (True, 0, name)
 
 
-class EncodedTexts(TrainingExamples[dict[str, Any]]):
+class EncodedTexts(EncodedExamples):
     """Token ids of labeled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
-
-    A text without any token becomes one unknown token.
 
     Args:
         texts: the texts.
         tokenizer: the tokenizer. If it adds an end token, texts that are cut end with it too.
         max_length: maximum number of tokens, end token included.
-        too_long: treatment of longer texts. "error" raises an error, "drop" leaves the text out, "cut" keeps its first
-            tokens, and "cut_start" keeps its last tokens.
+        too_long, seed: see ``EncodedExamples``.
         float_labels: labels are lists ``[0.0]`` or ``[1.0]`` instead of class indices, for models with one sigmoid that
             do not convert them.
         sampler: for training, samples another segmentation of a text each time that it is read (``SubwordSampler``).
-            ``too_long`` applies to the tokenizer's own segmentation, which also replaces a sample that is too long.
-        seed: random seed. Seed, epoch and index determine each sample.
 
     Attributes:
         texts: the texts that are kept, in their order.
-        dropped: number of texts that were left out.
-        lengths: (n, 1) numbers of tokens; measured in the first epoch if segmentations are sampled.
 
     Raises:
-        UserError: a text is too long or has no tokens, all texts are dropped, a character can be neither encoded nor
-            replaced, or there are more than two classes with ``float_labels``.
+        UserError: see ``EncodedExamples``; or there are more than two classes with ``float_labels``.
     """
 
     def __init__(
@@ -185,38 +176,14 @@ class EncodedTexts(TrainingExamples[dict[str, Any]]):
     ) -> None:
         if float_labels and len(texts.labels) > 2:
             raise UserError(f"{texts.name} has {len(texts.labels)} classes, and one sigmoid distinguishes two.")
-        encoded = encode_texts(
-            [item.text for item in texts],
-            tokenizer,
-            max_length,
-            too_long=too_long,
-            place=texts.place,
-            what="a text",
-            option="data.max_length",
-        )
-        kept = [(item, ids) for item, ids in zip(texts, encoded, strict=True) if ids is not None]
-        if not kept:
-            raise UserError(f"Every text of {texts.name} is longer than data.max_length, {max_length}; raise it.")
-        self.dropped = len(texts) - len(kept)
-        self.texts = replace(texts, items=[item for item, _ in kept])
-        self.max_length, self.float_labels, self.draws = max_length, float_labels, sampler
-        self.seed = seed
-        self.ids = [ids for _, ids in kept]
-        for i, ids in enumerate(self.ids):
-            if not ids:
-                if tokenizer.unk_token_id is None:
-                    raise UserError(f"{self.texts.place(i)} has no tokens; remove that text.")
-                self.ids[i] = [tokenizer.unk_token_id]
-        first = [self[i]["input_ids"] for i in range(len(self))] if self.draws is not None else self.ids
-        self.lengths = lengths_of(first)
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        side = Side("text", [item.text for item in texts], tokenizer, max_length, "data.max_length", sampler)
+        super().__init__(texts, [side], too_long, seed)
+        self.texts = replace(texts, items=[texts.items[i] for i in self.kept])
+        self.float_labels = float_labels
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        item, generator = self.texts.items[index], Random(f"{self.seed} {self.epoch} {index}")
-        ids = draw(self.draws, item.text, self.ids[index], self.max_length, generator)
-        return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.label}
+        (ids,), label = self.segmentation(index), self.texts.items[index].label
+        return {"input_ids": ids, "labels": [float(label)] if self.float_labels else label}
 
 
 def unlabeled(texts: Sequence[str]) -> LabeledTexts:

@@ -91,16 +91,27 @@ class MaskedExamples(TrainingExamples[dict[str, Any]]):
     evaluation requires.
 
     Args:
+        tokenizer: a tokenizer with [CLS] and [SEP].
         masking: how tokens are masked.
         seed: random seed.
 
     Attributes:
+        opening, closing: ids of [CLS] (1,) and [SEP] (1,), with which a text begins and ends.
         lengths: (n, 1) numbers of tokens of each example, in the first epoch.
+
+    Raises:
+        UserError: the tokenizer lacks one of these tokens.
     """
 
     lengths: np.ndarray
 
-    def __init__(self, masking: Masking, seed: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: Masking, seed: int) -> None:
+        if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+            raise UserError(
+                "The tokenizer has no tokens for the beginning and end of a text ([CLS], [SEP]); write another "
+                "model.name."
+            )
+        self.opening, self.closing = np.array([tokenizer.cls_token_id]), np.array([tokenizer.sep_token_id])
         self.masking, self.seed = masking, seed
 
     def example(self, index: int, generator: np.random.Generator) -> dict[str, Any]:
@@ -126,14 +137,13 @@ class MaskedTexts(MaskedExamples):
 
     Args:
         documents: the documents.
-        tokenizer: a tokenizer with [CLS] and [SEP].
-        max_length: maximum number of tokens, these two included.
+        max_length: maximum number of tokens, [CLS] and [SEP] included.
         packing: whether to join the documents, separated by [SEP], and cut them into examples of ``max_length`` tokens;
             the last example may be shorter. Otherwise each document is an example, or several if it is too long.
-        masking, seed: as in ``MaskedExamples``.
+        tokenizer, masking, seed: see ``MaskedExamples``.
 
     Raises:
-        UserError: the tokenizer has no such tokens, or produces no tokens for the documents.
+        UserError: the tokenizer lacks [CLS] or [SEP], or produces no tokens for the documents.
     """
 
     def __init__(
@@ -146,8 +156,7 @@ class MaskedTexts(MaskedExamples):
         masking: Masking,
         seed: int,
     ) -> None:
-        super().__init__(masking, seed)
-        self.opening, self.closing = opening_and_closing(tokenizer)
+        super().__init__(tokenizer, masking, seed)
         encoded = encode_plain([item.text for item in documents], tokenizer)
         if packing:
             parts = [part for ids in encoded if len(ids) for part in (self.closing, ids)]
@@ -175,16 +184,3 @@ def encode_plain(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> li
         verbose=False,  # no warning about long texts, which are cut later
     )
     return [np.array(ids, dtype=np.int64) for ids in encoded.input_ids]
-
-
-def opening_and_closing(tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of [CLS] (1,) and [SEP] (1,), with which a text begins and ends.
-
-    Raises:
-        UserError: the tokenizer lacks one of them.
-    """
-    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
-        raise UserError(
-            "The tokenizer has no tokens for the beginning and end of a text ([CLS], [SEP]); write another model.name."
-        )
-    return np.array([tokenizer.cls_token_id]), np.array([tokenizer.sep_token_id])

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .documents import Documents
 from .encoding import check_choice, lengths_of
-from .masking import MaskedExamples, Masking, encode_plain, opening_and_closing
+from .masking import MaskedExamples, Masking, encode_plain
 
 FOLLOWS, RANDOM = 0, 1  # values of next_sentence_label, as in transformers
 SENTENCES = ("marks", "lines")
@@ -48,10 +48,9 @@ class SentencePairs(MaskedExamples):
 
     Args:
         documents: the documents.
-        tokenizer: a tokenizer with [CLS] and [SEP].
-        max_length: maximum number of tokens, these three included.
+        max_length: maximum number of tokens, [CLS] and both [SEP] included.
         sentences: how documents are cut into sentences, "marks" or "lines" (``split_sentences``).
-        masking, seed: as in ``MaskedExamples``.
+        tokenizer, masking, seed: see ``MaskedExamples``.
 
     Raises:
         UserError: there is only one document, or no document has two sentences.
@@ -67,8 +66,7 @@ class SentencePairs(MaskedExamples):
         masking: Masking,
         seed: int,
     ) -> None:
-        super().__init__(masking, seed)
-        self.opening, self.closing = opening_and_closing(tokenizer)
+        super().__init__(tokenizer, masking, seed)
         self.room = max_length - 3
         encoded = (encode_plain(split_sentences(item.text, sentences), tokenizer) for item in documents)
         kept = ([ids for ids in document if len(ids)] for document in encoded)

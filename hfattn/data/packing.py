@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
-from .batches import Batch, _Batches
+from .batches import Batch, _Batches, check_window
 from .documents import Document, Documents, read_documents
 from .rows import JSON_LINES, local_file, open_rows
 from .text import open_text, split_positions
@@ -176,15 +176,7 @@ class PackedBlocks(_Batches):
     """
 
     def __init__(self, ids: np.ndarray, block: int, stride: int | None = None) -> None:
-        if stride is not None and not 1 <= stride <= block:
-            raise UserError(
-                f"A stride of {stride} skips tokens; write a whole number from 1 to the length of a window, {block}."
-            )
-        if len(ids) < block + 1:
-            raise UserError(
-                f"A part of the text has {len(ids)} tokens, and one window of {block} needs {block + 1}; use a longer "
-                "text, another split, or shorter windows (data.max_length in a recipe)."
-            )
+        check_window(ids, block, block if stride is None else stride, "tokens")
         self.ids, self.block, self.stride = ids, block, stride
 
     def __len__(self) -> int:

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import TrainingExamples
-from .encoding import Segmenter, draw, encode_texts, lengths_of
+from .encoding import EncodedExamples, Segmenter, Side
 from .examples import Examples
 from .rows import Row, Rows, open_rows, parallel_files, read_lines
 
@@ -98,28 +96,22 @@ def _parallel_rows(dataset: str, files: tuple[str, str], columns: tuple[str, str
     return Rows(Path(dataset).name, lambda: iter(rows))
 
 
-class EncodedPairs(TrainingExamples[dict[str, list[int]]]):
+class EncodedPairs(EncodedExamples):
     """Token ids of pairs, for ``DataCollatorForSeq2Seq``: ``input_ids`` of the source and ``labels`` of the target.
 
     Args:
         pairs: the pairs.
         tokenizer, target_tokenizer: tokenizers of the two sides; both add an end token.
         max_source_length, max_target_length: maximum numbers of tokens, the end token included.
-        too_long: treatment of a pair with a longer text. "error" raises an error, "drop" leaves the pair out, "cut"
-            keeps the first tokens of that text, and "cut_start" keeps the last tokens.
+        too_long, seed: see ``EncodedExamples``.
         sampler: for training, samples another segmentation of a text each time that it is read (subword
             regularization): one ``SubwordSampler`` for both sides, or a tuple with one or None for each side.
-            ``too_long`` applies to the tokenizer's own segmentation, which also replaces a sample that is too long.
-        seed: random seed. Seed, epoch and index determine each sample.
 
     Attributes:
         pairs: the pairs that are kept, in their order.
-        dropped: number of pairs that were left out.
-        lengths: (n, 2) numbers of tokens of each source and each target, the end token included; measured in the first
-            epoch if segmentations are sampled.
 
     Raises:
-        UserError: a text is too long, all pairs are dropped, or a character can be neither encoded nor replaced.
+        UserError: see ``EncodedExamples``.
     """
 
     def __init__(
@@ -134,53 +126,15 @@ class EncodedPairs(TrainingExamples[dict[str, list[int]]]):
         sampler: Segmenter | tuple[Segmenter | None, Segmenter | None] | None = None,
         seed: int = 0,
     ) -> None:
-        self.longest = (max_source_length, max_target_length)
-        sources, targets = (
-            encode_texts(
-                texts,
-                side_tokenizer,
-                longest,
-                too_long=too_long,
-                place=pairs.place,
-                what=f"a {side}",
-                option=f"data.max_{side}_length",
-            )
-            for side, texts, side_tokenizer, longest in (
-                ("source", [pair.source for pair in pairs], tokenizer, max_source_length),
-                ("target", [pair.target for pair in pairs], target_tokenizer, max_target_length),
-            )
-        )
-        kept = [
-            (pair, source, target)
-            for pair, source, target in zip(pairs, sources, targets, strict=True)
-            if source is not None and target is not None
+        source_sampler, target_sampler = sampler if isinstance(sampler, tuple) else (sampler, sampler)
+        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        sides = [
+            Side("source", sources, tokenizer, max_source_length, "data.max_source_length", source_sampler),
+            Side("target", targets, target_tokenizer, max_target_length, "data.max_target_length", target_sampler),
         ]
-        if not kept:
-            raise UserError(
-                f"Every pair of {pairs.name} is longer than data.max_source_length, {max_source_length}, or "
-                f"data.max_target_length, {max_target_length}; raise them."
-            )
-        self.dropped = len(pairs) - len(kept)
-        self.pairs = replace(pairs, items=[pair for pair, _, _ in kept])
-        self.sources, self.targets = [source for _, source, _ in kept], [target for _, _, target in kept]
-        self.samplers = sampler if isinstance(sampler, tuple) else (sampler, sampler)
-        self.seed = seed
-        first = [self[i] for i in range(len(self))] if any(self.samplers) else []
-        self.lengths = (
-            lengths_of([each["input_ids"] for each in first], [each["labels"] for each in first])
-            if first
-            else lengths_of(self.sources, self.targets)
-        )
-
-    def __len__(self) -> int:
-        return len(self.sources)
+        super().__init__(pairs, sides, too_long, seed)
+        self.pairs = replace(pairs, items=[pairs.items[i] for i in self.kept])
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
-        pair, generator = self.pairs.items[index], Random(f"{self.seed} {self.epoch} {index}")
-        source, target = (
-            draw(sampler, text, ids, longest, generator)
-            for sampler, text, ids, longest in zip(
-                self.samplers, pair[:2], (self.sources[index], self.targets[index]), self.longest, strict=True
-            )
-        )
+        source, target = self.segmentation(index)
         return {"input_ids": source, "labels": target}

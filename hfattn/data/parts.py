@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from huggingface_hub.dataclasses import strict
 
 from .examples import Examples
-from .rows import dataset_of_part
+from .rows import is_local
 from .text import check_split
 
 PARTS = ("train", "validation", "test")
@@ -91,7 +91,7 @@ class PartsConfig(Generic[Part]):
 
     def locate(self, place: str) -> tuple[str, str]:
         """Return the dataset and the split that ``validation`` or ``test`` names."""
-        return dataset_of_part(self.dataset, place, self.hub_split)
+        return (place, self.hub_split) if is_local(self.dataset) else (self.dataset, place)
 
 
 def fingerprints(parts: Mapping[str, Examples[Any]]) -> dict[str, str]:

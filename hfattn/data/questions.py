@@ -5,6 +5,7 @@ with the character of the context at which it starts.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def _check_answer(answer: Answer, context: str, place: str) -> None:
     end = answer.start + len(answer.text)
     there = context[max(answer.start, 0) : max(end, 0)]
     if answer.start < 0 or there != answer.text:
-        starts = _starts(answer.text, context)
+        starts = (found.start() for found in re.finditer(f"(?={re.escape(answer.text)})", context))
         closest = min(starts, key=lambda start: abs(start - answer.start), default=None)
         advice = (
             "the context does not contain it; correct it"
@@ -116,13 +117,6 @@ def _check_answer(answer: Answer, context: str, place: str) -> None:
             f"{place} has the answer {answer.text!r} at character {answer.start} of its context, which is "
             f"{there!r}; {advice}."
         )
-
-
-def _starts(text: str, context: str) -> Iterator[int]:
-    start = context.find(text)
-    while start >= 0:
-        yield start
-        start = context.find(text, start + 1)
 
 
 def _squad_questions(path: Path) -> Iterator[Question]:

@@ -146,22 +146,10 @@ def is_local(dataset: str) -> bool:
     return parallel_files(dataset) is not None or local_file(dataset) is not None
 
 
-def dataset_of_part(dataset: str, place: str, split: str) -> tuple[str, str]:
-    """Return the file or dataset, and the split, from which to read another part.
-
-    Args:
-        dataset: file or dataset of the training part.
-        place: another file if ``dataset`` is a file; a split if it is a dataset on the Hub.
-        split: split of the training part.
-
-    Raises:
-        UserError: see ``is_local``.
-    """
-    return (place, split) if is_local(dataset) else (dataset, place)
-
-
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a UTF-8 file without line ends, with their numbers from 1.
+
+    Lines end only at newlines: words of published vectors contain other line separators.
 
     Raises:
         UserError: a line is not UTF-8.

@@ -84,7 +84,8 @@ def open_text(
         return Text("python-language-reference", _embedded_pieces)
     if (path := local_file(dataset)) is not None:
         return Text(path.name, lambda: _file_pieces(path))
-    return Text(dataset, _hub_pieces(dataset, text_column, config, split, revision))
+    rows = open_rows(dataset, config=config, split=split, revision=revision)
+    return Text(dataset, lambda: ("\n" * bool(i) + rows.text(row, text_column) for i, row in enumerate(rows)))
 
 
 def _embedded_pieces() -> Iterator[str]:
@@ -111,18 +112,6 @@ def _file_pieces(path: Path) -> Iterator[str]:
             raise UserError(
                 f"{path.name} is not UTF-8 (it ends inside a character); convert it first, for example with iconv."
             ) from None
-
-
-def _hub_pieces(
-    dataset: str, text_column: str, config: str | None, split: str, revision: str | None
-) -> Callable[[], Iterator[str]]:
-    rows = open_rows(dataset, config=config, split=split, revision=revision)
-
-    def pieces() -> Iterator[str]:
-        for i, row in enumerate(rows):
-            yield "\n" * bool(i) + rows.text(row, text_column)
-
-    return pieces
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
+from .rows import read_lines
 
 
 @dataclass(frozen=True)
@@ -84,23 +85,10 @@ def load_embeddings(
     return Coverage(len(found), missing)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines, split only at newlines: published vectors have words that contain other line separators."""
-    number = 0
-    with path.open(encoding="utf-8", newline="\n") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                yield number, line.rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise UserError(
-                f"{path.name} is not UTF-8 after line {number}; convert it first, for example with iconv -t UTF-8."
-            ) from None
-
-
 def _text_vectors(path: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the words of the vocabulary with their vectors; check the format of every line."""
     number = 0
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         line = line.rstrip(" ")
         if number == 1 and line.count(" ") != width:
             raise UserError(
@@ -146,7 +134,7 @@ def _npy_vectors(path: Path, words: Path, vocabulary: dict[str, int], width: int
             f"of that width, or a model with embedding_size {array.shape[1]}."
         )
     number = 0
-    for number, word in _lines(words):
+    for number, word in read_lines(words):
         if word in vocabulary and number <= len(array):
             if not np.isfinite(array[number - 1]).all():
                 raise UserError(f"Row {number - 1} of {path.name} has a value that is not finite.")

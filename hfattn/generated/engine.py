@@ -23,6 +23,15 @@ def hash_byte(text: str) -> int:
     return hashlib.sha256(text.encode()).digest()[0]
 
 
+def part_of(text: str, train: int = 8) -> str:
+    """Return the part of a text: ``train`` in ``train`` + 2 are for training, one for validation and one for the test.
+
+    The part is the same for every seed.
+    """
+    parts = [*["train"] * train, "validation", "test"]
+    return parts[hash_byte(text) % len(parts)]
+
+
 def pick(uniform: Uniform, choices: Sequence[Item]) -> Item:
     """Draw one of several choices, each with the same probability."""
     return choices[int(uniform() * len(choices))]

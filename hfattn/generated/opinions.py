@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data.labeled import Labeled, LabeledTexts
-from .engine import Uniform, draw_distinct, hash_byte, load_words, pick
+from .engine import Uniform, draw_distinct, load_words, part_of, pick
 
 LABELS = ("negative", "positive")
-_PART_OF = (*["train"] * 8, "validation", "test")
 _LIMITS = {"train": 100_000, "validation": 10_000, "test": 10_000}
 
 
@@ -38,11 +37,6 @@ class Wording:
 WORDINGS = {language: Wording(**fields) for language, fields in load_words("opinions").items()}
 
 
-def part_of_opinion(text: str) -> str:
-    """Return the part of a text: eight in ten are for training, one for validation and one for the test."""
-    return _PART_OF[hash_byte(text) % len(_PART_OF)]
-
-
 def opinion_texts(part: str, number: int, seed: int) -> LabeledTexts:
     """Draw opinions, English and Spanish in turn, positive with probability 1/2, each text at most once.
 
@@ -62,7 +56,7 @@ def opinion_texts(part: str, number: int, seed: int) -> LabeledTexts:
         language = ("en", "es")[index % 2]
         positive = uniform() < 0.5
         text, form = _opinion(WORDINGS[language], positive, uniform)
-        if part_of_opinion(text) != part:
+        if part_of(text) != part:
             return None
         return text, Labeled(text, int(positive), None, {"form": form, "language": language})
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..data.pairs import Pair, Pairs
-from .engine import Item, Uniform, draw_distinct, hash_byte, load_words, pick
+from .engine import Item, Uniform, draw_distinct, hash_byte, load_words, part_of, pick
 
 _WORDS = load_words("phrases")
 _LIMITS = {"train": 200_000, "validation": 20_000, "test": 20_000, "unseen_pairs": 20_000}
-_PART_OF = (*["train"] * 8, "validation", "test")
 _PRONOUNS = ("i", "you", "she", "we", "they")  # in the order of the verb forms of a tense
 _THIRD, _THIRD_PLURAL = 2, 4
 _FUTURE = 2  # after the present and the past
@@ -359,7 +358,7 @@ def phrase_pairs(part: str, number: int, seed: int) -> Pairs:
         english, spanish = form(writer)
         stop = "." if uniform() < 0.5 and not english.endswith("?") else ""
         unseen = any(is_unseen(*pair) for pair in writer.pairs)
-        if part != ("unseen_pairs" if unseen else _PART_OF[hash_byte(english) % len(_PART_OF)]):
+        if part != ("unseen_pairs" if unseen else part_of(english)):
             return None
         return english + stop, Pair(english + stop, spanish + stop, kind)
 

@@ -6,7 +6,7 @@ are the same, with a string of any length between them (Hochreiter & Schmidhuber
 """
 
 from ..data.labeled import Labeled, LabeledTexts
-from .engine import Uniform, draw_distinct, hash_byte, pick
+from .engine import Uniform, draw_distinct, part_of, pick
 
 LABELS = ("broken", "valid")
 SYMBOLS = "BTPSXVE"
@@ -23,7 +23,6 @@ _STATES = (
 )
 _TRANSITIONS = tuple(tuple(state.items()) for state in _STATES)
 _END = len(_STATES)
-_PART_OF = ("train", "train", "validation", "test")
 _LIMITS = {"train": 40_000, "validation": 20_000, "test": 20_000}
 
 
@@ -37,11 +36,6 @@ def is_embedded_reber(text: str) -> bool:
             return False
         state = _STATES[state][symbol]
     return state == _END
-
-
-def part_of_string(text: str) -> str:
-    """Return the part of a string, valid or not: two in four are for training, one for validation, one for the test."""
-    return _PART_OF[hash_byte(text) % len(_PART_OF)]
 
 
 def reber_texts(part: str, number: int, seed: int) -> LabeledTexts:
@@ -68,7 +62,7 @@ def reber_texts(part: str, number: int, seed: int) -> LabeledTexts:
             if is_embedded_reber(text):
                 return None
             broken = "end" if position in (1, len(text) - 2) and symbol in "TP" else "middle"
-        if part_of_string(text) != part:
+        if part_of(text, train=2) != part:
             return None
         return text, Labeled(text, int(broken == "nowhere"), None, {"broken": broken})
 

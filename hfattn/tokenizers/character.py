@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -42,12 +43,7 @@ def build_character_tokenizer(
     """
     check_options(min_count, unknown)
     normalizer = normalizers.Lowercase() if lowercase else None
-    occurrences: Counter[str] = Counter()
-    if isinstance(text, Mapping):
-        occurrences.update(text)
-    else:
-        for piece in text:
-            occurrences.update(piece)
+    occurrences = Counter(text if isinstance(text, Mapping) else chain.from_iterable(text))
     counts: Counter[str] = Counter()
     for character, count in occurrences.items():
         for normal in normalizer.normalize_str(character) if normalizer else character:
