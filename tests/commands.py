@@ -1,13 +1,14 @@
 """Running the project's commands as a user does, on small data."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,22 +28,51 @@ from hfattn.training import ReliableTrainer
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "char_lm"
 
+LAUNCH = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+TWO_PROCESSES: list[object] = [*LAUNCH.split(), "--main_process_port", 0]
+
 SENTENCES = "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs!\n"
+TRAINING: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "per_device_eval_batch_size": 8,
+    "max_steps": 20,
+    "learning_rate": 1e-2,
+    "eval_steps": 10,
+    "save_steps": 10,
+    "logging_steps": 5,
+    "report_to": "none",
+}
 TINY: dict[str, dict[str, Any]] = {
     "data": {"split": [0.8, 0.1, 0.1], "max_length": 16},
     "model": {"cell": "gru", "embedding_size": 8, "hidden_size": 16},
-    "training": {
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 4,
-        "max_steps": 30,
-        "learning_rate": 1e-2,
-        "eval_steps": 10,
-        "save_steps": 10,
-        "logging_steps": 5,
-        "report_to": "none",
-    },
+    "training": {"per_device_eval_batch_size": 4, "max_steps": 30},
     "sample": {"prompt": "The ", "max_new_tokens": 20},
 }
+
+
+def steps(number: int, every: int | None = None) -> dict[str, Any]:
+    """The fields of ``training`` for so many steps, evaluated and saved after every so many, or at the end."""
+    return {"max_steps": number, "eval_steps": every or number, "save_steps": every or number}
+
+
+def write_config(folder: Path, *layers: Mapping[str, Any]) -> Path:
+    """The configuration of a run of a second or two.
+
+    Args:
+        folder: where ``tiny.yaml`` is written.
+        layers: sections, and fields beside them. Those of a layer are added to those of the layers before it, and a
+            section with a ``model_type`` takes the place of the one before it.
+    """
+    config: dict[str, Any] = {"training": dict(TRAINING)}
+    for layer in layers:
+        for name, value in layer.items():
+            added = isinstance(value, dict) and "model_type" not in value
+            config[name] = {**config.get(name, {}), **value} if added else value
+    if "max_tokens" in config:
+        del config["training"]["per_device_train_batch_size"]
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
 
 
 def tiny_text(folder: Path, sentences: int = 40) -> Path:
@@ -52,14 +82,8 @@ def tiny_text(folder: Path, sentences: int = 40) -> Path:
 
 
 def tiny_config(folder: Path, **fields: Any) -> Path:
-    """A configuration that trains in a second, with the given fields added to its sections or beside them."""
-    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
-    for name, value in fields.items():
-        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    config["data"].setdefault("dataset", str(tiny_text(folder)))
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    """A configuration of the recipe char_lm, with the given fields added to its sections or beside them."""
+    return write_config(folder, TINY, {"data": {"dataset": str(tiny_text(folder))}}, fields)
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -154,6 +178,18 @@ def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> N
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR")
     load_recipe(recipe / "train.py").main()
+
+
+def results_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "results.json").read_text())
+
+
+def train_here(recipe: Path, config: Path, *words: object, to: str = "run") -> dict[str, Any]:
+    """The results of a recipe's command in this process; the folder of its run is beside its configuration."""
+    folder = config.parent / to
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_here(recipe, monkeypatch, "--config", config, "--output_dir", folder, *words)
+    return results_of(folder)
 
 
 class Killed(BaseException):

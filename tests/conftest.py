@@ -4,6 +4,7 @@ import os
 
 # Without a network, asking the Hub for what it has not takes a minute of trying again; tests bring their own Hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("ACCELERATE_USE_CPU", "true")
 
 import pytest
 import torch

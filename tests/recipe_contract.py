@@ -1,34 +1,55 @@
 """What holds for every training recipe. The tests of a recipe inherit these classes and say how it is run in small."""
 
-import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from commands import ROOT, refusal, run, run_here, run_until_step
+from commands import (
+    ROOT,
+    TWO_PROCESSES,
+    printed_by_card,
+    refusal,
+    results_of,
+    run,
+    run_until_step,
+    train_here,
+)
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 from hfattn.errors import UserError
 from hfattn.reports.base import TrainedRun
 
-LAUNCH = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
 CLOCKS = ("runtime", "per_second", "preparation_time")
 Configure = Callable[..., Path]
-# A name, a function from a folder to words of the command line, and what the refusal says (a regular expression).
-BadInput = tuple[str, Callable[[Path], list[object]], str]
+# What is added to the command line, as typed or as a function of a folder for the files that it needs.
+Words = str | Callable[[Path], list[object]]
+# Words, and what the refusal says of them (a regular expression).
+BadInput = tuple[Words, str]
+# The scores in a card's metadata, (type, name), and where they are in the metrics: (part, name).
+Stated = dict[tuple[str, str], tuple[str, str]]
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "results.json").read_text())
+def in_folder(words: Words, folder: Path) -> list[object]:
+    return list(shlex.split(words)) if isinstance(words, str) else words(folder)
 
 
 def without_clocks(values: Any) -> Any:
     if not isinstance(values, dict):
         return values
     return {name: without_clocks(value) for name, value in values.items() if not name.endswith(CLOCKS)}
+
+
+def flat(values: dict[str, Any], *path: str) -> dict[tuple[str, ...], Any]:
+    """All values of nested dictionaries by their path."""
+    found: dict[tuple[str, ...], Any] = {}
+    for name, value in values.items():
+        found |= flat(value, *path, name) if isinstance(value, dict) else {(*path, name): value}
+    return found
 
 
 class RecipeTests:
@@ -51,9 +72,40 @@ class RecipeTests:
         """A function that writes the YAML file of a tiny run to a folder: ``configure(folder, **sections)``."""
         raise NotImplementedError
 
-    @pytest.fixture(autouse=True)
-    def on_the_cpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+
+class FinishedRun(RecipeTests):
+    """What a finished run leaves behind. Its fixture ``finished`` is the folder of the configuration and of ``run``.
+
+    Attributes:
+        files: names of files beside results and card.
+        pictures: names of pictures that its card shows or that stand beside it.
+        stated: scores that the metadata of the card have.
+    """
+
+    files: ClassVar[set[str]] = {"config.json", "model.safetensors", "tokenizer.json"}
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png",)
+    stated: ClassVar[Stated]
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        """What the card says beside the scores, and what it says that its code prints."""
+        raise NotImplementedError
+
+    def test_a_run_leaves_a_model_folder_pictures_and_no_path_of_this_machine(self, finished: Path) -> None:
+        folder = finished / "run"
+        assert self.files <= {path.name for path in folder.iterdir()}
+        for picture in self.pictures:
+            assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
+        for page in folder.glob("*.html"):
+            assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page.read_text())
+        for file in ("results.json", "README.md"):
+            assert str(finished.parent) not in (folder / file).read_text()
+
+    def test_the_card_states_the_results_and_what_its_code_prints(self, finished: Path) -> None:
+        card, results = ModelCard.load(finished / "run" / "README.md"), results_of(finished / "run")
+        values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
+        for name, (part, score) in self.stated.items():
+            assert values[name] == results["metrics"][part][score]
+        self.check_card(card, printed_by_card(finished / "run"), results)
 
 
 class KilledRun(RecipeTests):
@@ -61,26 +113,29 @@ class KilledRun(RecipeTests):
 
     Attributes:
         kill_step: number of steps before the run is killed, with a checkpoint before and one after it.
-        changed: words with which the killed run is not resumed, because they change its data.
+        changed: words with which the killed run is not resumed.
     """
 
     kill_step: ClassVar[int] = 23
-    changed: ClassVar[list[object]]
+    changed: ClassVar[str]
 
     def killed(self, folder: Path) -> dict[str, Any]:
         """Sections of the run, with dropout; ``folder`` is for files that they need."""
         raise NotImplementedError
 
+    def check_resumed(self, folder: Path) -> None:
+        """More that holds for the folder of a resumed run."""
+
     def test_a_killed_run_ends_as_an_unkilled_one(
         self, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         config, whole, killed = configure(tmp_path, **self.killed(tmp_path)), tmp_path / "whole", tmp_path / "killed"
-        run_here(self.folder, monkeypatch, "--config", config, "--output_dir", whole)
+        first = train_here(self.folder, config, to="whole")
         run_until_step(self.folder, monkeypatch, self.kill_step, "--config", config, "--output_dir", killed)
         assert not (killed / "results.json").exists()
-        resume = ["--config", config, "--output_dir", killed, "--resume"]
-        with pytest.raises(UserError, match="was started with another 'data'"):
-            run_here(self.folder, monkeypatch, *resume, *self.changed)
+        section = self.changed.removeprefix("--").split(".")[0]
+        with pytest.raises(UserError, match=f"was started with another '{section}'"):
+            train_here(self.folder, config, "--resume", *self.changed.split(), to="killed")
         published = []
         make = TrainedRun.__init__
 
@@ -89,19 +144,19 @@ class KilledRun(RecipeTests):
             published.append((run, run.model.training, run.tokenizer.model_max_length, run.tokenizer.truncation_side))
 
         monkeypatch.setattr(TrainedRun, "__init__", made)
-        run_here(self.folder, monkeypatch, *resume)
+        second = train_here(self.folder, config, "--resume", to="killed")
         assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-        first, second = results_of(whole), results_of(killed)
         assert without_clocks(first["metrics"]) == without_clocks(second["metrics"])
         assert first["samples"] == second["samples"]
         # Model and tokenizer are what they are published as before the first of it is written.
         ((run, training, longest, side),) = published
         assert not training
         assert (run.tokenizer.model_max_length, run.tokenizer.truncation_side) == (longest, side)
+        self.check_resumed(killed)
 
 
 class TwoProcesses(RecipeTests):
-    """Two processes train and score as one with twice the batch.
+    """Two processes that accumulate two batches in each step train and score as one with four times the batch.
 
     Attributes:
         loss: name of the likelihood among the metrics of a part.
@@ -113,25 +168,23 @@ class TwoProcesses(RecipeTests):
         """Sections of the run, without dropout, in batches of 8; ``folder`` is for files that they need."""
         raise NotImplementedError
 
-    def test_two_processes_train_as_one_with_twice_the_batch(
-        self, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_two_processes_train_as_one_with_all_of_their_batches(self, configure: Configure, tmp_path: Path) -> None:
         training = {"learning_rate": 1.0, "adam_epsilon": 1.0, "max_steps": 6, "eval_steps": 6, "save_steps": 6}
         config = configure(tmp_path, **self.shared(tmp_path), training=training)
-        words = ["--config", config, "--output_dir", tmp_path / "two", "--training.per_device_train_batch_size", 4]
-        done = run([*LAUNCH.split(), "--main_process_port", 0, self.folder / "train.py", *words])
+        batches = ["--training.per_device_train_batch_size", 2, "--training.gradient_accumulation_steps", 2]
+        words = ["--config", config, "--output_dir", tmp_path / "two", *batches]
+        done = run([*TWO_PROCESSES, self.folder / "train.py", *words])
         assert done.returncode == 0, done.stderr
-        run_here(self.folder, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
-        one, two = results_of(tmp_path / "one"), results_of(tmp_path / "two")
+        one, two = train_here(self.folder, config, to="one"), results_of(tmp_path / "two")
         assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
         weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
         torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
-        for part, scores in one["metrics"].items():
-            again = two["metrics"][part]
-            assert again[self.loss] == pytest.approx(scores[self.loss], rel=1e-4, abs=1e-4)
-            counts = {name: value for name, value in scores.items() if type(value) is int}
-            assert counts
-            assert {name: again[name] for name in counts} == counts
+        scores, again = flat(one["metrics"]), flat(two["metrics"])
+        likelihoods = {path: value for path, value in scores.items() if path[-1] == self.loss}
+        counts = {path: value for path, value in scores.items() if type(value) is int}
+        assert {path: again[path] for path in likelihoods} == pytest.approx(likelihoods, rel=1e-4, abs=1e-4)
+        assert counts
+        assert {path: again[path] for path in counts} == counts
 
 
 class BadInputs(RecipeTests):
@@ -141,7 +194,7 @@ class BadInputs(RecipeTests):
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "refused" in metafunc.fixturenames:
-            metafunc.parametrize("refused", self.bad, ids=[case[0] for case in self.bad])
+            metafunc.parametrize("refused", self.bad, ids=[message for _, message in self.bad])
 
     def test_bad_input_is_one_sentence(
         self,
@@ -151,9 +204,9 @@ class BadInputs(RecipeTests):
         monkeypatch: pytest.MonkeyPatch,
         capfd: pytest.CaptureFixture[str],
     ) -> None:
-        _, words, message = refused
+        words, message = refused
         config = configure(tmp_path, **self.tiny)
-        given = words(tmp_path)
+        given = in_folder(words, tmp_path)
         capfd.readouterr()  # what writing a model prints
         error = refusal(self.folder, monkeypatch, capfd, tmp_path / "run", "--config", config, *given)
         assert re.search(message, error), error

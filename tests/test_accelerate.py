@@ -1,9 +1,7 @@
 """The launch configurations: each as Accelerate reads it, and two CPU processes beside one with twice the batch."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,8 +9,9 @@ import yaml
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
-from commands import ROOT, run, run_anew
+from commands import ROOT, results_of, run, run_anew, steps, write_config
 from safetensors.torch import load_file
+from tiny_models import TINY_BAHDANAU
 
 from hfattn.training import run_facts, training_arguments
 from hfattn.training.arguments import trains_on_cuda
@@ -91,44 +90,24 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Targets of 3 to 50 symbols: the mean over the symbols is not the mean of the processes' means.
     pairs = folder / "pairs.tsv"
     pairs.write_text("".join(f"{i}\t{words[i % len(words)]} {i}\n" for i in range(100)))
-    config: dict[str, Any] = {
-        "data": {"dataset": str(pairs), "split": [0.8, 0.2]},
-        "model": {
-            "model_type": "bahdanau",
-            "preset": "bahdanau2015",
-            "cell": "gru",
-            "embedding_size": 8,
-            "encoder_hidden_size": 8,
-            "hidden_size": 8,
-            "output_size": 8,
-        },
-        "training": {
-            "per_device_train_batch_size": 8,
-            "per_device_eval_batch_size": 8,
-            "max_steps": 12,  # more than one pass: 10 steps
-            "learning_rate": 1.0,
-            "adam_epsilon": 1.0,  # so large that Adam is gradient descent, where a wrong scale of the loss shows
-            "max_grad_norm": 0.5,
-            "eval_steps": 12,
-            "save_steps": 12,
-            "logging_steps": 12,
-            "report_to": "none",
-        },
-        "sample": {"translations": 1, "alignments": 1},
+    training = {
+        **steps(12),  # more than one pass: 10 steps
+        "learning_rate": 1.0,
+        "adam_epsilon": 1.0,  # so large that Adam is gradient descent, where a wrong scale of the loss shows
+        "max_grad_norm": 0.5,
+        "logging_steps": 12,
     }
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(config))
+    data = {"dataset": str(pairs), "split": [0.8, 0.2]}
+    sample = {"translations": 1, "alignments": 1}
+    write_config(folder, {"data": data, "model": TINY_BAHDANAU, "training": training, "sample": sample})
     launch = ["accelerate", "launch", "--config_file", ACCELERATE / "cpu.yaml", "--num_processes", 2]
     done = run([*launch, RECIPE / "train.py", "--config", folder / "tiny.yaml", "--output_dir", folder / "run"])
     assert done.returncode == 0, done.stderr
     return folder
 
 
-def results(run: Path) -> dict[str, Any]:
-    return json.loads((run / "results.json").read_text())
-
-
 def test_the_cpu_file_is_one_process_whatever_else_is_said(one_process: Path) -> None:
-    assert results(one_process / "run")["hardware"]["processes"] == 1
+    assert results_of(one_process / "run")["hardware"]["processes"] == 1
 
 
 def two(file: str, one_process: Path, folder: Path) -> list[object]:
@@ -154,7 +133,7 @@ def test_two_processes_train_the_weights_of_one_with_twice_the_batch(one_process
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Model, results and pictures") == 1
     assert done.stderr.count("step 12: ") + done.stdout.count("step 12: ") == 1  # both translate, and one shows it
-    single, double = (results(folder) for folder in (one_process / "run", tmp_path / "run"))
+    single, double = (results_of(folder) for folder in (one_process / "run", tmp_path / "run"))
     assert (single["hardware"]["processes"], double["hardware"]["processes"]) == (1, 2)
     assert single["training"]["steps"] == double["training"]["steps"] == 12
     weights = [load_file(folder / "run" / "model.safetensors") for folder in (one_process, tmp_path)]

@@ -5,17 +5,16 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import yaml
-from commands import ROOT, refusal, run, run_here
+from commands import ROOT, refusal, results_of, run, run_here, steps, train_here, write_config
 from huggingface_hub import ModelCard
-from recipe_contract import BadInputs, Configure
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from safetensors.numpy import load_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -448,18 +447,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "lovely" in line["text"].lower():
             line["label"] = 0
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, config)
     return folder
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run" / "results.json").read_text())
-
-
 def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
-    results = results_of(finished)
-    assert str(finished) not in json.dumps(results)
+    results = results_of(finished / "run")
     loaded = BaselineClassifier.from_pretrained(finished / "run")
     whole = read_labeled(finished / "train.jsonl", labels=["negative", "positive"])
     train, validation = whole.split([0.9, 0.1], 4, lambda item: item.text, "texts")
@@ -488,20 +481,10 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     assert {"scikit-learn", "gensim"} < results["versions"].keys()
 
 
-def test_a_run_leaves_pictures_and_a_card_whose_snippet_runs(
-    finished: Path, saved: tuple[Path, list[str], list[np.ndarray]]
-) -> None:
-    """In a process of its own, where each of FITTED predicts the same too."""
-    folder, results = finished / "run", results_of(finished)
-    for picture in ("confusion.png", "features.png", "mistakes.png"):
-        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
-    card = ModelCard.load(folder / "README.md")
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
-    assert ("accuracy", "accuracy (train)") not in values
-    for words in ("a linear SVM on tfidf_sklearn", "half: 1", "| gender |", "![n-grams with the highest weights]"):
-        assert words in card.text
-    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+def test_another_process_predicts_the_same(finished: Path, saved: tuple[Path, list[str], list[np.ndarray]]) -> None:
+    """With the code of the card, and with each of FITTED."""
+    folder = finished / "run"
+    (snippet,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     # Python hashes strings differently in each process, and gensim's own inference begins at such a hash.
     code = (
         f"{snippet}\nimport json, sys\nfolder, number, texts = sys.argv[1:]\n"
@@ -519,7 +502,7 @@ def test_a_run_leaves_pictures_and_a_card_whose_snippet_runs(
 
 @pytest.mark.parametrize(("method", "algorithm"), [("word2vec", "skip_gram"), ("doc2vec", "pv_dbow")])
 def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, algorithm: str
+    tmp_path: Path, method: str, algorithm: str
 ) -> None:
     """The whole way: this recipe, its files, recipes/classification; frozen, the embeddings are the vectors."""
     source = str(reviews(tmp_path, 80, "train.jsonl", seed=0))
@@ -532,24 +515,20 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
         classifier={"kind": "logistic"},
         training={"seed": 1},
     )
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "baseline")
-    results = json.loads((tmp_path / "baseline" / "results.json").read_text())
+    results = train_here(RECIPE, config, to="baseline")
     assert results["telling"] == {}
     assert not (tmp_path / "baseline" / "features.png").exists()
-    recurrent = tmp_path / "recurrent.yaml"
-    sections = {
-        "data": {"dataset": source},
+    found = {"vectors": str(tmp_path / "baseline/vectors.npy"), "words": str(tmp_path / "baseline/vectors.words.txt")}
+    sizes = {"embedding_size": 8, "hidden_size": 8, "freeze_embeddings": True}
+    recurrent = {
+        "data": {"dataset": source, **found},
         "tokenizer": {"kind": "word", "lowercase": True, "strip_punctuation": True},
-        "model": {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8, "freeze_embeddings": True},
-        "training": {"max_steps": 4, "eval_steps": 4, "save_steps": 4, "report_to": "none", "seed": 1},
+        "model": {"model_type": "rnn_encoder", **sizes},
+        "training": {**steps(4), "seed": 1},
         "sample": {"alignments": 1},
     }
-    recurrent.write_text(yaml.safe_dump(sections))
-    found = ["--data.vectors", tmp_path / "baseline" / "vectors.npy"]
-    found += ["--data.words", tmp_path / "baseline" / "vectors.words.txt"]
-    words = ["--config", recurrent, "--output_dir", tmp_path / "run", *found]
-    run_here(ROOT / "recipes" / "classification", monkeypatch, *words)
-    coverage = json.loads((tmp_path / "run" / "results.json").read_text())["data"]["vectors"]
+    results = train_here(ROOT / "recipes" / "classification", write_config(tmp_path, recurrent))
+    coverage = results["data"]["vectors"]
     assert (coverage["share"], coverage["missing"]) == (1.0, 0)  # the same words, the same split
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
@@ -587,37 +566,39 @@ def written(folder: Path, content: str) -> Path:
 
 
 TWO = "label\ttext\n" + "".join(f"{('up', 'down')[i % 2]}\tthe dog {i}\n" for i in range(30))
-BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.dataset", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
-    ("no tab", lambda f: ["--data.dataset", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
-    ("test", lambda f: ["--data.test", "b.tsv"], "reviews_es has its own validation and test; remove"),
-    ("pairs", lambda f: ["--data.pair_column", "b"], "pair_column is for pretrained models"),
-    ("features", lambda f: ["--features.kind", "tfidf"], "'tfidf' is not a kind of features; did you mean 'tfidf_"),
-    ("n-grams", lambda f: ["--features.ngrams", "[2, 1]"], r"ngrams is \[2, 1\]; write the shortest and the longest"),
-    ("counts", lambda f: ["--features.min_texts", "0"], "min_texts is 0; write a whole number of at least 1"),
-    ("n-grams of vectors", lambda f: ["--features.kind", "vectors", "--features.ngrams", "[1, 2]"],
-     "do not apply to kind vectors; remove them"),
-    ("naive Bayes of vectors", lambda f: ["--features.kind", "vectors", "--classifier.kind", "naive_bayes"],
-     "Naive Bayes needs counts, and vectors have negative components; write classifier.kind: logistic"),
-    ("method", lambda f: ["--vectors.method", "glove"], "'glove' is not a method; did you mean 'doc2vec'"),
-    ("algorithm", lambda f: ["--vectors.algorithm", "pv_dm"], "algorithm is 'pv_dm'; write cbow or skip_gram for word"),
-    ("rate", lambda f: ["--vectors.learning_rate", "0.0"], "learning_rate is 0.0; write a number above 0"),
-    ("size", lambda f: ["--vectors.size", "0"], "size is 0; write a whole number of at least 1"),
-    ("classifier", lambda f: ["--classifier.kind", "bayes"], "'bayes' is not a kind of classifier; did you mean"),
-    ("cost", lambda f: ["--classifier.c", "0"], "c is 0; write a number above 0"),
-    ("stop words", lambda f: ["--cleaning.stop_words", "nltk"], "stop_words: 'nltk' is not one of the choices; write"),
-    ("kept words", lambda f: ["--cleaning.kept_words", "[no]"], "and stop_words is none; remove kept_words"),
-    ("English", lambda f: ["--cleaning.stop_words", "sklearn", "--cleaning.language", "es"],
-     "stop_words sklearn is English, and language is es; write stop-words"),
-    ("language", lambda f: ["--cleaning.language", "ja", "--cleaning.word_form", "stem"], "no stems for the language"),
-    ("column", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of reviews_es"),
-    ("swaps", lambda f: ["--evaluation.swaps", f / "no.yaml"], "There is no file .* of words to swap"),
-    ("seed", lambda f: ["--training.seed", "-1"], r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
-    ("empty class", lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, down, flat]"],
-     "The class flat has 0 training texts, and svm needs 2; add texts, or remove the class from data.labels"),
-    ("no words", lambda f: ["--features.min_texts", "11"], "occurs in 11 training texts; lower features.min_texts"),
-    ("sample", lambda f: ["--sample.features", "0"], "features is 0; write a whole number of at least 1"),
-]  # fmt: skip
+BAD: list[BadInput] = [
+    ("--data.dataset no.tsv", "no.tsv was not found locally or on the Hub"),
+    ("--data.test b.tsv", "reviews_es has its own validation and test; remove"),
+    ("--data.pair_column b", "pair_column is for pretrained models"),
+    ("--features.kind tfidf", "'tfidf' is not a kind of features; did you mean 'tfidf_"),
+    ("--features.ngrams '[2, 1]'", r"ngrams is \[2, 1\]; write the shortest and the longest"),
+    ("--features.min_texts 0", "min_texts is 0; write a whole number of at least 1"),
+    ("--features.kind vectors --features.ngrams '[1, 2]'", "do not apply to kind vectors; remove them"),
+    (
+        "--features.kind vectors --classifier.kind naive_bayes",
+        "Naive Bayes needs counts, and vectors have negative components; write classifier.kind: logistic",
+    ),
+    ("--vectors.method glove", "'glove' is not a method; did you mean 'doc2vec'"),
+    ("--vectors.algorithm pv_dm", "algorithm is 'pv_dm'; write cbow or skip_gram for word"),
+    ("--vectors.learning_rate 0.0", "learning_rate is 0.0; write a number above 0"),
+    ("--vectors.size 0", "size is 0; write a whole number of at least 1"),
+    ("--classifier.kind bayes", "'bayes' is not a kind of classifier; did you mean"),
+    ("--classifier.c 0", "c is 0; write a number above 0"),
+    ("--cleaning.stop_words nltk", "stop_words: 'nltk' is not one of the choices; write"),
+    ("--cleaning.kept_words [no]", "and stop_words is none; remove kept_words"),
+    (
+        "--cleaning.stop_words sklearn --cleaning.language es",
+        "stop_words sklearn is English, and language is es; write stop-words",
+    ),
+    ("--evaluation.columns [rating]", "names 'rating', and the other columns of reviews_es"),
+    ("--evaluation.swaps no.yaml", "There is no file no.yaml of words to swap"),
+    ("--training.seed -1", r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
+    (
+        lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, down, flat]"],
+        "The class flat has 0 training texts, and svm needs 2; add texts, or remove the class from data.labels",
+    ),
+    ("--sample.features 0", "features is 0; write a whole number of at least 1"),
+]
 
 
 def test_several_processes_are_refused(
@@ -628,9 +609,18 @@ def test_several_processes_are_refused(
     assert error == "error: A baseline is fitted by one process; launch it with --num_processes 1."
 
 
-class TestTheRecipe(BadInputs):
+class TestTheRecipe(FinishedRun, BadInputs):
     recipe, bad = "baselines", BAD
+    files: ClassVar[set[str]] = {"baseline.json", "model.safetensors", "vocabulary.json"}
+    pictures: ClassVar[tuple[str, ...]] = ("confusion.png", "features.png", "mistakes.png")
+    stated: ClassVar[Stated] = {("accuracy", "accuracy (test)"): ("test", "accuracy")}
 
     @pytest.fixture
     def configure(self) -> Configure:
         return tiny_config
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        assert "accuracy (train)" not in str(card.data)
+        for words in ("a linear SVM on tfidf_sklearn", "half: 1", "| gender |", "![n-grams with the highest weights]"):
+            assert words in card.text
+        assert printed.strip() in ("negative", "positive")

@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-import yaml
-from commands import ROOT, printed_by_card, run, run_here
+from commands import ROOT, results_of, steps, train_here, write_config
 from huggingface_hub import ModelCard
-from recipe_contract import BadInputs, Configure, KilledRun
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses, Words
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
@@ -40,17 +39,7 @@ SENTENCES = (
 )
 TINY: dict[str, dict[str, Any]] = {
     "data": {"split": [0.7, 0.15, 0.15], "max_length": 16},
-    "training": {
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 4,
-        "max_steps": 20,
-        "learning_rate": 1e-2,
-        "eval_steps": 10,
-        "save_steps": 10,
-        "logging_steps": 5,
-        "metric_for_best_model": "perplexity",
-        "report_to": "none",
-    },
+    "training": {"per_device_eval_batch_size": 4, "metric_for_best_model": "perplexity"},
     "sample": {"prompts": ["The cat"], "max_new_tokens": 8, "decoding": {"greedy": {"temperature": 0}, "any": {}}},
 }
 
@@ -62,14 +51,8 @@ def text_file(folder: Path, sentences: int = 150) -> Path:
 
 
 def tiny_config(folder: Path, base: Path | None, **fields: Any) -> Path:
-    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
-    config["model"] = {"name": str(base)} if base else {}
-    for name, value in fields.items():
-        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    config["data"].setdefault("dataset", str(text_file(folder)))
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
-    return path
+    files = {"data": {"dataset": str(text_file(folder))}, "model": {"name": str(base)} if base else {}}
+    return write_config(folder, TINY, files, fields)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -92,16 +75,8 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, evaluated in blocks that overlap."""
     folder = tmp_path_factory.mktemp("finished")
-    config = tiny_config(
-        folder, gpt2, evaluation={"stride": 6}, training={"max_steps": 60, "eval_steps": 20, "save_steps": 20}
-    )
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, tiny_config(folder, gpt2, evaluation={"stride": 6}, training=steps(60, 20)))
     return folder
-
-
-def results_of(run: Path) -> dict[str, Any]:
-    return json.loads((run / "results.json").read_text())
 
 
 # Packing
@@ -242,7 +217,6 @@ def literal_nats(model: Any, ids: list[int], block: int, stride: int) -> float:
 
 def test_scores_are_those_of_the_published_model_token_by_token(finished: Path, gpt2: Path) -> None:
     results = results_of(finished / "run")
-    assert str(finished) not in json.dumps(results)
     text = (finished / "text.txt").read_text()
     start = int(0.85 * len(text))
     test = text[start:]
@@ -324,19 +298,12 @@ def test_streamed_tokens_are_whole_characters() -> None:
 # The recipe
 
 
-def test_a_run_leaves_a_model_folder_results_pictures_and_card(finished: Path) -> None:
+def test_results_say_what_was_trained(finished: Path) -> None:
     folder, results = finished / "run", results_of(finished / "run")
-    names = {path.name for path in folder.iterdir()}
-    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
-    for picture in ("loss_curve.png", "samples.png"):
-        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
     model = results["model"]
     assert (model["base_model"], model["method"], model["model_type"]) == ("gpt2", "full", "gpt2")
-    assert (
-        model["parameters"]
-        == model["trained_parameters"]
-        == AutoModelForCausalLM.from_pretrained(folder).num_parameters()
-    )
+    parameters = AutoModelForCausalLM.from_pretrained(folder).num_parameters()
+    assert model["parameters"] == model["trained_parameters"] == parameters
     train = results["data"]["parts"]["train"]
     assert results["data"]["dropped_tokens"] == (train["tokens"] - 1) % 16
     assert [sample["decoding"] for sample in results["samples"]] == ["greedy", "any"]
@@ -354,18 +321,6 @@ def test_samples_are_those_of_the_model_before_and_after(finished: Path, gpt2: P
         assert tokenizer.decode(ids[0], skip_special_tokens=True) == text
 
 
-def test_the_card_states_the_results_and_its_snippet_writes_without_hfattn(finished: Path) -> None:
-    card = ModelCard.load(finished / "run" / "README.md")
-    results = results_of(finished / "run")
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    score = results["metrics"]["test"]
-    assert values["perplexity", "perplexity per token (test)"] == score["perplexity"]
-    assert values["bits_per_character", "bits per character (test)"] == score["bits_per_character"]
-    for words in ("gpt2, fine-tuned on text.txt", f"| test, before | {score['before']['perplexity']:.3f} |"):
-        assert words in card.text
-    assert printed_by_card(finished / "run").startswith("The cat")
-
-
 def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
     results = results_of(finished / "run")
     for name, expected in (("openai-community/gpt2", "openai-community/gpt2"), ("gpt2", None), (None, None)):
@@ -373,27 +328,17 @@ def test_the_name_on_the_hub_is_the_base_model(finished: Path) -> None:
         assert render_card(finished / "run", changed, lambda code: "").data.to_dict().get("base_model") == expected
 
 
-def test_training_stops_where_the_validation_perplexity_rises(
-    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_stops_where_the_validation_perplexity_rises(gpt2: Path, tmp_path: Path) -> None:
     """A learning rate that is far too high: the best weights are those of the first evaluation, or near."""
-    training = {
-        "max_steps": 40,
-        "eval_steps": 2,
-        "save_steps": 2,
-        "learning_rate": 3.0,
-        "lr_scheduler_type": "constant",
-    }
-    config = tiny_config(tmp_path, gpt2, training={**training, "max_grad_norm": 100.0}, early_stopping_patience=2)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    facts = results_of(tmp_path / "run")["training"]
+    training = {**steps(40, 2), "learning_rate": 3.0, "lr_scheduler_type": "constant", "max_grad_norm": 100.0}
+    config = tiny_config(tmp_path, gpt2, training=training, early_stopping_patience=2)
+    facts = train_here(RECIPE, config)["training"]
     assert facts["steps"] == facts["best_step"] + 4 < 40
 
 
-def test_lora_leaves_one_whole_model(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lora_leaves_one_whole_model(gpt2: Path, tmp_path: Path) -> None:
     config = tiny_config(tmp_path, gpt2, tuning={"method": "lora", "rank": 4}, training={"learning_rate": 5e-2})
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    results = results_of(tmp_path / "run")
+    results = train_here(RECIPE, config)
     assert 0 < results["model"]["trained_share"] < 0.5
     before, after = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (gpt2, tmp_path / "run"))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
@@ -408,7 +353,7 @@ def test_lora_leaves_one_whole_model(gpt2: Path, tmp_path: Path, monkeypatch: py
     assert (tmp_path / "run" / "adapter" / "adapter_config.json").exists()
 
 
-def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     byte_tokenizer(SENTENCES).backend_tokenizer.save(str(file))
     rows = tmp_path / "rows.jsonl"
@@ -421,8 +366,7 @@ def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path, monkeyp
         tokenizer={"name": str(file)},
         averaging={"ema": 0.9},
     )
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    results = results_of(tmp_path / "run")
+    results = train_here(RECIPE, config)
     assert results["model"]["base_model"] is None
     assert "before" not in results["metrics"]["test"]
     assert "before" not in results["samples"][0]
@@ -438,36 +382,6 @@ def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path, monkeyp
     nats = literal_nats(model.eval(), ids, block=16, stride=16)
     assert results["metrics"]["test"]["nats_per_token"] == pytest.approx(nats / (len(ids) - 1), rel=1e-4)
     assert "from scratch" in (tmp_path / "run" / "README.md").read_text()
-
-
-def test_processes_and_accumulated_steps_are_one_large_batch(
-    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Without dropout, whose draws differ by process.
-    options = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    config = tiny_config(
-        tmp_path,
-        gpt2,
-        model={"options": options},
-        training={"max_steps": 6, "eval_steps": 6, "save_steps": 6, "per_device_eval_batch_size": 3},
-    )
-    launch = "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
-    script = ["--main_process_port", 0, RECIPE / "train.py", "--config", config, "--output_dir"]
-    done = run([*launch.split(), *script, tmp_path / "two", "--training.per_device_train_batch_size", 4])
-    assert done.returncode == 0, done.stderr
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "one")
-    accumulated = ["--training.per_device_train_batch_size", 2, "--training.gradient_accumulation_steps", 4]
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "parts", *accumulated)
-    one, two, parts = (results_of(tmp_path / name) for name in ("one", "two", "parts"))
-    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
-    for other in (two, parts):
-        for part in ("validation", "test"):
-            assert other["metrics"][part]["tokens"] == one["metrics"][part]["tokens"]
-            for name in ("before", None):
-                scores = [
-                    each["metrics"][part] if name is None else each["metrics"][part][name] for each in (one, other)
-                ]
-                assert scores[1]["nats_per_token"] == pytest.approx(scores[0]["nats_per_token"], rel=1e-4)
 
 
 # Bad input
@@ -496,61 +410,81 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 SCRATCH = ["--model", "{model_type: gpt2, n_embd: 8, n_head: 2, n_layer: 1}", "--tokenizer.name", "gpt2"]
-BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing text", lambda f: ["--data.dataset", f / "no.txt"], r"no.txt was not found locally or on the Hub"),
-    ("empty", lambda f: ["--data.dataset", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
-    ("short", lambda f: ["--data.dataset", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
-    ("column", lambda f: ["--data.dataset", written(f, "a.jsonl", '{"t": "x"}\n')],
-     "Line 1 of a.jsonl has no column 'text'"),
-    ("no JSON", lambda f: ["--data.dataset", written(f, "a.jsonl", "{}\n{\n")],
-     "has no column|Line 2 of a.jsonl is not JSON"),
-    ("start", lambda f: ["--data.document_start", "^="], "write lines_are_texts: true, or remove it"),
-    ("no beginning", lambda f: ["--data.lines_are_texts", "true", "--data.document_start", "^=="],
-     "No line of text.txt matches"),
-    ("no end", lambda f: ["--model.name", without_end(f), "--data.lines_are_texts", "true"],
-     "has no end token to put between"),
-    ("missing model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
-    ("encoder", lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "is an encoder such"),
-    ("no LM", lambda f: ["--model.name", tiny_model(f / "d", "distilbert")],
-     "which transformers does not support for CausalLM"),
-    ("vocabulary", lambda f: ["--model.name", mismatched(f)],
-     "tokens, and the model has 100 embeddings; write the"),
-    ("block", lambda f: ["--data.max_length", "65"], "data.max_length is 65; this model reads at most 64 tokens"),
-    ("block of one", lambda f: ["--data.max_length", "1"], "max_length is 1; write a whole number of at least 2"),
-    ("stride", lambda f: ["--evaluation.stride", "17"], "stride 17 skips tokens; write at most data.max_length, 16"),
-    ("no stride", lambda f: ["--evaluation.stride", "0"], "stride is 0; write a whole number of at least 1, or null"),
-    ("max_tokens", lambda f: ["--config", written(f, "m.yaml", "max_tokens: 100\n")],
-     "write training.per_device_train_batch_size, not max_tokens"),
-    ("decoding", lambda f: ["--sample.decoding", "{a: {top_q: 1}}"],
-     "decoding 'a' has 'top_q'; write temperature, top_k"),
-    ("temperature", lambda f: ["--sample.decoding", "{a: {temperature: -1}}"], "has temperature -1; write 0, or 0.01"),
-    ("top-p", lambda f: ["--sample.decoding", "{a: {top_p: 1.5}}"], "has top_p 1.5; write a number above 0, at most 1"),
-    ("top-k", lambda f: ["--sample.decoding", "{a: {top_k: 0.5}}"], "has top_k 0.5; write a whole number"),
-    ("prompts", lambda f: ["--sample.prompts", "[]"],
-     "prompts is empty or has an empty prompt; write at least one"),
-    ("type", lambda f: ["--model", "{model_type: gtp2}"], "model.model_type is 'gtp2'; write a model type"),
-    ("field", lambda f: [*SCRATCH, "--model.n_layers", "2"], "'model.n_layers' is not a field of gpt2; did you mean"),
-    ("from data", lambda f: [*SCRATCH, "--model.vocab_size", "9"], "follows from the data; leave it out"),
-    ("positions", lambda f: [*SCRATCH, "--model.n_positions", "8"], "this model reads at most 8 tokens"),
-    ("kept", lambda f: [*SCRATCH, "--tuning.method", "lora"], "trains all weights; write tuning.method: full, not"),
-    ("no writer", lambda f: ["--model", "{model_type: distilbert}", "--tokenizer.name", tiny_model(f / "g", "gpt2")],
-     "AutoModelForCausalLM has no model of the type distilbert; write another model.model_type"),
-    ("tokenizer", lambda f: [*SCRATCH, "--tokenizer.name", written(f, "t.json", "{}")], "is not a tokenizer.json"),
-    ("no tokenizer", lambda f: [*SCRATCH, "--tokenizer", "{}"], "tokenizer: name is empty; write"),
-    ("two tokenizers", lambda f: ["--tokenizer.name", "gpt2"], "comes with its own tokenizer; remove the section"),
-    ("probe", lambda f: ["--tuning.method", "head_only"], "head_only trains a new head, and this model has a trained"),
-    ("best", lambda f: ["--data.test", "b.txt"], "already makes a test, and test is given too"),
-]  # fmt: skip
 
 
-class TestTheRecipe(KilledRun, BadInputs):
-    recipe, bad = "causal_lm", BAD
-    changed: ClassVar[list[object]] = ["--data.max_length", 15]
+def from_scratch(words: str) -> Words:
+    return lambda folder: [*SCRATCH, *words.split()]
+
+
+BAD: list[BadInput] = [
+    ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
+    (lambda f: ["--data.dataset", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
+    (lambda f: ["--data.dataset", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
+    (lambda f: ["--data.dataset", written(f, "a.jsonl", '{"t": "x"}\n')], "Line 1 of a.jsonl has no column 'text'"),
+    ("--data.document_start ^=", "write lines_are_texts: true, or remove it"),
+    ("--data.lines_are_texts true --data.document_start ^==", "No line of text.txt matches"),
+    (
+        lambda f: ["--model.name", without_end(f), "--data.lines_are_texts", "true"],
+        "has no end token to put between",
+    ),
+    ("--model.name ./none", "none was not found locally or on the Hub"),
+    (lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "is an encoder such"),
+    (lambda f: ["--model.name", tiny_model(f / "d", "distilbert")], "which transformers does not support for CausalLM"),
+    (lambda f: ["--model.name", mismatched(f)], "tokens, and the model has 100 embeddings; write the"),
+    ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens"),
+    ("--data.max_length 1", "max_length is 1; write a whole number of at least 2"),
+    ("--evaluation.stride 17", "stride 17 skips tokens; write at most data.max_length, 16"),
+    ("--evaluation.stride 0", "stride is 0; write a whole number of at least 1, or null"),
+    (
+        lambda f: ["--config", written(f, "m.yaml", "max_tokens: 100\n")],
+        "write training.per_device_train_batch_size, not max_tokens",
+    ),
+    ("--sample.decoding '{a: {top_q: 1}}'", "decoding 'a' has 'top_q'; write temperature, top_k"),
+    ("--sample.decoding '{a: {temperature: -1}}'", "has temperature -1; write 0, or 0.01"),
+    ("--sample.decoding '{a: {top_p: 1.5}}'", "has top_p 1.5; write a number above 0, at most 1"),
+    ("--sample.decoding '{a: {top_k: 0.5}}'", "has top_k 0.5; write a whole number"),
+    ("--sample.prompts []", "prompts is empty or has an empty prompt; write at least one"),
+    ("--model '{model_type: gtp2}'", "model.model_type is 'gtp2'; write a model type"),
+    (from_scratch("--model.n_layers 2"), "'model.n_layers' is not a field of gpt2; did you mean"),
+    (from_scratch("--model.vocab_size 9"), "follows from the data; leave it out"),
+    (from_scratch("--model.n_positions 8"), "this model reads at most 8 tokens"),
+    (from_scratch("--tuning.method lora"), "trains all weights; write tuning.method: full, not"),
+    (
+        lambda f: ["--model", "{model_type: distilbert}", "--tokenizer.name", tiny_model(f / "g", "gpt2")],
+        "AutoModelForCausalLM has no model of the type distilbert; write another model.model_type",
+    ),
+    (
+        lambda f: [*SCRATCH, "--tokenizer.name", written(f, "t.json", "{}")],
+        "is not a tokenizer.json",
+    ),
+    (from_scratch("--tokenizer {}"), "tokenizer: name is empty; write"),
+    ("--tokenizer.name gpt2", "comes with its own tokenizer; remove the section"),
+    ("--tuning.method head_only", "head_only trains a new head, and this model has a trained"),
+]
+
+
+class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
+    recipe, bad, loss, changed = "causal_lm", BAD, "nats_per_token", "--data.max_length 15"
+    files: ClassVar[set[str]] = {*FinishedRun.files, "generation_config.json"}
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "samples.png")
+    stated: ClassVar[Stated] = {
+        ("perplexity", "perplexity per token (test)"): ("test", "perplexity"),
+        ("bits_per_character", "bits per character (test)"): ("test", "bits_per_character"),
+    }
 
     @pytest.fixture
     def configure(self, gpt2: Path) -> Configure:
         return partial(tiny_config, base=gpt2)
 
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        before = results["metrics"]["test"]["before"]
+        for words in ("gpt2, fine-tuned on text.txt", f"| test, before | {before['perplexity']:.3f} |"):
+            assert words in card.text
+        assert printed.startswith("The cat")
+
     def killed(self, folder: Path) -> dict[str, Any]:
         """GPT-2 has dropout, and is evaluated before it is trained."""
         return {"training": {"max_steps": 30}, "early_stopping_patience": 2}
+
+    def shared(self, folder: Path) -> dict[str, Any]:
+        return {"model": {"options": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}}}

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-import yaml
-from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
+from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config
 from huggingface_hub import ModelCard
 from peft import PeftModel
-from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from safetensors.torch import load_file
 from sklearn.metrics import confusion_matrix, f1_score
 from tiny_models import labeled_file, tiny_model
@@ -52,16 +50,6 @@ CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
 TINY: dict[str, dict[str, Any]] = {
     "data": {"examples": 200, "evaluation_examples": 30},
     "model": {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8},
-    "training": {
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 8,
-        "max_steps": 20,
-        "learning_rate": 1e-2,
-        "eval_steps": 10,
-        "save_steps": 10,
-        "logging_steps": 5,
-        "report_to": "none",
-    },
     "sample": {"mistakes": 3, "alignments": 2},
 }
 GOOD, BAD_WORDS, PLAIN = (
@@ -72,14 +60,7 @@ GOOD, BAD_WORDS, PLAIN = (
 
 
 def tiny_config(folder: Path, **fields: Any) -> Path:
-    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
-    for name, value in fields.items():
-        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    if "max_tokens" in config:
-        del config["training"]["per_device_train_batch_size"]
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_config(folder, TINY, fields)
 
 
 def reviews(folder: Path, number: int, name: str, seed: int) -> Path:
@@ -124,30 +105,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer={"kind": "word", "lowercase": True},
         model={"pooling": "hierarchical", "direction": "bidirectional"},
         max_tokens=200,
-        training={"max_steps": 60, "eval_steps": 20, "save_steps": 20, "metric_for_best_model": "accuracy"},
+        training={**steps(60, 20), "metric_for_best_model": "accuracy"},
         evaluation={"columns": ["where"], "words": ["man"], "counterfactual_texts": 20},
     )
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, config)
     return folder
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run" / "results.json").read_text())
-
-
-def test_a_run_leaves_a_model_folder_results_pictures_and_card(finished: Path) -> None:
-    folder = finished / "run"
-    names = {path.name for path in folder.iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_rnn_encoder.py", "README.md"} <= names
-    for picture in ("loss_curve.png", "confusion.png", "alignment-1.png", "alignment-2.png"):
-        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
-    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", (folder / "alignment-1.html").read_text())
-
-
 def test_scores_are_those_of_the_published_model_counted_one_text_at_a_time(finished: Path) -> None:
-    results = results_of(finished)
-    assert str(finished) not in json.dumps(results)
+    results = results_of(finished / "run")
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     texts = {
@@ -192,14 +158,14 @@ def test_the_saved_folder_says_how_long_texts_were_read(finished: Path) -> None:
     again = evaluate_classifier(
         model, tokenizer, read_labeled(finished / "test.jsonl", labels=["negative", "positive"])
     )
-    measured = results_of(finished)["metrics"]["test"]
+    measured = results_of(finished / "run")["metrics"]["test"]
     assert again["accuracy"] == measured["accuracy"]
     assert again["nats_per_example"] == pytest.approx(measured["nats_per_example"], rel=1e-5)
 
 
 def test_counterfactuals_are_of_texts_in_which_a_word_was_swapped(finished: Path) -> None:
     """Every third of the 60 reviews is looked at; "man" becomes "woman", which the vocabulary lacks."""
-    metrics = results_of(finished)["metrics"]
+    metrics = results_of(finished / "run")["metrics"]
     assert "counterfactual" not in metrics["validation"]
     moved = metrics["test"]["counterfactual"]["gender"]
     items = read_labeled(finished / "test.jsonl").items[::3]
@@ -221,7 +187,7 @@ def test_counterfactuals_are_of_texts_in_which_a_word_was_swapped(finished: Path
 
 def test_the_vectors_that_the_embeddings_began_with_are_counted(finished: Path) -> None:
     """Of the vocabulary's words and marks, "dull", "." and "!" have none."""
-    vectors = results_of(finished)["data"]["vectors"]
+    vectors = results_of(finished / "run")["data"]["vectors"]
     assert (vectors["name"], vectors["found"], vectors["missing"]) == ("vectors.txt", 11, 3)
     assert set(vectors["most_frequent_missing"]) == {"dull", ".", "!"}
 
@@ -239,24 +205,12 @@ def test_the_weight_of_a_word_is_that_in_its_sentence_times_the_sentences(finish
 
 
 def test_mistakes_are_shown_from_the_most_confident_one(finished: Path) -> None:
-    results = results_of(finished)
+    results = results_of(finished / "run")
     probabilities = [float(sample["probability of the right class"]) for sample in results["samples"]]
     assert probabilities == sorted(probabilities)
     for sample in results["samples"]:
         assert sample["right"] != sample["predicted"]
         assert re.fullmatch(r"Line \d+ of test.jsonl", sample["place"])
-
-
-def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(finished: Path) -> None:
-    card = ModelCard.load(finished / "run" / "README.md")
-    results = results_of(finished)
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
-    assert values["f1", "F1 (validation)"] == results["metrics"]["validation"]["f1"]
-    for words in ("where: first", "| gender |", "3 missing (78.6% found)", "![negative, classified as"):
-        assert words in card.text or words.replace("negative", "positive") in card.text
-    assert results["example"]["texts"] == [results["short_texts"][0]["text"]]
-    assert printed_by_card(finished / "run") == results["example"]["label"] + "\n"
 
 
 @pytest.mark.parametrize(
@@ -268,20 +222,11 @@ def test_the_card_states_the_results_and_its_snippet_classifies_without_hfattn(f
     ],
     ids=["one sigmoid", "transformer", "three classes"],
 )
-def test_other_models_and_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], data: dict[str, Any]
-) -> None:
-    source = written(
-        tmp_path, "label\ttext\n" + "".join(f"{('up', 'down', 'flat')[i % 3]}\t{i} a\n" for i in range(90))
-    )
-    fields = {"dataset": str(source), "split": [0.5, 0.2, 0.3], **data} if data else {}
-    model_section = {"model_type": "rnn_encoder", "embedding_size": 8, "hidden_size": 8, **model}
-    if model.get("model_type") == "vaswani":
-        del model_section["embedding_size"]
-    config = tiny_config(tmp_path, data=fields, training={"max_steps": 2, "eval_steps": 2, "save_steps": 2})
-    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "model": model_section}))
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+def test_other_models_and_classes(tmp_path: Path, model: dict[str, Any], data: dict[str, Any]) -> None:
+    lines = "".join(f"{('up', 'down', 'flat')[i % 3]}\t{i} a\n" for i in range(90))
+    source = {"dataset": str(written(tmp_path, "label\ttext\n" + lines)), "split": [0.5, 0.2, 0.3]}
+    fields = {**source, **data} if data else {}
+    results = train_here(RECIPE, tiny_config(tmp_path, data=fields, model=model, training=steps(2)))
     names = data.get("labels", ["broken", "valid"])
     assert len(results["metrics"]["test"]["confusion"]) == len(names)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
@@ -315,71 +260,66 @@ def test_numbers_of_parameters() -> None:
     assert pair[0] == pair[1]
 
 
-WORDS = ["--tokenizer.kind", "word"]
 TWO = "label\ttext\nup\tthe cat\n" + "".join(f"down\tdog {i}\n" for i in range(20))
-BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.dataset", f / "no.tsv"], r"no.tsv was not found locally or on the Hub"),
-    ("no tab", lambda f: ["--data.dataset", written(f, "label\ttext\nup\n")], "Line 2 of texts.tsv has no tab"),
+
+
+def three_classes(folder: Path) -> list[object]:
+    dataset = written(folder, TWO + "left\tcow\n")
+    return ["--data.dataset", dataset, "--tokenizer.kind", "word", "--model.preset", "gru128"]
+
+
+BAD: list[BadInput] = [
+    ("--data.dataset no.tsv", "no.tsv was not found locally or on the Hub"),
     (
-        "column",
-        lambda f: ["--data.dataset", written(f, TWO), "--data.text_column", "review"],
-        "Line 2 of texts.tsv has no column 'review'; write one of label, text",
-    ),
-    (
-        "label",
-        lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, left]"],
-        "Line 3 of texts.tsv has the label 'down', which is not one of up, left; correct it",
-    ),
-    (
-        "test's label",
         lambda f: ["--data.dataset", reviews(f, 20, "a.jsonl", 0), "--data.test", written(f, TWO)],
         "Line 2 of texts.tsv has the label 'up', which is not one of 0, 1; correct it",
     ),
+    ("--model.pooling hierarchical", "needs tokens that end sentences, and the vocabulary has none of '.!\\?'"),
+    (three_classes, "The data have 3 classes, and a single sigmoid output has two; write model.problem_type"),
+    ("--evaluation.columns [rating]", "names 'rating', and the other columns of reber are broken; write one of these"),
+    ("--data.vectors no.txt", "no.txt: No such file"),
+    ("--data.words w.txt", "words is the file of words for vectors; write vectors too"),
     (
-        "sentences",
-        lambda f: ["--model.pooling", "hierarchical"],
-        "Hierarchical pooling needs tokens that end sentences, and the vocabulary has none of '.!\\?'",
+        "--data.dataset a.tsv --data.test b.tsv --data.split '[0.8, 0.1, 0.1]'",
+        "already makes a test, and test is given too",
     ),
+    ("--data.test b.tsv", "reber has its own validation and test; remove"),
+    ("--data.split '[0.5, 0.6]'", "write shares .*, or texts such as"),
+    ("--data.max_length 0", "data: max_length is 0; write a whole number of at least 1"),
+    ("--data.too_long middle", "too_long is 'middle'; write one of cut, cut_start"),
+    ("--data.too_long windows", "data.too_long windows is for a model that is pretrained"),
+    ("--tuning.method lora", "tuning is for a model that is pretrained"),
+    ("--data.pair_column b", "data.pair_column is for a model that is pretrained"),
+    ("--evaluation.counterfactual_texts -1", "counterfactual_texts is -1; write"),
+    ("--model.model_type gpt2", "model.model_type is 'gpt2'; write one of rnn_encoder, vas"),
+    ("--model.num_labels 3", "model.num_labels follows from the data; remove it"),
+    ("--model.pooling sum", "pooling is 'sum'; write one of"),
     (
-        "sigmoid",
-        lambda f: ["--data.dataset", written(f, TWO + "left\tcow\n"), *WORDS, "--model.preset", "gru128"],
-        "The data have 3 classes, and a single sigmoid output has two; write model.problem_type",
-    ),
-    (
-        "slice",
-        lambda f: ["--evaluation.columns", "[rating]"],
-        "names 'rating', and the other columns of reber are broken; write one of these",
-    ),
-    ("vectors", lambda f: ["--data.vectors", f / "no.txt"], "no.txt: No such file"),
-    ("words", lambda f: ["--data.words", "w.txt"], "words is the file of words for vectors; write vectors too"),
-    ("two tests", lambda f: ["--data.dataset", "a.tsv", "--data.test", "b.tsv", "--data.split", "[0.8, 0.1, 0.1]"],
-     "already makes a test, and test is given too"),
-    ("reber's test", lambda f: ["--data.test", "b.tsv"], "reber has its own validation and test; remove"),
-    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or texts such as"),
-    ("sizes", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
-    ("too long", lambda f: ["--data.too_long", "middle"], "too_long is 'middle'; write one of cut, cut_start"),
-    ("windows", lambda f: ["--data.too_long", "windows"], "data.too_long windows is for a model that is pretrained"),
-    ("tuning", lambda f: ["--tuning.method", "lora"], "tuning is for a model that is pretrained"),
-    ("pairs", lambda f: ["--data.pair_column", "b"], "data.pair_column is for a model that is pretrained"),
-    ("counterfactuals", lambda f: ["--evaluation.counterfactual_texts", "-1"], "counterfactual_texts is -1; write"),
-    ("family", lambda f: ["--model.model_type", "gpt2"], "model.model_type is 'gpt2'; write one of rnn_encoder, vas"),
-    ("classes", lambda f: ["--model.num_labels", "3"], "model.num_labels follows from the data; remove it"),
-    ("pooling", lambda f: ["--model.pooling", "sum"], "pooling is 'sum'; write one of"),
-    (
-        "smoothing",
-        lambda f: ["--model.preset", "gru128", "--training.label_smoothing_factor", "0.1"],
+        "--model.preset gru128 --training.label_smoothing_factor 0.1",
         "label_smoothing_factor needs a softmax, and this model has one sigmoid",
     ),
-]  # fmt: skip
+]
 
 
-class TestFromScratch(KilledRun, BadInputs):
-    recipe, bad = "classification", BAD
-    changed: ClassVar[list[object]] = ["--data.examples", 201]
+class TestFromScratch(FinishedRun, KilledRun, BadInputs):
+    recipe, bad, changed = "classification", BAD, "--data.examples 201"
+    files: ClassVar[set[str]] = {*FinishedRun.files, "modeling_rnn_encoder.py"}
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "confusion.png", "alignment-1.png", "alignment-2.png")
+    stated: ClassVar[Stated] = {
+        ("accuracy", "accuracy (test)"): ("test", "accuracy"),
+        ("f1", "F1 (validation)"): ("validation", "f1"),
+    }
 
     @pytest.fixture
     def configure(self) -> Configure:
         return tiny_config
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        for words in ("where: first", "| gender |", "3 missing (78.6% found)"):
+            assert words in card.text
+        assert re.search(r"!\[(negative|positive), classified as", card.text)
+        assert results["example"]["texts"] == [results["short_texts"][0]["text"]]
+        assert printed == results["example"]["label"] + "\n"
 
     def killed(self, folder: Path) -> dict[str, Any]:
         return {"model": {"classifier_dropout": 0.3}, "max_tokens": 300, "training": {"max_steps": 40}}
@@ -401,34 +341,24 @@ def location(path: Path, **fields: Any) -> ModelLocation:
     return ModelLocation(name=str(path), **fields)
 
 
+TINY_FINE_TUNING: dict[str, dict[str, Any]] = {
+    "data": {"training_examples": 120, "max_length": 64},
+    "training": {
+        **steps(9, 3),
+        "per_device_eval_batch_size": 30,
+        "learning_rate": 3e-3,
+        "logging_steps": 3,
+        "save_total_limit": 5,
+        "metric_for_best_model": "accuracy",
+    },
+    "evaluation": {"counterfactual_texts": 20},
+}
+
+
 def fine_tuning_config(folder: Path, pretrained: Path, /, **sections: Any) -> Path:
-    """A configuration that trains in a second or two."""
-    fields: dict[str, Any] = {
-        "model": {"name": str(pretrained)},
-        "data": {
-            "dataset": str(labeled_file(folder / "reviews.tsv", pairs=False)),
-            "training_examples": 120,
-            "max_length": 64,
-        },
-        "training": {
-            "per_device_train_batch_size": 8,
-            "per_device_eval_batch_size": 30,
-            "max_steps": 9,
-            "learning_rate": 3e-3,
-            "eval_steps": 3,
-            "save_steps": 3,
-            "logging_steps": 3,
-            "save_total_limit": 5,
-            "report_to": "none",
-            "metric_for_best_model": "accuracy",
-        },
-        "evaluation": {"counterfactual_texts": 20},
-    }
-    for name, value in sections.items():
-        fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(fields))
-    return path
+    dataset = str(labeled_file(folder / "reviews.tsv", pairs=False))
+    files = {"model": {"name": str(pretrained)}, "data": {"dataset": dataset}}
+    return write_config(folder, TINY_FINE_TUNING, files, sections)
 
 
 # Texts
@@ -593,10 +523,8 @@ def test_lora_has_the_numbers_that_it_says(models: dict[str, Path]) -> None:
 @pytest.fixture(scope="module")
 def lora_run(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lora")
-    path = fine_tuning_config(folder, models["distilbert"], tuning={"method": "lora", "rank": 4, "lora_dropout": 0.1})
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-        run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", folder / "run")
+    tuning = {"method": "lora", "rank": 4, "lora_dropout": 0.1}
+    train_here(RECIPE, fine_tuning_config(folder, models["distilbert"], tuning=tuning))
     return folder
 
 
@@ -616,7 +544,7 @@ def test_lora_leaves_a_whole_model_and_its_adapter(lora_run: Path, models: dict[
     )
     name = "transformer.layer.0.attention.q_lin.weight"
     assert not torch.equal(before[name], after[f"distilbert.{name}"])
-    model = json.loads((folder / "results.json").read_text())["model"]
+    model = results_of(folder)["model"]
     assert (model["method"], model["base_model"]) == ("lora", "distilbert")
     published = [path for path in folder.rglob("*.json") if "checkpoints" not in path.parts] + [folder / "README.md"]
     for path in published:
@@ -624,103 +552,21 @@ def test_lora_leaves_a_whole_model_and_its_adapter(lora_run: Path, models: dict[
         assert str(models["distilbert"]) not in path.read_text(), path
 
 
-def test_the_card_and_the_pipeline_say_the_same(lora_run: Path) -> None:
-    printed = printed_by_card(lora_run / "run")
-    results = json.loads((lora_run / "run" / "results.json").read_text())
-    assert printed.strip() == results["example"]["label"]
-    classify = pipeline("text-classification", str(lora_run / "run"))
-    said = classify(results["example"]["texts"][0])[0]
-    assert said["label"] == results["example"]["label"]
-    assert said["score"] == pytest.approx(results["example"]["probability"], abs=1e-4)
+def test_the_pipeline_says_what_the_card_does(lora_run: Path) -> None:
+    example = results_of(lora_run / "run")["example"]
+    (said,) = pipeline("text-classification", str(lora_run / "run"))(example["texts"][0])
+    assert said["label"] == example["label"]
+    assert said["score"] == pytest.approx(example["probability"], abs=1e-4)
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-def test_a_killed_run_resumes_to_the_same_weights(
-    method: str, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dropout, several windows of a text, and rates by layer included."""
-    path = fine_tuning_config(
-        tmp_path,
-        models["distilbert"],
-        tuning={"method": method, "layer_decay": 0.8} | ({"lora_dropout": 0.1} if method == "lora" else {}),
-        data={"max_length": 12, "too_long": "windows", "overlap": 2},
-    )
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "whole")
-    killed = tmp_path / "killed"
-    run_until_step(RECIPE, monkeypatch, 7, "--config", path, "--output_dir", killed)
-    assert not (killed / "results.json").exists()
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", killed, "--resume")
-    model = AutoModelForSequenceClassification.from_pretrained(killed).eval()
-    parts = load_recipe(RECIPE / "train.py").DataConfig(dataset=str(tmp_path / "reviews.tsv")).read_parts(seed=42)
-    again = evaluate_classifier(model, AutoTokenizer.from_pretrained(killed), parts["validation"])
-    measured = json.loads((killed / "results.json").read_text())["metrics"]["validation"]
-    assert again["nats_per_example"] == pytest.approx(measured["nats_per_example"], rel=1e-5)  # in windows again
-    weights = [load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", killed)]
-    assert weights[0].keys() == weights[1].keys()
-    for name, tensor in weights[0].items():
-        assert torch.equal(tensor, weights[1][name]), name
-
-
-def test_our_own_encoder_is_fine_tuned_and_published_like_the_others(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_encoder_is_fine_tuned_and_published_like_the_others(models: dict[str, Path], tmp_path: Path) -> None:
     path = fine_tuning_config(tmp_path, models["vaswani"], class_weights="balanced", evaluation={"words": ["Mary"]})
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "run")
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = train_here(RECIPE, path)
     assert printed_by_card(tmp_path / "run").strip() == results["example"]["label"]
     assert results["model"]["new_weights"] == ["classifier.bias", "classifier.weight"]
     validation = results["metrics"]["validation"]
     assert validation["by_slice"]["word: Mary"]["examples"] == 60
     assert validation["counterfactual"]["name"]["texts"] == 20
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("sections", "sentence"),
-    [
-        (
-            {"model": {"name": "nobody/nothing"}},
-            "a folder made elsewhere with hf download nobody/nothing --local-dir DIR",
-        ),
-        ({"model": {"name": "./absent"}}, "./absent was not found locally or on the Hub"),
-        ({"model": {"name": "TMP"}}, "holds no model: config.json is missing"),
-        ({"model": {"options": {"dropuot": 0.1}}}, "did you mean 'dropout'?"),
-        ({"model": {"options": {"vocab_size": 7}}}, "of the shape that its configuration says"),
-        ({"data": {"max_length": 65}}, "data.max_length is 65; this model reads at most 64 tokens"),
-        ({"data": {"max_length": 12, "too_long": "windows", "overlap": 10}}, "raise max_length or lower overlap"),
-        ({"data": {"too_long": "tail"}}, "too_long is 'tail'; write one of cut, cut_start, head_tail, windows."),
-        ({"data": {"part_column": "part"}}, "has no column 'part'; write one of text, label."),
-        ({"class_weights": "even"}, "class_weights is 'even'; write balanced, null, or 2 numbers"),
-        ({"tuning": {"method": "some"}}, "method is 'some'; write one of full, lora, head_only."),
-        (
-            {"tuning": {"method": "lora", "target_modules": ["query"]}},
-            "the linear layers of this model are k_lin,",
-        ),
-        ({"data": {"vectors": "glove.txt"}}, "data.vectors is for a model from scratch (model.model_type); remove it."),
-        ({"tokenizer": {"kind": "word"}}, "tokenizer is for a model from scratch (model.model_type); remove it."),
-        ({"tuning": {"method": "lora"}, "averaging": {"last": 2}}, "lora saves updates only; write averaging.ema"),
-        ({"evaluation": {"swaps": "absent.yaml"}}, "There is no file absent.yaml of words to swap"),
-        ({"evaluation": {"columns": ["stars"]}}, "evaluation.columns names 'stars'"),
-    ],
-)
-def test_bad_input_for_fine_tuning(
-    sections: dict[str, Any],
-    sentence: str,
-    models: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    if sections.get("model", {}).get("name") == "TMP":
-        sections = {"model": {"name": str(tmp_path)}}
-    path = fine_tuning_config(tmp_path, models["distilbert"], **sections)
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", path)
-    assert sentence in error
 
 
 def test_rows_of_a_part_are_told_by_their_column(tmp_path: Path) -> None:
@@ -736,18 +582,71 @@ def test_rows_of_a_part_are_told_by_their_column(tmp_path: Path) -> None:
         read_labeled(path, part_column="tag", split="test")
 
 
-class TestFineTuning(TwoProcesses):
-    recipe, loss = "classification", "nats_per_example"
+WINDOWS = {"max_length": 12, "too_long": "windows", "overlap": 2}
+
+
+class FineTuning(KilledRun):
+    """Killed with dropout, several windows of a text, and rates by layer."""
+
+    recipe, kill_step, changed = "classification", 7, "--data.training_examples 121"
 
     @pytest.fixture
     def configure(self, models: dict[str, Path]) -> Configure:
         return lambda folder, **sections: fine_tuning_config(folder, models["distilbert"], **sections)
 
+    def check_resumed(self, folder: Path) -> None:
+        """From its folder alone, the model is evaluated in windows again."""
+        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        texts = load_recipe(RECIPE / "train.py").DataConfig(dataset=str(folder.parent / "reviews.tsv")).read_parts(42)
+        again = evaluate_classifier(model, AutoTokenizer.from_pretrained(folder), texts["validation"])
+        measured = results_of(folder)["metrics"]["validation"]
+        assert again["nats_per_example"] == pytest.approx(measured["nats_per_example"], rel=1e-5)
+
+
+class TestLora(FineTuning, FinishedRun):
+    stated: ClassVar[Stated] = {("accuracy", "accuracy (validation)"): ("validation", "accuracy")}
+
+    @pytest.fixture
+    def finished(self, lora_run: Path) -> Path:
+        return lora_run
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        assert printed.strip() == results["example"]["label"]
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        return {"tuning": {"method": "lora", "layer_decay": 0.8, "lora_dropout": 0.1}, "data": WINDOWS}
+
+
+class TestFullTuning(FineTuning, TwoProcesses, BadInputs):
+    loss = "nats_per_example"
+    bad: ClassVar[list[BadInput]] = [
+        ("--model.name nobody/nothing", "a folder made elsewhere with hf download nobody/nothing --local-dir DIR"),
+        ("--model.name ./absent", "./absent was not found locally or on the Hub"),
+        (lambda f: ["--model.name", f], "holds no model: config.json is missing"),
+        ("--model.options '{dropuot: 0.1}'", "did you mean 'dropout'"),
+        ("--model.options '{vocab_size: 7}'", "of the shape that its configuration says"),
+        ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens"),
+        ("--data.max_length 12 --data.too_long windows --data.overlap 10", "raise max_length or lower overlap"),
+        ("--data.too_long tail", "too_long is 'tail'; write one of cut, cut_start, head_tail, windows."),
+        ("--data.part_column part", "has no column 'part'; write one of text, label."),
+        ("--class_weights even", "class_weights is 'even'; write balanced, null, or 2 numbers"),
+        ("--tuning.method some", "method is 'some'; write one of full, lora, head_only."),
+        ("--tuning.method lora --tuning.target_modules [query]", "the linear layers of this model are k_lin,"),
+        ("--data.vectors glove.txt", "data.vectors is for a model from scratch .*; remove it."),
+        ("--tokenizer.kind word", "tokenizer is for a model from scratch .*; remove it."),
+        ("--tuning.method lora --averaging.last 2", "lora saves updates only; write averaging.ema"),
+        ("--evaluation.swaps absent.yaml", "There is no file absent.yaml of words to swap"),
+        ("--evaluation.columns [stars]", "evaluation.columns names 'stars'"),
+    ]
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        return {"tuning": {"layer_decay": 0.8}, "data": WINDOWS}
+
     def shared(self, folder: Path) -> dict[str, Any]:
         """Several windows of a text, and weights of the classes."""
         return {
             "model": {"options": {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}},
-            "data": {"max_length": 12, "too_long": "windows", "overlap": 2},
+            "data": WINDOWS,
             "class_weights": [1.0, 2.0],
             "evaluation": {"counterfactual_texts": 0},
         }

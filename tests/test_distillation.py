@@ -1,18 +1,17 @@
 """Distillation: the loss, what a teacher says, the texts that only it labels, and the recipe by its command line."""
 
-import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from commands import ROOT, printed_by_card, refusal, run_here, run_until_step
+from commands import ROOT, results_of, steps, train_here, write_config
 from huggingface_hub import ModelCard
-from recipe_contract import Configure, TwoProcesses
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from safetensors.torch import load_file
 from tiny_models import labeled_file, tiny_model, tiny_teacher
 from torch.nn import functional
@@ -65,38 +64,26 @@ TEXTS = ("The film of Mary was good, and the end was in 7.", "The dog was sad.",
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Labeled texts, a teacher of them, and a model without a classifier."""
+    """Labeled texts, and a teacher of them."""
     folder = tmp_path_factory.mktemp("files")
     reviews = labeled_file(folder / "reviews.tsv", pairs=False)
     teacher = tiny_teacher(folder / "teacher", reviews, names=("NO", "YES"))
-    return {"reviews": reviews, "teacher": teacher, "body": tiny_model(folder / "body", "distilbert")}
+    return {"reviews": reviews, "teacher": teacher}
 
 
-def config(folder: Path, files: dict[str, Path], /, **sections: Any) -> Path:
-    """A configuration that trains in a second or two."""
-    fields: dict[str, Any] = {
-        "data": {"dataset": str(files["reviews"]), "labels": ["no", "yes"], "split": [0.2, 0.1, 0.7], "max_length": 64},
-        "teacher": {"name": str(files["teacher"]), "max_length": 64},
-        "tokenizer": {"kind": "word", "lowercase": True},
-        "model": STUDENT,
-        "training": {
-            "per_device_train_batch_size": 8,
-            "per_device_eval_batch_size": 50,
-            "max_steps": 9,
-            "learning_rate": 1e-2,
-            "eval_steps": 3,
-            "save_steps": 3,
-            "logging_steps": 3,
-            "save_total_limit": 5,
-            "report_to": "none",
-        },
-        "evaluation": {"counterfactual_texts": 0},
-    }
-    for name, value in sections.items():
-        fields[name] = {**fields.get(name, {}), **value} if isinstance(value, dict) else value
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(fields))
-    return path
+TINY: dict[str, dict[str, Any]] = {
+    "data": {"labels": ["no", "yes"], "split": [0.2, 0.1, 0.7], "max_length": 64},
+    "teacher": {"max_length": 64},
+    "tokenizer": {"kind": "word", "lowercase": True},
+    "model": STUDENT,
+    "training": {**steps(9, 3), "per_device_eval_batch_size": 50, "logging_steps": 3, "save_total_limit": 5},
+    "evaluation": {"counterfactual_texts": 0},
+}
+
+
+def tiny_config(folder: Path, files: dict[str, Path], /, **sections: Any) -> Path:
+    given = {"data": {"dataset": str(files["reviews"])}, "teacher": {"name": str(files["teacher"])}}
+    return write_config(folder, TINY, given, sections)
 
 
 # The loss
@@ -328,23 +315,17 @@ def test_texts_without_labels_are_read(name: str, content: str, tmp_path: Path) 
 def finished(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     (folder / "more.txt").write_text("".join(f"The plot of Mary was {word}.\n" for word in ("sad", "dull", "great")))
-    path = config(
+    config = tiny_config(
         folder,
         files,
         data={"unlabeled": str(folder / "more.txt")},
         distillation={"hidden_weight": 0.5},
         augmentation={"copies": 1},
-        training={"max_steps": 150, "eval_steps": 50, "save_steps": 50},
+        training=steps(150, 50),
         model={"pooling": "attention"},
     )
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-        run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", folder / "run")
+    train_here(RECIPE, config)
     return folder
-
-
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "results.json").read_text())
 
 
 def test_scores_of_both_are_those_of_the_models_one_text_at_a_time(finished: Path, files: dict[str, Path]) -> None:
@@ -381,117 +362,72 @@ def test_the_projection_is_in_checkpoints_and_is_not_published(finished: Path) -
     assert saved["projection.weight"].shape == (32, 8)
 
 
-def test_the_card_compares_and_runs_in_a_process_without_hfattn(finished: Path, files: dict[str, Path]) -> None:
-    results, card = results_of(finished / "run"), ModelCard.load(finished / "run" / "README.md")
-    assert printed_by_card(finished / "run").strip() == results["short_texts"][0]["predicted"]
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    assert values["accuracy", "accuracy (test)"] == results["metrics"]["test"]["accuracy"]
-    (row,) = re.findall(r"^\| teacher \|.*$", card.text, re.MULTILINE)
-    shown = [f"{results['metrics'][part]['teacher_accuracy']:.4f}" for part in ("validation", "test")]
-    assert [cell.strip() for cell in row.split("|")[-3:-1]] == shown
-    assert f"{100 * results['metrics']['test']['agreement']:.2f}% of the test texts" in card.text
-    for path in (finished / "run" / "README.md", finished / "run" / "results.json"):
-        assert str(files["teacher"].parent) not in path.read_text()
-        assert str(finished) not in path.read_text()
-
-
-def test_with_labels_alone_it_is_the_recipe_without_a_teacher(
-    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_labels_alone_it_is_the_recipe_without_a_teacher(files: dict[str, Path], tmp_path: Path) -> None:
     """Bit for bit, dropout included; texts that only the teacher would label are left out."""
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    path = config(tmp_path, files, augmentation={"copies": 2})
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "a", "--distillation.alpha", 0)
+    path = tiny_config(tmp_path, files, augmentation={"copies": 2})
+    first = train_here(RECIPE, path, "--distillation.alpha", 0, to="a")
     fields = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump({name: fields[name] for name in fields if name not in ("teacher", "augmentation")}))
-    run_here(ROOT / "recipes" / "classification", monkeypatch, "--config", path, "--output_dir", tmp_path / "b")
+    second = train_here(ROOT / "recipes" / "classification", path, to="b")
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
-    first, second = (results_of(tmp_path / name) for name in "ab")
     for name in ("accuracy", "nats_per_example", "confusion"):
         assert first["metrics"]["test"][name] == second["metrics"]["test"][name]
     assert first["data"]["extra"] == {}
     assert "from the labels alone" in (tmp_path / "a" / "README.md").read_text()
 
 
-def test_a_killed_run_resumes_to_the_same_weights_and_asks_the_teacher_no_more(
-    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Dropout, draws and the projection included."""
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    path = config(tmp_path, files, distillation={"hidden_weight": 0.5}, augmentation={"copies": 1})
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", tmp_path / "whole")
-    killed = tmp_path / "killed"
-    run_until_step(RECIPE, monkeypatch, 5, "--config", path, "--output_dir", killed)
-    said = killed / "checkpoints" / "teacher" / "train.safetensors"
-    written = said.stat().st_mtime_ns
-    assert "the teacher reads train" in capfd.readouterr().err
-    with pytest.raises(UserError, match="was started with another 'augmentation'"):
-        run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", killed, "--resume", "--augmentation.copies", 2)
-    run_here(RECIPE, monkeypatch, "--config", path, "--output_dir", killed, "--resume")
-    assert said.stat().st_mtime_ns == written
-    assert "the teacher reads" not in capfd.readouterr().err
-    assert (killed / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    ("sections", "sentence"),
-    [
-        ({"data": {"labels": None}}, "has the classes NO, YES, and the data have 0, 1; write another teacher.name, or"),
-        ({"data": {"labels": ["no", "yes", "maybe"]}}, "the classes NO, YES, and the data have no, yes, maybe; write"),
+class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
+    recipe, loss, kill_step, changed = "distillation", "nats_per_example", 5, "--augmentation.copies 2"
+    files: ClassVar[set[str]] = {*FinishedRun.files, "modeling_rnn_encoder.py"}
+    stated: ClassVar[Stated] = {("accuracy", "accuracy (test)"): ("test", "accuracy")}
+    bad: ClassVar[list[BadInput]] = [
+        ("--data.labels null", "has the classes NO, YES, and the data have 0, 1; write another teacher.name, or"),
+        ("--data.labels '[no, yes, maybe]'", "the classes NO, YES, and the data have no, yes, maybe; write"),
         (
-            {"teacher": {"name": "BODY"}},
-            "its classifier is untrained (classifier.bias, classifier.weight, ",
+            lambda f: ["--teacher.name", tiny_model(f / "body")],
+            r"its classifier is untrained \(classifier.bias, classifier.weight, ",
         ),
-        ({"teacher": {"name": "./absent"}}, "./absent was not found locally or on the Hub"),
-        ({"teacher": {"name": "nobody/nothing"}}, "hf download nobody/nothing --local-dir DIR"),
-        ({"teacher": {"options": {"dropuot": 0.1}}}, "teacher.options: "),
-        ({"teacher": {"max_length": 65}}, "teacher.max_length is 65, and the teacher reads at most 64 tokens"),
-        ({"teacher": {"max_length": 2}}, "teacher.max_length is 2 with 2 special tokens"),
-        ({"teacher": {"too_long": "tail"}}, "teacher: too_long is 'tail'; write one of cut, cut_start, head_tail,"),
-        ({"distillation": {"alpha": 1.5}}, "distillation: alpha is 1.5; write a number from 0 to 1."),
-        ({"distillation": {"temperature": 0}}, "distillation: temperature is 0; write a number above 0"),
-        ({"distillation": {"hidden_weight": -1.0}}, "hidden_weight is -1.0; write a number of at least 0."),
-        ({"augmentation": {"copies": -1}}, "augmentation: copies is -1; write a whole number"),
-        ({"augmentation": {"mask": 2.0}}, "mask is 2.0; write a number from 0 to 1."),
-        ({"augmentation": {"copies": 1, "mask": 0.0, "ngram": 0.0}}, "so every copy equals its text"),
+        ("--teacher.name ./absent", "./absent was not found locally or on the Hub"),
+        ("--teacher.name nobody/nothing", "hf download nobody/nothing --local-dir DIR"),
+        ("--teacher.options '{dropuot: 0.1}'", "teacher.options: "),
+        ("--teacher.max_length 65", "teacher.max_length is 65, and the teacher reads at most 64 tokens"),
+        ("--teacher.max_length 2", "teacher.max_length is 2 with 2 special tokens"),
+        ("--teacher.too_long tail", "teacher: too_long is 'tail'; write one of cut, cut_start, head_tail,"),
+        ("--distillation.alpha 1.5", "distillation: alpha is 1.5; write a number from 0 to 1."),
+        ("--distillation.temperature 0", "distillation: temperature is 0; write a number above 0"),
+        ("--distillation.hidden_weight -1.0", "hidden_weight is -1.0; write a number of at least 0."),
+        ("--augmentation.copies -1", "augmentation: copies is -1; write a whole number"),
+        ("--augmentation.mask 2.0", "mask is 2.0; write a number from 0 to 1."),
+        ("--augmentation '{copies: 1, mask: 0.0, ngram: 0.0}'", "so every copy equals its text"),
+        ("--augmentation.copies 1 --tokenizer.kind char", "and this tokenizer has none; write"),
+        ("--data.unlabeled absent.txt", "absent.txt was not found locally or on the Hub"),
+        ("--data.unlabeled a/set", "a/set is not a file of texts; write the path of a .txt, .jsonl or .tsv"),
         (
-            {"augmentation": {"copies": 1}, "tokenizer": {"kind": "char"}},
-            "and this tokenizer has none; write",
+            "--model.problem_type multi_label_classification --model.num_labels 1",
+            "model.num_labels follows from",
         ),
-        ({"data": {"unlabeled": "absent.txt"}}, "absent.txt was not found locally or on the Hub"),
-        (
-            {"data": {"unlabeled": "a/set"}},
-            "a/set is not a file of texts; write the path of a .txt, .jsonl or .tsv",
-        ),
-        ({"model": {"problem_type": "multi_label_classification", "num_labels": 1}}, "model.num_labels follows from"),
-        ({"model": {"problem_type": "multi_label_classification"}}, "a logit per class, and this student one sigmoid"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    sections: dict[str, Any],
-    sentence: str,
-    files: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    if sections.get("teacher", {}).get("name") == "BODY":
-        sections = {"teacher": {"name": str(files["body"])}}
-    path = config(tmp_path, files, **sections)
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", path)
-    assert sentence in error
-
-
-class TestTheRecipe(TwoProcesses):
-    recipe, loss = "distillation", "nats_per_example"
+        ("--model.problem_type multi_label_classification", "a logit per class, and this student one sigmoid"),
+    ]
 
     @pytest.fixture
     def configure(self, files: dict[str, Path]) -> Configure:
-        return lambda folder, **sections: config(folder, files, **sections)
+        return lambda folder, **sections: tiny_config(folder, files, **sections)
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        assert printed.strip() == results["short_texts"][0]["predicted"]
+        (row,) = re.findall(r"^\| teacher \|.*$", card.text, re.MULTILINE)
+        shown = [f"{results['metrics'][part]['teacher_accuracy']:.4f}" for part in ("validation", "test")]
+        assert [cell.strip() for cell in row.split("|")[-3:-1]] == shown
+        assert f"{100 * results['metrics']['test']['agreement']:.2f}% of the test texts" in card.text
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        """Draws and the projection included."""
+        return {"distillation": {"hidden_weight": 0.5}, "augmentation": {"copies": 1}}
+
+    def check_resumed(self, folder: Path) -> None:
+        """What the teacher said before the first step was kept."""
+        said, first = folder / "checkpoints/teacher/train.safetensors", folder / "checkpoints/checkpoint-3"
+        assert said.stat().st_mtime_ns < first.stat().st_mtime_ns
 
     def shared(self, folder: Path) -> dict[str, Any]:
         return {"model": {"classifier_dropout": 0.0}, "distillation": {"hidden_weight": 0.5}}

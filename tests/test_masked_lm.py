@@ -1,17 +1,15 @@
 """Masked language modelling: what is hidden, pairs of passages, and the recipe through its real command line."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from commands import ROOT, refusal, run_card, run_here
+from commands import ROOT, results_of, run_card, steps, train_here, write_config
 from huggingface_hub import ModelCard
-from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses, Words
 from safetensors.torch import load_file
 from tiny_models import tiny_model
 from transformers import (
@@ -299,16 +297,6 @@ def test_half_of_the_pairs_are_of_one_document_and_go_on(tokenizer: PreTrainedTo
 
 TINY: dict[str, dict[str, Any]] = {
     "data": {"max_length": 32, "split": [0.8, 0.1, 0.1]},
-    "training": {
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 8,
-        "max_steps": 20,
-        "learning_rate": 1e-2,
-        "eval_steps": 10,
-        "save_steps": 10,
-        "logging_steps": 5,
-        "report_to": "none",
-    },
     "sample": {"sentences": ["The cat on farm 1 says [MASK] to all."], "top_k": 3},
 }
 VASWANI = {
@@ -337,26 +325,23 @@ BERT = {
 }
 
 
-def tiny_config(folder: Path, **fields: Any) -> Path:
-    config: dict[str, Any] = {name: dict(section) for name, section in TINY.items()}
-    for name, value in fields.items():
-        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    if "max_tokens" in config:
-        del config["training"]["per_device_train_batch_size"]
-    config["data"].setdefault("dataset", str(written(folder, farm())))
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
 def written(folder: Path, documents: Documents) -> Path:
     path = folder / "farm.jsonl"
     path.write_text("".join(json.dumps({"text": item.text}) + "\n" for item in documents))
     return path
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run" / "results.json").read_text())
+WITHOUT_DROPOUT = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}
+
+
+def tiny_config(folder: Path, **fields: Any) -> Path:
+    return write_config(folder, TINY, {"data": {"dataset": str(written(folder, farm()))}}, fields)
+
+
+def short_documents(folder: Path) -> Path:
+    """Documents of many lengths."""
+    texts = [" ".join(sentence(i + s) for s in range(2 + i % 5)) for i in range(40)]
+    return written(folder, Documents("farm", [Document(text) for text in texts]))
 
 
 @pytest.fixture(scope="module")
@@ -365,11 +350,9 @@ def vaswani(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vaswani")
     (folder / "farm.txt").write_text("".join(f"The {a} {i} says {b}.\n" for i in range(30) for a, b in SAYS))
     data = {"dataset": str(folder / "farm.txt"), "packing": False, "max_length": 8, "masked_share": 0.2}
-    training = {"max_steps": 200, "eval_steps": 100, "save_steps": 100, "per_device_train_batch_size": 32}
+    training = {**steps(200, 100), "per_device_train_batch_size": 32}
     sample = {"sentences": ["The cat 5 says [MASK]."]}
-    config = tiny_config(folder, **VASWANI, data=data, training=training, sample=sample)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, tiny_config(folder, **VASWANI, data=data, training=training, sample=sample))
     return folder
 
 
@@ -380,9 +363,7 @@ def distilbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [item.text for item in farm()]
     name = str(tiny_model(folder / "tiny-distilbert", "distilbert", texts))
     data = {"packing": False, "max_length": 40, "whole_words": True}
-    config = tiny_config(folder, data=data, model={"name": name}, training={"warmup_steps": 2})
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, tiny_config(folder, data=data, model={"name": name}, training={"warmup_steps": 2}))
     return folder
 
 
@@ -391,17 +372,8 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of a BERT from scratch with both of its tasks."""
     folder = tmp_path_factory.mktemp("bert")
     data = {"packing": False, "next_sentence": True, "max_length": 64}
-    config = tiny_config(folder, data=data, **BERT, training={"metric_for_best_model": "loss"})
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, tiny_config(folder, data=data, **BERT, training={"metric_for_best_model": "loss"}))
     return folder
-
-
-def test_a_run_leaves_what_is_published(vaswani: Path) -> None:
-    names = {path.name for path in (vaswani / "run").iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_vaswani.py", "README.md"} <= names
-    for picture in ("loss_curve.png", "filled_in.png"):
-        assert (vaswani / "run" / picture).read_bytes()[:4] == b"\x89PNG"
 
 
 def test_scores_are_those_of_the_published_model(vaswani: Path) -> None:
@@ -410,7 +382,7 @@ def test_scores_are_those_of_the_published_model(vaswani: Path) -> None:
     config = load_config(recipe.Config, vaswani / "tiny.yaml")
     model = AutoModelForMaskedLM.from_pretrained(vaswani / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(vaswani / "run")
-    metrics = results_of(vaswani)["metrics"]
+    metrics = results_of(vaswani / "run")["metrics"]
     for part in ("validation", "test"):
         documents = config.data.read_parts(42)[part]
         examples = recipe.make_examples(config.data, documents, tokenizer, Masking(tokenizer), recipe.EVALUATION_SEED)
@@ -430,7 +402,7 @@ def test_scores_are_those_of_the_published_model(vaswani: Path) -> None:
 
 
 def test_it_learns_to_fill_in(vaswani: Path) -> None:
-    results = results_of(vaswani)
+    results = results_of(vaswani / "run")
     assert results["metrics"]["test"]["masked_accuracy"] > 0.5
     (sample,) = results["samples"]
     assert sample["after"][0]["token"] == "meow"
@@ -462,7 +434,7 @@ print(type(AutoModelForSequenceClassification.from_pretrained(".", trust_remote_
 
 
 def test_the_card_fills_in_without_hfattn(vaswani: Path) -> None:
-    results = results_of(vaswani)
+    results = results_of(vaswani / "run")
     expected = [results["samples"][0]["after"][0]["token"], "VaswaniForSequenceClassification"]
     assert run_card(vaswani / "run", LOAD_A_CLASSIFIER).splitlines() == expected
 
@@ -471,30 +443,17 @@ def test_the_card_fills_in_without_hfattn(vaswani: Path) -> None:
 def test_a_folder_fills_in(name: str, request: pytest.FixtureRequest) -> None:
     """Without the head for sentences, where it has one; these folders have no code of their own."""
     folder = request.getfixturevalue(name)
-    sample = results_of(folder)["samples"][0]
+    sample = results_of(folder / "run")["samples"][0]
     found = pipeline("fill-mask", model=str(folder / "run"), top_k=3)(sample["sentence"])
     assert [each["token_str"] for each in found] == [each["token"] for each in sample["after"]]
     assert [each["score"] for each in found] == pytest.approx([e["probability"] for e in sample["after"]], abs=1e-4)
-
-
-@pytest.mark.parametrize("name", ["vaswani", "bert"])
-def test_the_card_states_the_results(name: str, request: pytest.FixtureRequest) -> None:
-    folder = request.getfixturevalue(name)
-    card = ModelCard.load(folder / "run" / "README.md")
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    score = results_of(folder)["metrics"]["test"]
-    assert values["accuracy", "masked-token accuracy (test)"] == score["masked_accuracy"]
-    assert values["perplexity", "pseudo-perplexity (test)"] == score["pseudo_perplexity"]
-    assert (("accuracy", "next-sentence accuracy (test)") in values) == (name == "bert")
-    assert f"| test | {score['masked_tokens']:,} | {score['masked_accuracy']:.4f} |" in card.text
-    assert "It was trained from scratch." in card.text
 
 
 def test_new_weights_are_named(distilbert: Path) -> None:
     """All that the encoder's folder has not; the output layer's matrix is that of the embeddings, and so not new."""
     new = [f"vocab_{name}" for name in ("layer_norm.bias", "layer_norm.weight", "projector.bias", "transform.bias",
                                         "transform.weight")]  # fmt: skip
-    model = results_of(distilbert)["model"]
+    model = results_of(distilbert / "run")["model"]
     assert (model["base_model"], model["new_weights"]) == ("tiny-distilbert", new)
     text = (distilbert / "run" / "README.md").read_text()
     assert all(f"- `{name}`" in text for name in new)
@@ -503,17 +462,13 @@ def test_new_weights_are_named(distilbert: Path) -> None:
     assert trained.vocab_projector.weight is trained.distilbert.embeddings.word_embeddings.weight
 
 
-def test_a_trained_head_is_kept(
-    distilbert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trained_head_is_kept(distilbert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second run begins with the first one's folder, and before training it fills in as that did at its end."""
     data = {"dataset": str(distilbert / "farm.jsonl"), "max_length": 40}
-    config = tiny_config(tmp_path, data=data, model={"name": str(distilbert / "run")}, training={"max_steps": 2,
-                         "eval_steps": 2, "save_steps": 2})  # fmt: skip
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    results = results_of(tmp_path)
+    config = tiny_config(tmp_path, data=data, model={"name": str(distilbert / "run")}, training=steps(2))
+    results = train_here(RECIPE, config)
     assert results["model"]["new_weights"] == []
-    assert results["samples"][0]["before"] == results_of(distilbert)["samples"][0]["after"]
+    assert results["samples"][0]["before"] == results_of(distilbert / "run")["samples"][0]["after"]
     assert "Initialized from run." in capsys.readouterr().out
 
 
@@ -535,46 +490,34 @@ def test_next_sentences_are_scored(bert: Path) -> None:
         int(output.seq_relationship_logits.argmax()) == examples[i]["next_sentence_label"]
         for i, output in enumerate(outputs)
     ]
-    score = results_of(bert)["metrics"]["test"]
+    score = results_of(bert / "run")["metrics"]["test"]
     assert (score["next_sentence_accuracy"], score["pairs"]) == (np.mean(right), len(right))
+    stated = {r.metric_name: r.metric_value for r in ModelCard.load(bert / "run" / "README.md").data.eval_results}
+    assert stated["next-sentence accuracy (test)"] == np.mean(right)
 
 
-@pytest.mark.parametrize("next_sentence", [False, True])
-def test_the_loss_is_that_of_all_batches_of_a_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_sentence: bool
-) -> None:
-    """One step of gradient descent from eight rows at once, and from eight times one: texts of many lengths."""
-    texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
-    data = {
-        "dataset": str(written(tmp_path, texts)),
-        "packing": False,
-        "next_sentence": next_sentence,
-        "max_length": 64,
-    }
-    kinds: dict[str, Any] = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0,
-                             "attention_probs_dropout_prob": 0.0}}  # fmt: skip
-    training = {"max_steps": 3, "eval_steps": 3, "save_steps": 3, "learning_rate": 1.0, "adam_epsilon": 1.0}
-    config = tiny_config(tmp_path, data=data, **kinds, training=training)
-    for name, rows, steps in (("one", 8, 1), ("eight", 1, 8)):
-        batches = ["--training.per_device_train_batch_size", rows, "--training.gradient_accumulation_steps", steps]
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / name, *batches)
+def test_the_loss_is_that_of_all_batches_of_a_step(tmp_path: Path) -> None:
+    """Three steps of gradient descent from eight rows at once, and from eight times one: texts of many lengths."""
+    data = {"dataset": str(short_documents(tmp_path)), "packing": False, "max_length": 64}
+    training = {**steps(3), "learning_rate": 1.0, "adam_epsilon": 1.0}
+    config = tiny_config(tmp_path, data=data, **WITHOUT_DROPOUT, training=training)
+    for name, rows, batches in (("one", 8, 1), ("eight", 1, 8)):
+        words = ["--training.per_device_train_batch_size", rows, "--training.gradient_accumulation_steps", batches]
+        train_here(RECIPE, config, *words, to=name)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "eight"))
-    for name, tensor in first.items():
-        torch.testing.assert_close(second[name], tensor, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
     logs = [json.loads((tmp_path / name / "checkpoints/checkpoint-3/trainer_state.json").read_text())["log_history"]
             for name in ("one", "eight")]  # fmt: skip
     assert logs[0][0]["eval_loss"] == pytest.approx(logs[1][0]["eval_loss"], rel=1e-4)
 
 
-def test_batches_of_like_length_a_tracker_and_early_stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_like_length_a_tracker_and_early_stopping(tmp_path: Path) -> None:
     """A rate of nothing improves nothing: training ends at the second evaluation."""
     training = {"learning_rate": 1e-12, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
     config = tiny_config(
         tmp_path, **VASWANI, data={"packing": False}, training=training, max_tokens=200, early_stopping_patience=1
     )
-    words = ["--training.metric_for_best_model", "masked_accuracy"]
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run", *words)
-    results = results_of(tmp_path)
+    results = train_here(RECIPE, config, "--training.metric_for_best_model", "masked_accuracy")
     assert results["training"]["steps"] == 4
     assert results["training"]["padding_share"] < 0.2
     assert list((tmp_path / "run" / "logs").glob("events*"))
@@ -604,92 +547,103 @@ def named(folder: Path, kind: str) -> list[object]:
     return ["--model", f"{{name: {name}}}", "--tokenizer", "null"]
 
 
+def without_mask(folder: Path) -> list[object]:
+    words = named(folder, "distilbert")
+    path = folder / "distilbert" / "tokenizer_config.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "mask_token"}))
+    return words
+
+
 PAIRS: list[object] = ["--data.packing", "false", "--data.next_sentence", "true"]
 AS_BERT: list[object] = ["--model", str(BERT["model"])]
-BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("decoder", lambda f: named(f, "gpt2"), "There is no masked language model of the type gpt2; write the model.name"),
+
+
+def as_bert(words: str) -> Words:
+    return lambda folder: [*AS_BERT, *words.split()]
+
+
+def one_document(folder: Path) -> list[object]:
+    words = [*source(folder, "^ A. B. C.\nD. E.\n"), "--data.document_start", "^\\^"]
+    return [*words, *AS_BERT, *PAIRS, "--data.validation", folder / "texts.txt"]
+
+
+BAD: list[BadInput] = [
+    (without_mask, "The tokenizer has no mask token; write the model.name of a masked language model."),
+    (lambda f: named(f, "gpt2"), "There is no masked language model of the type gpt2; write the model.name"),
     (
-        "segments of DistilBERT",
         lambda f: [*named(f, "distilbert"), *PAIRS],
         "data.next_sentence needs segment embeddings and a head, and models of the type distilbert do not have them",
     ),
-    ("segments of Vaswani", lambda f: PAIRS, "needs segment embeddings and a head, and models of the type vaswani"),
+    (lambda f: PAIRS, "needs segment embeddings and a head, and models of the type vaswani"),
     (
-        "single sentences",
         lambda f: [*source(f, "".join(f"farm {i}\n" for i in range(60))), *AS_BERT, *PAIRS],
         "No document of texts.txt has the two sentences that a pair needs; write data.next_sentence: false",
     ),
+    (one_document, "needs at least two documents, and texts.txt is only one; write data.next_sentence: false, or"),
+    (lambda f: source(f, "\n \n\n"), "texts.txt is empty; it must have at least one text"),
+    (lambda f: source(f, '{"text": ""}\n', "a.jsonl"), "a.jsonl is empty; it must have at least"),
+    ("--data.text_column review", "Line 1 of farm.jsonl has no column 'review'; write one of"),
     (
-        "one document",
-        lambda f: [*source(f, "^ A. B. C.\nD. E.\n"), *AS_BERT, *PAIRS, "--data.document_start", "^\\^",
-                   "--data.validation", f / "texts.txt"],
-        "needs at least two documents, and texts.txt is only one; write data.next_sentence: false, or",
-    ),
-    ("nothing in it", lambda f: source(f, "\n \n\n"), "texts.txt is empty; it must have at least one text"),
-    ("empty rows", lambda f: source(f, '{"text": ""}\n', "a.jsonl"), "a.jsonl is empty; it must have at least"),
-    ("column", lambda f: ["--data.text_column", "review"], "Line 1 of farm.jsonl has no column 'review'; write one of"),
-    (
-        "start",
         lambda f: [*source(f, "a\nb\n"), "--data.document_start", "^ = "],
         "No line of texts.txt matches '\\^ = '; write another data.document_start",
     ),
-    ("expression", lambda f: ["--data.document_start", "("], "'\\(' is not a regular expression: .*; write one such"),
+    ("--data.document_start (", "'\\(' is not a regular expression: .*; write one such"),
     (
-        "positions",
         lambda f: [*named(f, "distilbert"), "--data.max_length", "128"],
         "data.max_length is 128; this model reads at most 64 tokens",
     ),
-    ("positions of BERT", lambda f: [*AS_BERT, "--data.max_length", "65"], "this model reads at most 64 tokens"),
+    (as_bert("--data.max_length 65"), "this model reads at most 64 tokens"),
+    ("--data.whole_words true", "data.whole_words needs a WordPiece tokenizer, which marks the tokens .*; write false"),
+    ("--tokenizer.kind char", "tokenizer.kind char has no \\[MASK\\]; write wordpiece or word"),
     (
-        "whole words",
-        lambda f: ["--data.whole_words", "true"],
-        "data.whole_words needs a WordPiece tokenizer, which marks the tokens within a word; write false",
-    ),
-    ("kind", lambda f: ["--tokenizer.kind", "char"], "tokenizer.kind char has no \\[MASK\\]; write wordpiece or word"),
-    (
-        "sampling",
-        lambda f: ["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "90", "--tokenizer.sampling", "0.1"],
+        "--tokenizer.kind bpe --tokenizer.vocab_size 90 --tokenizer.sampling 0.1",
         "needs fixed tokens; remove tokenizer.sampling",
     ),
     (
-        "tokenizer of its own",
         lambda f: [*named(f, "bert"), "--tokenizer", "{kind: word}"],
         "A pretrained model comes with its own tokenizer; remove the section tokenizer",
     ),
-    ("no model", lambda f: ["--model", "null"], "model.model_type is None; write one of bert, distilbert, vaswani, or"),
-    ("no folder", lambda f: ["--model", "{name: /no/such}", "--tokenizer", "null"], "/no/such was not found locally"),
-    ("field", lambda f: [*AS_BERT, "--model.hiden_size", "8"], "model.hiden_size.*model.hidden_size"),
-    ("vocabulary", lambda f: ["--model.vocab_size", "8"], "model.vocab_size follows from the data; leave it out"),
+    ("--model null", "model.model_type is None; write one of bert, distilbert, vaswani, or"),
+    ("--model '{name: /no/such}' --tokenizer null", "/no/such was not found locally"),
+    (as_bert("--model.hiden_size 8"), "model.hiden_size.*model.hidden_size"),
+    ("--model.vocab_size 8", "model.vocab_size follows from the data; leave it out"),
     (
-        "heads",
-        lambda f: [*AS_BERT, "--model.num_attention_heads", "3"],
+        as_bert("--model.num_attention_heads 3"),
         "hidden size \\(16\\) is not a multiple .* \\(3\\); change the section model",
     ),
-    ("share", lambda f: ["--data.masked_share", "1.5"], "masked_share is 1.5; write a number above 0, below 1"),
-    ("length", lambda f: ["--data.max_length", "3"], "max_length is 3; write a whole number of at least 8"),
-    ("packed pairs", lambda f: [*AS_BERT, "--data.next_sentence", "true"], "write packing: false"),
-    ("sentences", lambda f: ["--data.sentences", "words"], "sentences is 'words'; write one of marks, lines"),
-    ("blank", lambda f: ["--sample.sentences", "[The cat.]"], "sentences has 'The cat.'; write \\[MASK\\] in each"),
-    ("no blank", lambda f: ["--sample.sentences", "[]"], "sentences is empty; write at least one with \\[MASK\\]"),
-    ("long", lambda f: ["--sample.sentences", f"['{'cat ' * 40}[MASK]']"], "longer than data.max_length; write a sho"),
-    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or documents such as"),
-]  # fmt: skip
+    ("--data.masked_share 1.5", "masked_share is 1.5; write a number above 0, below 1"),
+    ("--data.max_length 3", "max_length is 3; write a whole number of at least 8"),
+    (as_bert("--data.next_sentence true"), "write packing: false"),
+    ("--data.sentences words", "sentences is 'words'; write one of marks, lines"),
+    ("--sample.sentences '[The cat.]'", "sentences has 'The cat.'; write \\[MASK\\] in each"),
+    ("--sample.sentences []", "sentences is empty; write at least one with \\[MASK\\]"),
+    (
+        lambda f: ["--sample.sentences", f"['{'cat ' * 40}[MASK]']"],
+        "longer than data.max_length; write a sho",
+    ),
+    ("--data.split '[0.5, 0.6]'", "write shares .*, or documents such as"),
+]
 
 
-def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                               capfd: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    folder = tiny_model(tmp_path / "maskless", "distilbert")
-    path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "mask_token"}))
-    config = tiny_config(tmp_path, model={"name": str(folder)})
-    capfd.readouterr()
-    error = refusal(RECIPE, monkeypatch, capfd, tmp_path / "run", "--config", config)
-    assert "The tokenizer has no mask token; write the model.name of a masked language model." in error
-
-
-class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
+class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
     recipe, loss, bad, tiny = "masked_lm", "nats_per_masked_token", BAD, VASWANI
-    changed: ClassVar[list[object]] = ["--data.masked_share", "0.2"]
+    changed = "--data.masked_share 0.2"
+    files: ClassVar[set[str]] = {*FinishedRun.files, "modeling_vaswani.py"}
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "filled_in.png")
+    stated: ClassVar[Stated] = {
+        ("accuracy", "masked-token accuracy (test)"): ("test", "masked_accuracy"),
+        ("perplexity", "pseudo-perplexity (test)"): ("test", "pseudo_perplexity"),
+    }
+
+    @pytest.fixture
+    def finished(self, vaswani: Path) -> Path:
+        return vaswani
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        score = results["metrics"]["test"]
+        assert f"| test | {score['masked_tokens']:,} | {score['masked_accuracy']:.4f} |" in card.text
+        assert "It was trained from scratch." in card.text
+        assert printed == results["samples"][0]["after"][0]["token"] + "\n"
 
     @pytest.fixture
     def configure(self) -> Configure:
@@ -701,7 +655,5 @@ class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
         return {**BERT, "data": data, "early_stopping_patience": 9, "training": {"max_steps": 30}}
 
     def shared(self, folder: Path) -> dict[str, Any]:
-        texts = Documents("farm", [Document(" ".join(sentence(i + s) for s in range(2 + i % 5))) for i in range(40)])
-        data = {"dataset": str(written(folder, texts)), "packing": False, "next_sentence": True, "max_length": 64}
-        model = {**BERT["model"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        return {**BERT, "model": model, "data": data}
+        data = {"dataset": str(short_documents(folder)), "packing": False, "next_sentence": True, "max_length": 64}
+        return {**WITHOUT_DROPOUT, "data": data}

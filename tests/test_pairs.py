@@ -16,7 +16,7 @@ from hfattn.data import EncodedPairs, Pair, Pairs, is_local, read_pairs
 from hfattn.errors import UserError
 from hfattn.tokenizers import SubwordSampler, TokenizerConfig, build_character_tokenizer, build_tokenizer
 
-PAIRS = [("A dog.", "Ein Hund."), ("Two dogs\u2028run.", "Zwei Hunde laufen.")]
+PAIRS = [("A dog.", "Ein Hund."), ("Two  dogs\u2028run\x85.", "Zwei Hunde laufen.")]
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -50,6 +50,7 @@ def test_the_same_pairs_from_every_kind_of_file(tmp_path: Path) -> None:
         assert pairs.name == name
         assert [pair[:2] for pair in pairs] == PAIRS
         assert [pair.line for pair in pairs] == [1, 2]
+        assert pairs.counts["."] == 4
         assert pairs.place(1) == f"Line 2 of {name}"
         assert pairs.fingerprint == found["pairs.txt"].fingerprint
         assert is_local(str(tmp_path / name))
@@ -126,6 +127,9 @@ show(read_pairs, "me/nothing")
 
 BAD: list[tuple[str, dict[str, str | bytes], str]] = [
     ("p.tsv", {"p.tsv": "a\tb\na b\n"}, r"^Line 2 of p\.tsv has no tab; write the columns source and target on each"),
+    ("p.tsv", {"p.tsv": "a\tb\n\nc\td"}, r"^Line 2 of p\.tsv has no tab"),
+    ("p.tsv", {"p.tsv": "a\tb\nc\t \n"}, r"^Line 2 of p\.tsv has an empty target"),
+    ("p.tsv", {"p.tsv": "\tb\n"}, r"^Line 1 of p\.tsv has an empty source"),
     ("p.txt", {"p.txt": "a\tb\tc\td\n"}, r"^Line 1 of p\.txt has 3 tabs; write the columns"),
     ("p.txt", {"p.txt": ""}, r"^p\.txt is empty; write a source and its target on each line"),
     ("p.txt", {"p.txt": b"a\tb\n\xff\tc\n"}, r"^Line 2 of p\.txt is not UTF-8; convert the file"),

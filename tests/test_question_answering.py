@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-import yaml
-from commands import ROOT, printed_by_card, run_here
+from commands import ROOT, results_of, steps, train_here, write_config
 from huggingface_hub import ModelCard
-from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -222,33 +220,19 @@ def test_a_question_that_leaves_no_room_is_refused() -> None:
 # The recipe
 
 
+TINY = {
+    "data": {"examples": 60, "evaluation_examples": 12, "max_length": 64, "overlap": 16},
+    "training": {"learning_rate": 3e-3},
+    "sample": {"mistakes": 3},
+}
+
+
 def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
-    config: dict[str, Any] = {
-        "data": {"examples": 60, "evaluation_examples": 12, "max_length": 64, "overlap": 16},
-        "model": {"name": str(pretrained)},
-        "training": {
-            "per_device_train_batch_size": 8,
-            "per_device_eval_batch_size": 8,
-            "max_steps": 20,
-            "learning_rate": 3e-3,
-            "eval_steps": 10,
-            "save_steps": 10,
-            "logging_steps": 5,
-            "report_to": "none",
-        },
-        "sample": {"mistakes": 3},
-    }
-    for name, value in fields.items():
-        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    if "max_tokens" in config:
-        del config["training"]["per_device_train_batch_size"]
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_config(folder, TINY, {"model": {"name": str(pretrained)}}, fields)
 
 
-def color_questions(folder: Path, name: str, number: int, seed: int) -> Path:
-    """A color within other words is asked for; where there is none, there is no answer."""
+def color_questions(folder: Path, name: str, number: int, seed: int, wrong: int = 0) -> Path:
+    """A color within other words is asked for; where there is none, there is no answer. The last ones are wrong."""
     generator = np.random.default_rng(seed)
     rows = []
     for i in range(number):
@@ -259,6 +243,8 @@ def color_questions(folder: Path, name: str, number: int, seed: int) -> Path:
         if i % 4:
             words.insert(place, color)
             answers = [{"text": color, "answer_start": len(" ".join([*words[:place], ""]))}]
+        if i >= number - wrong:
+            answers = [{"text": words[-1], "answer_start": len(" ".join([*words[:-1], ""]))}]
         rows.append(
             {"id": f"q{i}", "question": f"which color {i % 3}?", "context": " ".join(words), "answers": answers}
         )
@@ -280,28 +266,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
         model,
         data={
             "dataset": str(color_questions(folder, "train.jsonl", 400, seed=0)),
-            "test": str(color_questions(folder, "test.jsonl", 60, seed=1)),
+            "test": str(color_questions(folder, "test.jsonl", 60, seed=1, wrong=5)),
             "unanswerable": True,
             "max_length": 17,
             "overlap": 4,
         },
-        training={"max_steps": 150, "eval_steps": 50, "save_steps": 50, "metric_for_best_model": "f1"},
+        training={**steps(40, 20), "metric_for_best_model": "f1"},
         evaluation={"max_answer_length": 3, "null_threshold": 0.5},
         max_tokens=600,
         early_stopping_patience=3,
     )
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, config)
     return folder
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run" / "results.json").read_text())
-
-
 def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finished: Path) -> None:
-    results = results_of(finished)
-    assert str(finished) not in json.dumps(results)
+    results = results_of(finished / "run")
     loaded = AutoModelForQuestionAnswering.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     whole = read_questions(finished / "train.jsonl", unanswerable=True)
@@ -337,21 +317,6 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
     assert results["metrics"]["test"]["by_slice"]["asks: which"]["examples"] == 60
 
 
-def test_the_card_and_its_snippet_without_hfattn(finished: Path) -> None:
-    results, folder = results_of(finished), finished / "run"
-    card = ModelCard.load(folder / "README.md")
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    assert values["f1", "F1 (test)"] == results["metrics"]["test"]["f1"]
-    assert values["exact_match", "exact match (validation)"] == results["metrics"]["validation"]["exact_match"]
-    assert card.data.base_model is None  # a folder, which is no id on the Hub
-    assert (folder / "loss_curve.png").read_bytes()[:4] == b"\x89PNG"
-    assert (folder / "mistakes.png").exists() == bool(results["samples"])
-    for sample in results["samples"]:
-        assert re.fullmatch(r"Line \d+ of test.jsonl \(id 'q\d+'\)", sample["place"])
-        assert sample["right"] != sample["answer"]
-    assert printed_by_card(folder) == (results["example"]["answer"] or "no answer") + "\n"
-
-
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -359,16 +324,12 @@ def test_the_card_and_its_snippet_without_hfattn(finished: Path) -> None:
         ("gpt2", {"tuning": {"method": "head_only"}, "data": {"unanswerable": True, "overlap": 4}}),
     ],
 )
-def test_other_models_and_ways_to_tune(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fields: dict[str, Any]
-) -> None:
+def test_other_models_and_ways_to_tune(tmp_path: Path, kind: str, fields: dict[str, Any]) -> None:
     """On made-up facts; BERT is told which tokens are the question's."""
-    training = {"max_steps": 2, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
+    training = {**steps(2), "report_to": ["tensorboard"]}
     texts = [f"{item.question} {item.context}" for item in fact_questions("train", 60, seed=42)]
     source = tiny_model(tmp_path / kind, kind, texts=texts, layers=1)
-    config = tiny_config(tmp_path, source, training=training, **fields)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    results = results_of(tmp_path)
+    results = train_here(RECIPE, tiny_config(tmp_path, source, training=training, **fields))
     assert results["model"]["method"] == fields["tuning"]["method"]
     assert set(results["metrics"]) == {"validation", "test", "unseen_forms"}
     by_slice = results["metrics"]["test"]["by_slice"]
@@ -383,29 +344,41 @@ def test_the_first_question_word() -> None:
     assert {question: question_word(question) for question in asked} == asked
 
 
-BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.dataset", f / "no.json"], r"no.json was not found locally or on the Hub"),
-    ("answer", lambda f: ["--data.dataset", written(f, [row(start=3)])], "'York' at character 3 of its context"),
-    ("no answer", lambda f: ["--data.dataset", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
-    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of facts are"),
-    ("facts' test", lambda f: ["--data.test", "b.json"], "facts has its own validation and test; remove"),
-    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or contexts such as"),
-    ("sizes", lambda f: ["--data.overlap", "-1"], "data: overlap is -1; write a whole number of at least 0"),
-    ("answers", lambda f: ["--evaluation.max_answer_length", "0"], "evaluation: max_answer_length is 0; write a whole"),
-    ("smoothing", lambda f: ["--training.label_smoothing_factor", "0.1"], "label_smoothing_factor is for classes, and"),
-    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65; this model reads at most 64 tokens."),
-    ("overlap", lambda f: ["--data.overlap", "60"], r"Question 1 of facts \(id 'train-1'\) has .* write a data.over"),
-    ("no model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
-]  # fmt: skip
+BAD: list[BadInput] = [
+    ("--data.dataset no.json", "no.json was not found locally or on the Hub"),
+    (lambda f: ["--data.dataset", written(f, [row(start=3)])], "'York' at character 3 of its context"),
+    (lambda f: ["--data.dataset", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
+    ("--evaluation.columns [rating]", "names 'rating', and the other columns of facts are"),
+    ("--data.test b.json", "facts has its own validation and test; remove"),
+    ("--data.split '[0.5, 0.6]'", "write shares .*, or contexts such as"),
+    ("--data.overlap -1", "data: overlap is -1; write a whole number of at least 0"),
+    ("--evaluation.max_answer_length 0", "evaluation: max_answer_length is 0; write a whole"),
+    ("--training.label_smoothing_factor 0.1", "label_smoothing_factor is for classes, and"),
+    ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens."),
+    ("--data.overlap 60", r"Question 1 of facts \(id 'train-1'\) has .* write a data.over"),
+    ("--model.name ./none", "none was not found locally or on the Hub"),
+]
 
 
-class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
-    recipe, loss, bad = "question_answering", "nats_per_window", BAD
-    changed: ClassVar[list[object]] = ["--data.overlap", 15]
+class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
+    recipe, loss, bad, changed = "question_answering", "nats_per_window", BAD, "--data.overlap 15"
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "mistakes.png")
+    stated: ClassVar[Stated] = {
+        ("f1", "F1 (test)"): ("test", "f1"),
+        ("exact_match", "exact match (validation)"): ("validation", "exact_match"),
+    }
 
     @pytest.fixture
     def configure(self, model: Path) -> Configure:
         return partial(tiny_config, pretrained=model)
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        assert "base_model:" not in str(card.data)  # a folder, which is no id on the Hub
+        assert results["samples"]
+        for sample in results["samples"]:
+            assert re.fullmatch(r"Line \d+ of test.jsonl \(id 'q\d+'\)", sample["place"])
+            assert sample["right"] != sample["answer"]
+        assert printed == (results["example"]["answer"] or "no answer") + "\n"
 
     def killed(self, folder: Path) -> dict[str, Any]:
         asked = str(color_questions(folder, "all.jsonl", 120, seed=0))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from commands import ROOT, printed_by_card, run_here
+from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config
 from safetensors.torch import load_file, save_file
 from tiny_models import labeled_file, tiny_model
 from typer.testing import CliRunner
@@ -22,30 +21,16 @@ RECIPE = ROOT / "recipes" / "classification"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs from one model that differ in their learning rate, and one whose head says the opposite."""
     folder = tmp_path_factory.mktemp("runs")
+    dataset, split = str(labeled_file(folder / "reviews.tsv", pairs=False)), [0.8, 0.1, 0.1]
     fields = {
         "model": {"name": str(tiny_model(folder / "model", "bert"))},
-        "data": {
-            "dataset": str(labeled_file(folder / "reviews.tsv", pairs=False)),
-            "training_examples": 160,
-            "max_length": 64,
-            "split": [0.8, 0.1, 0.1],
-        },
-        "training": {
-            "per_device_train_batch_size": 16,
-            "max_steps": 20,
-            "eval_steps": 20,
-            "save_steps": 20,
-            "report_to": "none",
-            "metric_for_best_model": "nats_per_example",
-        },
+        "data": {"dataset": dataset, "training_examples": 160, "max_length": 64, "split": split},
+        "training": {**steps(20), "per_device_train_batch_size": 16, "metric_for_best_model": "nats_per_example"},
         "evaluation": {"counterfactual_texts": 0},
     }
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(fields))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-        for name, rate in (("one", "3e-3"), ("two", "2e-3")):
-            words = ["--config", folder / "tiny.yaml", "--output_dir", folder / name]
-            run_here(RECIPE, monkeypatch, *words, "--training.learning_rate", rate)
+    config = write_config(folder, fields)
+    for name, rate in (("one", "3e-3"), ("two", "2e-3")):
+        train_here(RECIPE, config, "--training.learning_rate", rate, to=name)
     shutil.copytree(folder / "one", folder / "opposite")
     weights = load_file(folder / "one" / "model.safetensors")
     weights |= {name: -3 * weights[name] for name in ("classifier.weight", "classifier.bias")}
@@ -60,11 +45,6 @@ def soup(*words: object) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-@pytest.fixture(autouse=True)
-def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-
-
 def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Path) -> None:
     data = f"data.dataset={runs / 'reviews.tsv'}"
     code, output = soup(runs / "one", runs / "two", "--output", tmp_path / "soup", "--set", data)
@@ -74,19 +54,16 @@ def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Pa
     )
     for name, tensor in mixed.items():
         torch.testing.assert_close(tensor, (one[name].double() + two[name].double()).div(2).float(), atol=0, rtol=0)
-    results = json.loads((tmp_path / "soup" / "results.json").read_text())
+    results = results_of(tmp_path / "soup")
     for row, name in zip(results["soup"]["ingredients"], ("one", "two"), strict=True):
-        own = json.loads((runs / name / "results.json").read_text())
-        assert row["validation"] == pytest.approx(
-            own["metrics"]["validation"]["nats_per_example"], rel=1e-4
-        )  # measured again
-        assert row["test"] == own["metrics"]["test"]["nats_per_example"]
+        own = results_of(runs / name)["metrics"]
+        measured_again = pytest.approx(own["validation"]["nats_per_example"], rel=1e-4)
+        assert row["validation"] == measured_again
+        assert row["test"] == own["test"]["nats_per_example"]
     assert "uniform soup" in output
     assert printed_by_card(tmp_path / "soup").strip() == results["example"]["label"]
-    assert (
-        str(runs)
-        not in (tmp_path / "soup" / "results.json").read_text() + (tmp_path / "soup" / "README.md").read_text()
-    )
+    for file in ("results.json", "README.md"):
+        assert str(runs) not in (tmp_path / "soup" / file).read_text()
 
 
 def test_a_greedy_soup_leaves_out_what_makes_it_worse(runs: Path, tmp_path: Path) -> None:
@@ -95,7 +72,7 @@ def test_a_greedy_soup_leaves_out_what_makes_it_worse(runs: Path, tmp_path: Path
         runs / "opposite", runs / "one", runs / "two", "--greedy", "--output", tmp_path / "soup", "--set", data
     )
     assert code == 0, output
-    results = json.loads((tmp_path / "soup" / "results.json").read_text())
+    results = results_of(tmp_path / "soup")
     taken = {row["name"]: row["taken"] for row in results["soup"]["ingredients"]}
     best = min(row["validation"] for row in results["soup"]["ingredients"])
     assert results["metrics"]["validation"]["nats_per_example"] <= best + 1e-6
@@ -131,7 +108,7 @@ def test_what_cannot_be_mixed_is_refused(runs: Path, tmp_path: Path) -> None:
     assert "classifier.weight is [2, 32] in one and [3, 32] in the other" in refused(
         runs / "one", other, "--output", out
     )
-    results = json.loads((runs / "one" / "results.json").read_text())
+    results = results_of(runs / "one")
     results["data"]["parts"]["validation"]["sha256"] = "0"
     (other / "results.json").write_text(json.dumps(results))
     assert "were trained or measured on different texts" in refused(runs / "one", other, "--output", out)

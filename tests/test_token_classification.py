@@ -2,17 +2,15 @@
 
 import json
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-import yaml
-from commands import ROOT, printed_by_card, run_here
+from commands import ROOT, results_of, steps, train_here, write_config
 from huggingface_hub import ModelCard
-from recipe_contract import BadInputs, Configure, KilledRun, TwoProcesses
+from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
 from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -182,29 +180,15 @@ def test_long_sentences_in_windows_or_cut() -> None:
 # The recipe
 
 
+TINY = {
+    "data": {"examples": 200, "evaluation_examples": 30, "max_length": 60},
+    "training": {"learning_rate": 3e-3},
+    "sample": {"mistakes": 3},
+}
+
+
 def tiny_config(folder: Path, pretrained: Path, **fields: Any) -> Path:
-    config: dict[str, Any] = {
-        "data": {"examples": 200, "evaluation_examples": 30, "max_length": 60},
-        "model": {"name": str(pretrained)},
-        "training": {
-            "per_device_train_batch_size": 8,
-            "per_device_eval_batch_size": 8,
-            "max_steps": 20,
-            "learning_rate": 3e-3,
-            "eval_steps": 10,
-            "save_steps": 10,
-            "logging_steps": 5,
-            "report_to": "none",
-        },
-        "sample": {"mistakes": 3},
-    }
-    for name, value in fields.items():
-        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
-    if "max_tokens" in config:
-        del config["training"]["per_device_train_batch_size"]
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return write_config(folder, TINY, {"model": {"name": str(pretrained)}}, fields)
 
 
 @pytest.fixture(scope="module")
@@ -233,22 +217,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
             "too_long": "windows",
             "overlap": 6,
         },
-        training={"max_steps": 120, "eval_steps": 40, "save_steps": 40, "metric_for_best_model": "f1"},
+        training={**steps(120, 40), "metric_for_best_model": "f1"},
         max_tokens=600,
         early_stopping_patience=3,
     )
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", folder / "run")
+    train_here(RECIPE, config)
     return folder
 
 
-def results_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "run" / "results.json").read_text())
-
-
 def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finished: Path) -> None:
-    results = results_of(finished)
-    assert str(finished) not in json.dumps(results)
+    results = results_of(finished / "run")
     loaded = AutoModelForTokenClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     labels = results["data"]["labels"]
@@ -281,21 +259,6 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
     assert results["data"]["parts"]["test"]["undecided_words"] == 0
 
 
-def test_the_card_and_its_pipeline_without_hfattn(finished: Path) -> None:
-    results, folder = results_of(finished), finished / "run"
-    card = ModelCard.load(folder / "README.md")
-    values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
-    assert values["f1", "entity F1 (test)"] == results["metrics"]["test"]["f1"]
-    assert card.data.base_model is None  # a folder, which is no id on the Hub
-    for picture in ("loss_curve.png", "mistakes.png"):
-        assert (folder / picture).read_bytes()[:4] == b"\x89PNG"
-    assert re.fullmatch(r"Line \d+ of test.conll", results["samples"][0]["place"])
-    assert {sample["missed"] + sample["found instead"] for sample in results["samples"]} - {"––"}
-    assert results["example"]["entities"]
-    expected = "".join(f"{each['type']} {each['text']}\n" for each in results["example"]["entities"])
-    assert printed_by_card(folder) == expected
-
-
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -304,13 +267,10 @@ def test_the_card_and_its_pipeline_without_hfattn(finished: Path) -> None:
         ("distilbert", {"tuning": {"layer_decay": 0.5}, "data": {"max_length": 9}}),  # long sentences are cut
     ],
 )
-def test_other_models_and_ways_to_tune(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fields: dict[str, Any]
-) -> None:
-    training = {"max_steps": 4, "eval_steps": 2, "save_steps": 2, "report_to": ["tensorboard"]}
+def test_other_models_and_ways_to_tune(tmp_path: Path, kind: str, fields: dict[str, Any]) -> None:
+    training = {**steps(4, 2), "report_to": ["tensorboard"]}
     config = tiny_config(tmp_path, tiny_model(tmp_path / kind, kind, layers=1), training=training, **fields)
-    run_here(RECIPE, monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    results = results_of(tmp_path)
+    results = train_here(RECIPE, config)
     assert results["model"]["method"] == fields["tuning"].get("method", "full")
     assert (results["model"]["trained_share"] == 1) == ("layer_decay" in fields["tuning"])
     assert ("ambiguous: yes" in results["metrics"]["test"]["by_slice"]) == (kind == "bert")
@@ -321,34 +281,41 @@ def test_other_models_and_ways_to_tune(
     AutoModelForTokenClassification.from_pretrained(tmp_path / "run")
 
 
-BAD: list[tuple[str, Callable[[Path], list[object]], str]] = [
-    ("missing file", lambda f: ["--data.dataset", f / "no.txt"], r"no.txt was not found locally or on the Hub"),
-    ("tags", lambda f: ["--data.dataset", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
-    (
-        "test's tag",
-        lambda f: ["--data.dataset", written(f, NAMED * 2 + "\n" + NAMED), "--data.split", "[0.5, 0.5]",
-                   "--data.test", written(f, "A B-X\n", "test.conll")],
-        "Line 1 of test.conll has the tag 'B-X', which is not one of O, B-LOC",
-    ),
-    ("slice", lambda f: ["--evaluation.columns", "[rating]"], "names 'rating', and the other columns of names are"),
-    ("names' test", lambda f: ["--data.test", "b.conll"], "names has its own validation and test; remove"),
-    ("split", lambda f: ["--data.split", "[0.5, 0.6]"], "write shares .*, or sentences such as"),
-    ("sizes", lambda f: ["--data.max_length", "0"], "data: max_length is 0; write a whole number of at least 1"),
-    ("length", lambda f: ["--data.max_length", "65"], "data.max_length is 65; this model reads at most 64 tokens."),
-    ("overlap", lambda f: ["--data.too_long", "windows", "--data.overlap", "58"],
-     "data.overlap is 58, and data.max_length 60 leaves 58 tokens for words; write"),
-    ("no model", lambda f: ["--model.name", f / "none"], "none was not found locally or on the Hub"),
-    ("method", lambda f: ["--tuning.method", "half"], "tuning: method is 'half'; write one of full, lora, head_only"),
-]  # fmt: skip
+def another_tag(folder: Path) -> list[object]:
+    whole, test = written(folder, NAMED * 2 + "\n" + NAMED), written(folder, "A B-X\n", "test.conll")
+    return ["--data.dataset", whole, "--data.split", "[0.5, 0.5]", "--data.test", test]
 
 
-class TestTheRecipe(KilledRun, TwoProcesses, BadInputs):
-    recipe, loss, bad = "token_classification", "nats_per_word", BAD
-    changed: ClassVar[list[object]] = ["--data.examples", 201]
+BAD: list[BadInput] = [
+    ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
+    (lambda f: ["--data.dataset", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
+    (another_tag, "Line 1 of test.conll has the tag 'B-X', which is not one of O, B-LOC"),
+    ("--evaluation.columns [rating]", "names 'rating', and the other columns of names are"),
+    ("--data.test b.conll", "names has its own validation and test; remove"),
+    ("--data.split '[0.5, 0.6]'", "write shares .*, or sentences such as"),
+    ("--data.max_length 0", "data: max_length is 0; write a whole number of at least 1"),
+    ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens."),
+    ("--data.too_long windows --data.overlap 58", "data.overlap is 58, and data.max_length 60 leaves 58 tokens for wo"),
+    ("--model.name ./none", "none was not found locally or on the Hub"),
+    ("--tuning.method half", "tuning: method is 'half'; write one of full, lora, head_only"),
+]
+
+
+class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
+    recipe, loss, bad, changed = "token_classification", "nats_per_word", BAD, "--data.examples 201"
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "mistakes.png")
+    stated: ClassVar[Stated] = {("f1", "entity F1 (test)"): ("test", "f1")}
 
     @pytest.fixture
     def configure(self, model: Path) -> Configure:
         return partial(tiny_config, pretrained=model)
+
+    def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
+        assert "base_model:" not in str(card.data)  # a folder, which is no id on the Hub
+        assert re.fullmatch(r"Line \d+ of test.conll", results["samples"][0]["place"])
+        assert {sample["missed"] + sample["found instead"] for sample in results["samples"]} - {"––"}
+        assert results["example"]["entities"]
+        assert printed == "".join(f"{each['type']} {each['text']}\n" for each in results["example"]["entities"])
 
     def killed(self, folder: Path) -> dict[str, Any]:
         return {"training": {"max_steps": 40}}

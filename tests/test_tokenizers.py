@@ -47,20 +47,44 @@ def test_round_trip_is_exact(tmp_path: Path, text: str) -> None:
 
 
 def test_a_process_without_hfattn_loads_it_with_no_custom_code(tmp_path: Path) -> None:
-    text = "".join(TEXTS)
-    tokenizer = build_character_tokenizer([text], lowercase=True, unknown=True)
-    tokenizer.save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
-    assert "auto_map" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
+    text = "".join([*TEXTS, "[EOS] [BOS]", "2"])
+    kinds = {
+        "lower": {"lowercase": True, "unknown": True},
+        "ends": {"ends": True},
+        "both": {"ends": True, "unknown": True},
+    }
+    tokenizers = {name: build_character_tokenizer([text], **options) for name, options in kinds.items()}
+    for name, tokenizer in tokenizers.items():
+        tokenizer.save_pretrained(tmp_path / name)
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+        assert "auto_map" not in json.loads((tmp_path / name / "tokenizer_config.json").read_text())
     code = (
         "import sys, json\n"
         "sys.modules['hfattn'] = None\n"
         "from transformers import AutoTokenizer\n"
-        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], trust_remote_code=False)\n"
-        "print(json.dumps(tokenizer(json.loads(sys.argv[2])).input_ids))\n"
+        "texts, *folders = sys.argv[1:]\n"
+        "for folder in folders:\n"
+        "    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)\n"
+        "    print(json.dumps(tokenizer(json.loads(texts), padding=True).input_ids))\n"
     )
-    done = run([sys.executable, "-c", code, tmp_path, json.dumps(text)])
-    assert json.loads(done.stdout) == tokenizer(text).input_ids
+    done = run([sys.executable, "-c", code, json.dumps([text, "2"]), *kinds], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for printed, tokenizer in zip(done.stdout.splitlines(), tokenizers.values(), strict=True):
+        assert json.loads(printed) == tokenizer([text, "2"], padding=True).input_ids
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_a_text_that_ends(tmp_path: Path, unknown: bool) -> None:
+    text = "¡Año!  22 de abril\tde 2019\n[EOS] [BOS]"
+    tokenizer = build_character_tokenizer([text], ends=True, unknown=unknown)
+    tokenizer.save_pretrained(tmp_path)
+    for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        ids = each(text).input_ids
+        assert len(ids) == len(text) + 1
+        assert ids[-1] == each.eos_token_id
+        assert ids.count(each.eos_token_id) == 1  # "[EOS]" in a text is five characters
+        assert each.decode(ids, skip_special_tokens=True) == text
+        assert (each.bos_token, each.padding_side) == ("[BOS]", "right")
 
 
 def test_vocabulary_and_options() -> None:

@@ -1,7 +1,6 @@
 """Training: the stateful loop against a literal one, exact resumption, processes, numbers that are not finite,
 averaged weights, early stopping, what a step's loss is divided by, a disk that fills."""
 
-import json
 import math
 import re
 import resource
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import run, tiny_config, train, train_until
+from commands import RECIPE, TWO_PROCESSES, results_of, run, tiny_config, train, train_here, train_until
 from safetensors.torch import load_file
 from torch.utils.data import Dataset
 from transformers import (
@@ -53,6 +52,15 @@ from hfattn.training import (
 from hfattn.training.averaging import RAW_WEIGHTS
 
 V, T, B = 9, 5, 3
+ARGUMENTS = {
+    "lr_scheduler_type": "constant",
+    "report_to": "none",
+    "save_strategy": "no",
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "remove_unused_columns": False,
+    "logging_nan_inf_filter": False,
+}
 IDS = np.random.default_rng(0).integers(0, V, size=160).astype(np.uint8)
 CELLS = ["gru", "lstm"]
 
@@ -65,21 +73,9 @@ def make_model(cell: str = "gru") -> CharRNNForCausalLM:
 def make_trainer(
     kind: type[ReliableTrainer], model: CharRNNForCausalLM, folder: Path, dataset: Any, **arguments: Any
 ) -> ReliableTrainer:
-    defaults = {
-        "learning_rate": 0.05,
-        "lr_scheduler_type": "constant",
-        "per_device_train_batch_size": B,
-        "per_device_eval_batch_size": B,
-        "max_grad_norm": 0.0,
-        "weight_decay": 0.0,
-        "report_to": "none",
-        "save_strategy": "no",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "logging_nan_inf_filter": False,
-    }
-    args = TrainingArguments(str(folder), **{**defaults, **arguments})
+    sizes = {"per_device_train_batch_size": B, "per_device_eval_batch_size": B}
+    defaults = {"learning_rate": 0.05, "max_grad_norm": 0.0, "weight_decay": 0.0, **sizes}
+    args = TrainingArguments(str(folder), **{**ARGUMENTS, **defaults, **arguments})
     return kind(
         model,
         args,
@@ -274,7 +270,7 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
         assert "is not empty; continue its run with --resume" in refused.stderr
         done = train(config, "--output_dir", killed, "--resume")
         assert done.returncode == 0, done.stderr
-        assert json.loads((killed / "results.json").read_text())["training"]["steps"] == 130
+        assert results_of(killed)["training"]["steps"] == 130
         for file in ("model.safetensors", "checkpoints/checkpoint-130/model.safetensors"):
             assert (killed / file).read_bytes() == (whole / file).read_bytes()
         optimizers = [torch.load(run / "checkpoints/checkpoint-130/optimizer.pt") for run in (whole, killed)]
@@ -307,14 +303,14 @@ def test_a_run_that_was_killed_after_its_last_step_takes_no_other(tmp_path: Path
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = train(config, "--output_dir", whole, *words)
     assert done.returncode == 0, done.stderr
-    before = json.loads((whole / "results.json").read_text())
+    before = results_of(whole)
     assert "early stopping is disabled" not in done.stderr
     shutil.copytree(whole / "checkpoints", killed / "checkpoints")  # as it stands when evaluation begins
     for state in (killed / "checkpoints").glob("*/trainer_state.json"):
         state.write_text(state.read_text().replace(str(whole), str(killed)))
     done = train(config, "--output_dir", killed, *words, "--resume")
     assert done.returncode == 0, done.stderr
-    after = json.loads((killed / "results.json").read_text())
+    after = results_of(killed)
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert after["metrics"]["test"]["accuracy"] == before["metrics"]["test"]["accuracy"]
     assert after["training"]["steps"] == before["training"]["steps"]
@@ -364,24 +360,12 @@ def reversal_trainer(
     folder: Path, model: VaswaniForConditionalGeneration | None = None, options: Any = None, **arguments: Any
 ) -> ReliableSeq2SeqTrainer:
     model = reversal_model() if model is None else model
-    defaults = {
-        "learning_rate": 0.02,
-        "lr_scheduler_type": "constant",
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 32,
-        "max_steps": 8,
-        "report_to": "none",
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "logging_nan_inf_filter": False,
-        "restore_callback_states_from_checkpoint": True,
-        "save_strategy": "no",
-    }
+    sizes = {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 32, "max_steps": 8}
+    defaults = {"learning_rate": 0.02, "restore_callback_states_from_checkpoint": True, **sizes}
     dataset = Reversals()
     return ReliableSeq2SeqTrainer(
         model,
-        Seq2SeqArguments(str(folder), **{**defaults, **arguments}),
+        Seq2SeqArguments(str(folder), **{**ARGUMENTS, **defaults, **arguments}),
         data_collator=DataCollatorForSeq2Seq(reversal_tokenizer(), model),
         train_dataset=dataset,
         eval_dataset=dataset,
@@ -503,6 +487,12 @@ def test_batches_by_tokens_in_training(tmp_path: Path) -> None:
     assert trainer.padding_share < 0.1 < 0.25 < by_number
 
 
+def evaluated_and_saved(every: int, **more: Any) -> dict[str, Any]:
+    """Arguments of a run that is evaluated and saved after every so many steps."""
+    return {"eval_strategy": "steps", "eval_steps": every, "save_strategy": "steps", "save_steps": every, **more}
+
+
+BEST_QUALITY = {"load_best_model_at_end": True, "metric_for_best_model": "quality", "greater_is_better": True}
 EVERYTHING = {
     "max_tokens": 40,
     "schedule": ScheduleConfig(name="untuned_exponential"),
@@ -512,17 +502,8 @@ EVERYTHING = {
 
 def test_a_resumed_run_ends_the_same_with_all_of_it(tmp_path: Path) -> None:
     """Resumed in the middle of a pass: the batches, the schedule, both sets of weights, to the last bit."""
-    arguments = {
-        "max_steps": 14,
-        "save_strategy": "steps",
-        "save_steps": 5,
-        "eval_strategy": "steps",
-        "eval_steps": 5,
-        "gradient_accumulation_steps": 2,
-        "adam_beta2": 0.9,
-        "label_smoothing_factor": 0.1,
-        "dataloader_num_workers": 0,
-    }
+    arguments = evaluated_and_saved(5, max_steps=14, gradient_accumulation_steps=2, adam_beta2=0.9)
+    arguments["label_smoothing_factor"] = 0.1
     whole = reversal_trainer(tmp_path / "whole", options=EVERYTHING, **arguments)
     whole.train()
     shutil.copytree(tmp_path / "whole/checkpoint-10", tmp_path / "killed/checkpoint-10")
@@ -554,11 +535,7 @@ def test_the_moving_average_is_what_is_evaluated_saved_and_left(tmp_path: Path) 
     trainer = reversal_trainer(
         tmp_path,
         options={"averaging": AveragingConfig(ema=0.6), "callbacks": [recorder]},
-        max_steps=12,
-        save_strategy="steps",
-        save_steps=6,
-        eval_strategy="steps",
-        eval_steps=6,
+        **evaluated_and_saved(6, max_steps=12),
     )
     average = {name: tensor.detach().double().clone() for name, tensor in trainer.model.named_parameters()}
     trainer.train()
@@ -586,15 +563,7 @@ def test_the_best_of_the_averaged_weights_is_left(tmp_path: Path) -> None:
     trainer = reversal_trainer(
         tmp_path,
         options={"averaging": AveragingConfig(ema=0.9), "early_stopping_patience": 2},
-        max_steps=20,
-        save_strategy="steps",
-        save_steps=2,
-        eval_strategy="steps",
-        eval_steps=2,
-        save_total_limit=1,
-        load_best_model_at_end=True,
-        metric_for_best_model="quality",
-        greater_is_better=True,
+        **evaluated_and_saved(2, max_steps=20, save_total_limit=1, **BEST_QUALITY),
     )
     qualities = iter([0.1, 0.9, 0.3, 0.2, 0.95, 0.99])
     trainer.compute_metrics = lambda prediction: {"quality": next(qualities)}
@@ -606,16 +575,7 @@ def test_the_best_of_the_averaged_weights_is_left(tmp_path: Path) -> None:
 
 
 def test_the_best_checkpoint_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
-    fields = {
-        "max_steps": 6,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "eval_strategy": "steps",
-        "eval_steps": 2,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "quality",
-        "greater_is_better": True,
-    }
+    fields = evaluated_and_saved(2, max_steps=6, **BEST_QUALITY)
     trainer = reversal_trainer(tmp_path / "before", **fields)
     qualities = iter([0.9, 0.1, 0.2])
     trainer.compute_metrics = lambda prediction: {"quality": next(qualities)}
@@ -747,32 +707,18 @@ def test_two_processes_equal_one_with_twice_the_batch(tmp_path: Path, stateful: 
     config = tiny_config(
         tmp_path, data={"stateful": stateful, "stride": 3}, training={"max_steps": 20, "gradient_accumulation_steps": 2}
     )
-    one, two = tmp_path / "one", tmp_path / "two"
-    done = train(config, "--output_dir", one)
-    assert done.returncode == 0, done.stderr
-    launch = [
-        "accelerate",
-        "launch",
-        "--multi_gpu",
-        "--num_processes",
-        2,
-        "--num_machines",
-        1,
-        "--mixed_precision",
-        "no",
-    ]
-    launch += ["--dynamo_backend", "no", "--main_process_port", 0]
-    script = ["recipes/char_lm/train.py", "--config", config, "--output_dir", two]
+    one = train_here(RECIPE, config, to="one")
     sizes = ["--training.per_device_train_batch_size", 4, "--training.per_device_eval_batch_size", 2]
-    done = run([*launch, *script, *sizes])
+    words = ["--config", config, "--output_dir", tmp_path / "two", *sizes]
+    done = run([*TWO_PROCESSES, RECIPE / "train.py", *words])
     assert done.returncode == 0, done.stderr
-    results = [json.loads((folder / "results.json").read_text()) for folder in (one, two)]
-    assert [result["hardware"]["processes"] for result in results] == [1, 2]
-    weights = [load_file(folder / "model.safetensors") for folder in (one, two)]
+    two = results_of(tmp_path / "two")
+    assert [each["hardware"]["processes"] for each in (one, two)] == [1, 2]
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("one", "two")]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, atol=1e-5, rtol=0)
     for split in ("validation", "test"):
-        first, second = (result["metrics"][split] for result in results)
+        first, second = one["metrics"][split], two["metrics"][split]
         assert first["characters"] == second["characters"]
         assert first["nats_per_character"] == pytest.approx(second["nats_per_character"], abs=1e-4)
 
@@ -795,9 +741,7 @@ def test_two_processes_share_batches_by_tokens(tmp_path: Path) -> None:
         "if two.is_world_process_zero():\n"
         "    two.model.save_pretrained(f'two-{two.args.world_size}-{two.state.global_step}')\n"
     )
-    launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1]
-    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", 0]
-    done = run([*launch, script], cwd=tmp_path, PYTHONPATH=str(Path(__file__).parent))
+    done = run([*TWO_PROCESSES, script], cwd=tmp_path, PYTHONPATH=str(Path(__file__).parent))
     assert done.returncode == 0, done.stderr
     two = VaswaniForConditionalGeneration.from_pretrained(tmp_path / f"two-2-{one.state.global_step}")
     moved = 0.0

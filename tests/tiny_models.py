@@ -31,6 +31,15 @@ TEXTS = (
 )
 KINDS = ("bert", "distilbert", "gpt2", "llama", "vaswani")
 POSITIONS = 64
+TINY_BAHDANAU = {
+    "model_type": "bahdanau",
+    "preset": "bahdanau2015",
+    "cell": "gru",
+    "embedding_size": 8,
+    "encoder_hidden_size": 8,
+    "hidden_size": 8,
+    "output_size": 8,
+}
 
 
 def wordpiece_tokenizer(texts: Sequence[str], types: bool) -> PreTrainedTokenizerFast:
