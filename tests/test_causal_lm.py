@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.cli import app
-from hfattn.data import PackedBlocks, pack, read_corpus, split_corpus
+from hfattn.data import PackedBlocks, pack, read_documents, split_corpus
 from hfattn.errors import UserError
 from hfattn.evaluation import score_ids, score_text
 from hfattn.generation import TokenStreamer
@@ -150,17 +150,20 @@ def test_what_is_too_short_or_skips_is_refused() -> None:
 def test_a_corpus_is_one_document_or_several(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text(" = A = \nfirst\n = = part = = \nmore\n = B = \nsecond\n")
-    (whole,) = read_corpus(str(text))
+    corpus = read_documents(str(text), lines_are_texts=False)
+    (whole,) = corpus
     assert whole.text == text.read_text()  # to the last newline: its characters are counted
-    each = read_corpus(str(text), lines_are_texts=True, document_start="^ = [^=]")
+    each = read_documents(str(text), document_start="^ = [^=]")
     assert [item.text for item in each] == [" = A = \nfirst\n = = part = = \nmore", " = B = \nsecond"]
     rows = tmp_path / "a.jsonl"
     rows.write_text("".join(json.dumps({"t": word}) + "\n" for word in ("one", "two", "three")))
-    assert [item.text for item in read_corpus(str(rows), text_column="t")] == ["one\ntwo\nthree"]
-    several = read_corpus(str(rows), text_column="t", lines_are_texts=True)
+    assert [item.text for item in read_documents(str(rows), text_column="t", lines_are_texts=False)] == [
+        "one\ntwo\nthree"
+    ]
+    several = read_documents(str(rows), text_column="t")
     parts = split_corpus(several, [1, 1, "rest"])
     assert [[item.text for item in part] for part in parts] == [["one"], ["two"], ["three"]]
-    assert [part.items[0].text for part in split_corpus(read_corpus(str(text)), [3, 4, "rest"])] == [
+    assert [part.items[0].text for part in split_corpus(corpus, [3, 4, "rest"])] == [
         text.read_text()[:3], text.read_text()[3:7], text.read_text()[7:]
     ]  # fmt: skip
     with pytest.raises(UserError, match=r"split \[0.1, 0.9\] leaves a part of a.jsonl empty"):

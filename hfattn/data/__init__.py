@@ -2,14 +2,14 @@
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
-from .documents import Document, Documents, read_documents
+from .documents import Document, Documents, read_documents, split_corpus
 from .examples import check_columns
 from .labeled import EncodedTexts, Labeled, LabeledTexts, read_labeled, unlabeled
 from .labeled_parts import LabeledDataConfig
 from .masking import MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
-from .packing import PackedBlocks, PackedText, pack, read_corpus, split_corpus
+from .packing import PackedBlocks, PackedText, pack
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
@@ -74,7 +74,6 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
-    "read_corpus",
     "read_documents",
     "read_labeled",
     "read_pairs",

@@ -14,6 +14,8 @@ from torch.utils.data import Dataset, Sampler, SequentialSampler
 
 from ..errors import UserError
 
+IGNORED = -100  # label of a position without a target, as in torch and transformers
+
 Batch = dict[str, torch.Tensor]
 Example = TypeVar("Example", covariant=True)
 
@@ -112,7 +114,7 @@ class Windows(_Batches):
         moved = torch.from_numpy(wanted - starts)
         if moved.any():
             seen = torch.arange(self.window) < moved[:, None]
-            batch["labels"][seen] = -100  # shift_labels is the same tensor
+            batch["labels"][seen] = IGNORED  # shift_labels is the same tensor
         return batch
 
 

@@ -8,10 +8,9 @@ from tokenizers.models import WordPiece
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import TrainingExamples
+from .batches import IGNORED, TrainingExamples
 from .documents import Documents
 
-_IGNORED = -100  # label of a position without a target, as in torch and transformers
 SHOWN_AS_MASK, SHOWN_AS_RANDOM = 0.8, 0.1  # shares of the chosen tokens; the others stay unchanged
 
 
@@ -76,7 +75,7 @@ class Masking:
         chosen = candidates[np.isin(word_of, taken)]
         fate = generator.random(len(chosen))
         replaced = chosen[fate >= 1 - SHOWN_AS_RANDOM]
-        inputs, labels = ids.copy(), np.full_like(ids, _IGNORED)
+        inputs, labels = ids.copy(), np.full_like(ids, IGNORED)
         labels[chosen] = ids[chosen]
         inputs[chosen[fate < SHOWN_AS_MASK]] = self.mask
         inputs[replaced] = self.ordinary[generator.integers(len(self.ordinary), size=len(replaced))]

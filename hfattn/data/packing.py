@@ -6,8 +6,7 @@ not predicted: at the first token of each block, and at tokens that an earlier b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,68 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
-from .batches import Batch, _Batches, check_window
-from .documents import Document, Documents, read_documents
-from .rows import JSON_LINES, local_file, open_rows
-from .text import open_text, split_positions
-
-_IGNORED = -100
-
-
-def read_corpus(
-    dataset: str,
-    *,
-    lines_are_texts: bool = False,
-    document_start: str | None = None,
-    text_column: str = "text",
-    config: str | None = None,
-    split: str = "train",
-    revision: str | None = None,
-) -> Documents:
-    """Read the documents on which a language model is trained.
-
-    Args:
-        dataset: ``"embedded"``, the path of a UTF-8 text file or a ``.jsonl`` file, or the id of a dataset on the Hub.
-        lines_are_texts: whether each line or row is a separate document (``read_documents``). Otherwise, the whole
-            dataset is one document whose rows are joined by newlines.
-        document_start: see ``read_documents``; used only with ``lines_are_texts``.
-        text_column: name of the column with the text, in a ``.jsonl`` file or on the Hub.
-        config, split, revision: configuration, split and revision of a dataset on the Hub.
-
-    Raises:
-        UserError: the file, dataset or column does not exist or has no text.
-    """
-    of_hub: dict[str, Any] = {"config": config, "split": split, "revision": revision}
-    if lines_are_texts:
-        return read_documents(dataset, text_column=text_column, document_start=document_start, **of_hub)
-    path = local_file(dataset)
-    if path is not None and path.suffix == JSON_LINES:
-        rows = open_rows(dataset)
-        name, text = rows.name, "\n".join(rows.text(row, text_column) for row in rows)
-    else:
-        opened = open_text(dataset, text_column=text_column, **of_hub)
-        name, text = opened.name, "".join(opened.pieces())
-    if not text.strip():
-        raise UserError(f"{name} is empty; it must have at least one text.")
-    return Documents(name, [Document(text)])
-
-
-def split_corpus(corpus: Documents, split: Sequence[float | int | str]) -> list[Documents]:
-    """Cut a corpus by position into train, validation and, if three parts are given, test.
-
-    A single document is cut between characters; several documents are distributed over the parts and are not cut.
-
-    Raises:
-        UserError: the split does not fit the corpus or leaves a part empty.
-    """
-    if len(corpus) == 1:
-        text = corpus.items[0].text
-        parts = [[Document(text[part])] for part in split_positions(len(text), split)]
-    else:
-        parts = [corpus.items[part] for part in split_positions(len(corpus), split, "documents")]
-    if not all(part and part[0].text for part in parts):
-        raise UserError(f"split {list(split)} leaves a part of {corpus.name} empty; give more text, or another split.")
-    return [replace(corpus, items=part) for part in parts]
+from .batches import IGNORED, Batch, _Batches, check_window
 
 
 @dataclass(frozen=True)
@@ -197,5 +135,5 @@ class PackedBlocks(_Batches):
         tokens = torch.from_numpy(self.ids[starts[:, None] + np.arange(self.block + 1)].astype(np.int64))  # (B, T + 1)
         # Targets up to here were predicted by the previous block, which began a stride earlier.
         done = torch.from_numpy(np.where(wanted > 0, wanted - stride + self.block - starts, 0))
-        labels = tokens.masked_fill(torch.arange(self.block + 1) <= done[:, None], _IGNORED)
+        labels = tokens.masked_fill(torch.arange(self.block + 1) <= done[:, None], IGNORED)
         return {"input_ids": tokens[:, :-1].clone(), "labels": labels}

@@ -342,12 +342,7 @@ def _highest(scores: np.ndarray, number: int) -> list[int]:
 
 
 def _positions(answer: Answer, offsets: np.ndarray) -> tuple[int, int] | None:
-    """Return the first and the last token of an answer, or None if a window does not contain all of it.
-
-    Args:
-        answer: the answer in the context.
-        offsets: (S, 2) start and end character in the context of each token of the window, -1 for other tokens.
-    """
+    """Return the first and the last token of an answer, or None if the window of these ``offsets`` lacks part of it."""
     start, end = answer.start, answer.start + len(answer.text)
     tokens = np.flatnonzero(offsets[:, 0] >= 0)
     if offsets[tokens[0], 0] > start or offsets[tokens[-1], 1] < end:

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
-from .batches import TrainingExamples
+from .batches import IGNORED, TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
 from .model_limits import check_tokenizer
 from .rows import JSON_LINES, Rows, local_file, open_rows, read_lines
 
 OUTSIDE = "O"
-IGNORED = -100  # label of a position without a target, as in torch and transformers
 _DOCUMENT = "-DOCSTART-"  # separates the documents of a CoNLL file
 _ADMIT = "data.admit_broken_tags: true to read it as conlleval does"
 
@@ -79,58 +78,46 @@ def read_tagged(
             line number.
     """
     path = local_file(str(dataset))
-    if path is not None and path.suffix not in (JSON_LINES, ".json", ".csv"):
-        name, unit, known = path.name, "Line", None
-        read = list(_conll_sentences(path))
-
-        def place(sentence: _Read, word: int) -> str:
-            return f"Line {sentence.line + word} of {name}"
-
+    known: Sequence[str] | None = None
+    conll = None if path is None or path.suffix in (JSON_LINES, ".json", ".csv") else path
+    if conll is not None:
+        name, unit, read = conll.name, "Line", list(_conll_sentences(conll))
     else:
         rows = open_rows(str(dataset), config=config, split=split, revision=revision)
-        name, unit, read = rows.name, rows.unit, []
-        for sentence, column in _sentences_in_rows(rows, tokens_column, tags_column):
-            read.append(sentence)
-            known = rows.classes.get(column)
+        first = next(iter(rows), None)
+        column = tags_column or ("ner_tags" if first is not None and "ner_tags" in first.values else "tags")
+        known = rows.classes.get(column)
+        if labels is not None and known is not None and len(labels) != len(known):
+            raise UserError(
+                f"The labels are {', '.join(labels)}, and {rows.name} has {', '.join(known)}; write one for each."
+            )
+        name, unit, read = rows.name, rows.unit, list(_sentences_in_rows(rows, tokens_column, column, labels or known))
 
-        def place(sentence: _Read, word: int) -> str:
-            return f"{rows.unit} {sentence.line} of {name}, word {word + 1},"
+    def place(sentence: Tagged, word: int) -> str:
+        if conll is not None and sentence.line is not None:
+            return f"Line {sentence.line + word} of {name}"
+        return f"{unit} {sentence.line} of {name}, word {word + 1},"
 
     if not read:
         raise UserError(f"{name} is empty; write words and their tags, sentence by sentence.")
-    if labels is not None and known is not None and len(labels) != len(known):
-        raise UserError(f"The labels are {', '.join(labels)}, and {name} has {', '.join(known)}; write one for each.")
-    numbered = labels or known
-    written = [_names(sentence, numbered, place) for sentence in read]
-    names = list(numbered) if numbered else _labels(written, read, place)
+    names = list(labels or known or _labels(read, place))
     bioes = _check_labels(names)
-    items = []
-    for sentence, tags in zip(read, written, strict=True):
-        for i, tag in enumerate(tags):
+    for sentence in read:
+        for i, tag in enumerate(sentence.tags):
             if tag not in names:
                 raise UserError(
                     f"{place(sentence, i)} has the tag {tag!r}, which is not one of {', '.join(names)}; correct it, or "
                     "change data.labels."
                 )
         if not admit_broken_tags:
-            _check_scheme(sentence, tags, bioes, place)
-        items.append(Tagged(sentence.words, tags, sentence.line, sentence.fields))
-    return TaggedSentences(name, items, names, unit=unit)
+            _check_scheme(sentence, bioes, place)
+    return TaggedSentences(name, read, names, unit=unit)
 
 
-class _Read(NamedTuple):
-    """A sentence before conversion of its tags, which are names or numbers."""
-
-    words: tuple[str, ...]
-    tags: tuple[str | int, ...]
-    line: int
-    fields: Mapping[str, Any] = {}
+_Place = Callable[[Tagged, int], str]
 
 
-_Place = Callable[[_Read, int], str]
-
-
-def _conll_sentences(path: Path) -> Iterator[_Read]:
+def _conll_sentences(path: Path) -> Iterator[Tagged]:
     lines: list[tuple[str, str]] = []
     number = 0
     for number, line in read_lines(path):
@@ -149,57 +136,53 @@ def _conll_sentences(path: Path) -> Iterator[_Read]:
         yield _conll_sentence(lines, number + 1)
 
 
-def _conll_sentence(lines: list[tuple[str, str]], end: int) -> _Read:
+def _conll_sentence(lines: list[tuple[str, str]], end: int) -> Tagged:
     words, tags = zip(*lines, strict=True)
-    return _Read(words, tags, end - len(lines))
+    return Tagged(words, tags, end - len(lines))
 
 
-def _sentences_in_rows(rows: Rows, tokens_column: str, tags_column: str | None) -> Iterator[tuple[_Read, str]]:
+def _sentences_in_rows(
+    rows: Rows, tokens_column: str, tags_column: str, names: Sequence[str] | None
+) -> Iterator[Tagged]:
     for row in rows:
-        column = tags_column or ("ner_tags" if "ner_tags" in row.values else "tags")
-        words, tags = rows.value(row, tokens_column), rows.value(row, column)
+        words, tags = rows.value(row, tokens_column), rows.value(row, tags_column)
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             raise UserError(f"{rows.place(row)} holds {words!r} in {tokens_column!r}; write a list of words.")
         if not isinstance(tags, list) or not all(type(tag) in (int, str) for tag in tags):
             raise UserError(
-                f"{rows.place(row)} holds {tags!r} in {column!r}; write a list of tags, or of their numbers."
+                f"{rows.place(row)} holds {tags!r} in {tags_column!r}; write a list of tags, or of their numbers."
             )
         if len(words) != len(tags):
             raise UserError(
                 f"{rows.place(row)} has {len(words)} words and {len(tags)} tags; write a tag for each word."
             )
         if words != [_DOCUMENT]:
-            fields = {name: row.values[name] for name in row.values if name not in (tokens_column, column)}
-            yield _Read(tuple(words), tuple(tags), row.number, fields), column
+            named = [_named(tag, names, f"{rows.place(row)}, word {i},") for i, tag in enumerate(tags, start=1)]
+            fields = {name: row.values[name] for name in row.values if name not in (tokens_column, tags_column)}
+            yield Tagged(tuple(words), tuple(named), row.number, fields)
 
 
-def _names(sentence: _Read, names: Sequence[str] | None, place: _Place) -> tuple[str, ...]:
-    """Return the names of the tags of a sentence."""
-    found = []
-    for i, tag in enumerate(sentence.tags):
-        if isinstance(tag, str):
-            found.append(tag)
-        elif names is None:
-            raise UserError(
-                f"{place(sentence, i)} has the tag {tag}, a number; write the names of the tags, in their order, in "
-                "data.labels."
-            )
-        elif not 0 <= tag < len(names):
-            raise UserError(f"{place(sentence, i)} has the tag {tag}; write a number from 0 to {len(names) - 1}.")
-        else:
-            found.append(names[tag])
-    return tuple(found)
+def _named(tag: str | int, names: Sequence[str] | None, place: str) -> str:
+    if isinstance(tag, str):
+        return tag
+    if names is None:
+        raise UserError(
+            f"{place} has the tag {tag}, a number; write the names of the tags, in their order, in data.labels."
+        )
+    if not 0 <= tag < len(names):
+        raise UserError(f"{place} has the tag {tag}; write a number from 0 to {len(names) - 1}.")
+    return names[tag]
 
 
-def _labels(written: Sequence[Sequence[str]], read: Sequence[_Read], place: _Place) -> list[str]:
+def _labels(read: Sequence[Tagged], place: _Place) -> list[str]:
     """Return O and, for each type that occurs, all tags of the scheme, including tags that do not occur."""
-    for sentence, tags in zip(read, written, strict=True):
-        for i, tag in enumerate(tags):
+    for sentence in read:
+        for i, tag in enumerate(sentence.tags):
             if not _is_tag(tag):
                 raise UserError(
                     f"{place(sentence, i)} has the tag {tag!r}; write O, or B- or I- and a type, such as B-PLACE."
                 )
-    used = {tag for sentence in written for tag in sentence} - {OUTSIDE}
+    used = {tag for sentence in read for tag in sentence.tags} - {OUTSIDE}
     prefixes = "BIES" if any(tag[0] in "ES" for tag in used) else "BI"
     types = sorted({tag.partition("-")[2] for tag in used})
     return tag_labels(types, prefixes)
@@ -226,9 +209,9 @@ def _check_labels(names: Sequence[str]) -> bool:
     return any(name[0] in "ES" for name in names)
 
 
-def _check_scheme(sentence: _Read, tags: Sequence[str], bioes: bool, place: _Place) -> None:
+def _check_scheme(sentence: Tagged, bioes: bool, place: _Place) -> None:
     before = OUTSIDE
-    for i, tag in enumerate([*tags, OUTSIDE]):
+    for i, tag in enumerate([*sentence.tags, OUTSIDE]):
         prefix, _, kind = tag.partition("-")
         going_on = prefix in ("I", "E")
         unfinished = before[0] in "BI" and before.partition("-")[2]  # type of an entity that may continue

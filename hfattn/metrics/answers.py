@@ -26,16 +26,6 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1 if the normalized prediction equals one of the normalized answers, otherwise 0.
-
-    Args:
-        prediction: predicted text; empty for "no answer".
-        answers: correct answers; empty if the question has none.
-    """
-    return _best(operator.eq, prediction, answers)
-
-
 def answer_f1(prediction: str, answers: Sequence[str]) -> float:
     """Return the largest F1 between the bags of words of the normalized prediction and of a normalized answer.
 
@@ -77,7 +67,7 @@ class AnswerMetric(PairedMetric):
 def _means(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     pairs = list(zip(predictions, references, strict=True))
     return {
-        "exact_match": float(np.mean([exact_match(*pair) for pair in pairs])),
+        "exact_match": float(np.mean([_best(operator.eq, *pair) for pair in pairs])),
         "f1": float(np.mean([answer_f1(*pair) for pair in pairs])),
     }
 

@@ -24,7 +24,7 @@ from hfattn.data import (
     check_positions,
     fingerprints,
     pack,
-    read_corpus,
+    read_documents,
     split_corpus,
 )
 from hfattn.errors import UserError, one_sentence
@@ -76,7 +76,7 @@ class DataConfig(PartsConfig[Documents]):
             raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
 
     def read(self, dataset: str, split: str, train: Documents | None = None) -> Documents:
-        return read_corpus(
+        return read_documents(
             dataset,
             lines_are_texts=self.lines_are_texts,
             document_start=self.document_start,
