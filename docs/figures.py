@@ -9,7 +9,6 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,10 +70,11 @@ def landscapes() -> Figure:
     side = torch.linspace(-2, 2, 61)
     plane = torch.cartesian_prod(side, side)
     generator = torch.Generator().manual_seed(2)
+    additive_shapes = {"W_q": (8, 2), "W_k": (8, 2), "v": (8,)}
     parameters = {
         "general": {"W": torch.tensor([[0.6, -0.8], [0.8, 0.6]])},
         "activated_general": {"W": torch.eye(2)},
-        "additive": {name: torch.randn(shape, generator=generator) for name, shape in _ADDITIVE.items()},
+        "additive": {name: torch.randn(shape, generator=generator) for name, shape in additive_shapes.items()},
         "mahalanobis": {"Sigma": torch.tensor([[1.0, 0.7], [0.7, 1.0]])},
     }
     figure = Figure(figsize=(8, 5.9), layout="constrained")
@@ -88,9 +88,6 @@ def landscapes() -> Figure:
         one.set(title=name, aspect="equal", xticks=[], yticks=[])
         one.spines[:].set_visible(False)
     return figure
-
-
-_ADDITIVE = {"W_q": (8, 2), "W_k": (8, 2), "v": (8,)}
 
 
 def _energies(name: str, query: torch.Tensor, key: torch.Tensor, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -262,66 +259,26 @@ def schedules() -> Figure:
 
 
 def record(name: str) -> AttentionRecord:
-    """Draw a recorded alignment of a trained model."""
+    """Return a recorded alignment of a trained model."""
     return AttentionRecord.from_dict(json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def alignment_dates() -> Figure:
-    return plot_alignment(record("dates"))
-
-
-def alignment_spanish() -> Figure:
-    return plot_alignment(record("spanish"))
-
-
-def flow_spanish() -> Figure:
-    return plot_flow(record("spanish"))
-
-
-def heads() -> Figure:
-    return plot_heads(record("heads"))
-
-
-def rolled_out() -> Figure:
-    return plot_alignment(rollout(record("heads")))
-
-
-def scores() -> list[ScoredText]:
-    """Draw a recorded text with three kinds of scores."""
-    recorded = json.loads((RECORDS / "scores.json").read_text(encoding="utf-8"))
-    return [ScoredText(**{**each, "scores": torch.tensor(each["scores"])}) for each in recorded]
-
-
 FIGURES: dict[str, Callable[[], Figure]] = {
-    figure.__name__: figure
-    for figure in (
-        landscapes,
-        scaling,
-        regression,
-        distributions,
-        two_keys,
-        masks,
-        positions,
-        schedules,
-        alignment_dates,
-        alignment_spanish,
-        flow_spanish,
-        heads,
-        rolled_out,
-    )
+    "landscapes": landscapes,
+    "scaling": scaling,
+    "regression": regression,
+    "distributions": distributions,
+    "two_keys": two_keys,
+    "masks": masks,
+    "positions": positions,
+    "schedules": schedules,
+    "alignment_dates": lambda: plot_alignment(record("dates")),
+    "alignment_spanish": lambda: plot_alignment(record("spanish")),
+    "flow_spanish": lambda: plot_flow(record("spanish")),
+    "heads": lambda: plot_heads(record("heads")),
+    "rolled_out": lambda: plot_alignment(rollout(record("heads"))),
 }
-
-
-@dataclass(frozen=True)
-class InteractivePage:
-    """An interactive page: name of the record, title, and height of its frame in pixels."""
-
-    record: str
-    title: str
-    height: int
-
-
-PAGES = {"explore_spanish": InteractivePage("spanish", "English to Spanish", 620)}
+PAGES = {"explore_spanish": ("spanish", "English to Spanish")}  # name of the record, title
 
 
 @cache
@@ -336,14 +293,17 @@ def draw(name: str, theme: str) -> bytes:
 
 
 def colored() -> str:
-    """Return the scored texts as HTML elements."""
-    return "\n".join(f"<p><em>{scored.method}</em></p>\n{scores_snippet(scored)}" for scored in scores())
+    """Return a recorded text with three kinds of scores as HTML elements."""
+    recorded = json.loads((RECORDS / "scores.json").read_text(encoding="utf-8"))
+    texts = [ScoredText(**{**each, "scores": torch.tensor(each["scores"])}) for each in recorded]
+    return "\n".join(f"<p><em>{scored.method}</em></p>\n{scores_snippet(scored)}" for scored in texts)
 
 
 @cache
 def page(name: str) -> str:
     """Return an interactive page."""
-    return render_html(record(PAGES[name].record), PAGES[name].title)
+    recorded, title = PAGES[name]
+    return render_html(record(recorded), title)
 
 
 if __name__ == "__main__":

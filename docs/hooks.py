@@ -159,8 +159,7 @@ def _placed(match: re.Match[str], page: Page, files: Files) -> str:
     text = f"<figcaption markdown='span'>{caption}</figcaption>"
     if kind == "page":
         address = get_relative_url(f"figures/{name}.html", page.url)
-        height = figures.PAGES[name].height
-        frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="{height}" loading="lazy"></iframe>'
+        frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="620" loading="lazy"></iframe>'
         return f'<figure class="page" markdown="1">{frame}\n{text}\n</figure>'
     images = [
         f'<img class="only-{theme}" src="{get_relative_url(f"figures/{name}.{theme}.svg", page.url)}" '

@@ -26,9 +26,9 @@ class MultiHeadAttention(nn.Module):
         num_heads: number of heads.
         head_dim: width of one head; default hidden_size / num_heads.
         key_size, value_size: widths of keys and values; default hidden_size.
-        score, distribution, score_options, distribution_options: as in ``Attention``; the heads share the parameters
-            of the score, and each has its own projections.
         bias: add biases to the four projections.
+        options: score, distribution and their options, as in ``Attention``; the heads share the parameters of the
+            score, and each has its own projections.
 
     Raises:
         ValueError: hidden_size is not a multiple of num_heads, and head_dim is not given.
@@ -42,11 +42,8 @@ class MultiHeadAttention(nn.Module):
         head_dim: int | None = None,
         key_size: int | None = None,
         value_size: int | None = None,
-        score: str | Score = "scaled_dot",
-        distribution: str | Distribution = "softmax",
-        score_options: Mapping[str, Any] | None = None,
-        distribution_options: Mapping[str, Any] | None = None,
         bias: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__()
         if num_heads < 1:
@@ -64,7 +61,7 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(hidden_size if key_size is None else key_size, width, bias)
         self.v_proj = nn.Linear(hidden_size if value_size is None else value_size, width, bias)
         self.out_proj = nn.Linear(width, hidden_size, bias)
-        self.attention = Attention(head_dim, head_dim, score, distribution, score_options, distribution_options)
+        self.attention = Attention(head_dim, head_dim, **options)
         for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             init.xavier_uniform_(linear.weight)
             if bias:
@@ -167,22 +164,13 @@ class MultiRepresentationalAttention(nn.Module):
     Args:
         view_sizes: width of each view.
         hidden_size: width to which all views are projected.
-        distribution, distribution_options: as in ``Attention``.
+        options: score, distribution and their options, as in ``AttentionPooling``.
     """
 
-    def __init__(
-        self,
-        view_sizes: Sequence[int],
-        hidden_size: int,
-        *,
-        distribution: str | Distribution = "softmax",
-        distribution_options: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, view_sizes: Sequence[int], hidden_size: int, **options: Any) -> None:
         super().__init__()
         self.projections = nn.ModuleList(nn.Linear(size, hidden_size) for size in view_sizes)
-        self.pooling = AttentionPooling(
-            hidden_size, distribution=distribution, distribution_options=distribution_options
-        )
+        self.pooling = AttentionPooling(hidden_size, **options)
 
     def forward(self, views: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the weighted sum (…, H) of views (…, their widths), and the weights (…, views)."""

@@ -4,13 +4,13 @@ Shapes: T pieces of the text, S tokens of the tokenizer, including special token
 """
 
 import html
-import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import regex
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 # Blue for positive and vermilion for negative scores (Okabe & Ito 2008), distinguishable with any color vision. The
 # opacity stays low enough for the text to be legible.
-_POSITIVE, _NEGATIVE, _STRONGEST = (0, 114, 178), (213, 94, 0), 0.7
+_POSITIVE, _NEGATIVE, _STRONGEST = "#0072b2", "#d55e00", 0.7
 _LINE_WIDTH, _LINE_HEIGHT, _SPACE = 7.0, 0.3, 0.05  # inches
 _FONT_SIZE = 12  # points
-_IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts without spaces between words
+_IDEOGRAPHS = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # scripts without spaces between words
+_MARKS = r"\p{P}\p{S}"
+_LETTERS = rf"[^\s{_MARKS}{_IDEOGRAPHS}]+"
+_WORD = regex.compile(rf"[{_IDEOGRAPHS}]|{_LETTERS}(?:['’]{_LETTERS})*|(?:(?![{_IDEOGRAPHS}])[{_MARKS}])+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,7 @@ class ScoredText:
         Words end at white space and at punctuation ("don't" is one word); each ideograph and each kana is a word. A
         piece that contains several words is not split.
         """
-        starts = word_starts("".join(self.tokens))
+        starts = {word.start() for word in _WORD.finditer("".join(self.tokens))}
         pieces: list[str] = []
         groups: list[int] = []
         place = 0
@@ -90,28 +93,6 @@ class ScoredText:
             place += len(token)
         sums = self.scores.new_zeros(len(pieces)).index_add(0, torch.tensor(groups, dtype=torch.long), self.scores)
         return replace(self, tokens=tuple(pieces), scores=sums)
-
-
-def word_starts(text: str) -> set[int]:
-    """Return the positions in a text at which a word, or a run of punctuation, begins."""
-    starts = set()
-    before = " "
-    for place, character in enumerate(text):
-        kind = _kind(character)
-        if character in "'’" and before == "word" and _kind(text[place + 1 : place + 2] or " ") == "word":
-            kind = "word"
-        if kind == "ideograph" or kind not in (before, " "):
-            starts.add(place)
-        before = kind
-    return starts
-
-
-def _kind(character: str) -> str:
-    if character.isspace():
-        return " "
-    if _IDEOGRAPH.match(character):
-        return "ideograph"
-    return "mark" if unicodedata.category(character)[0] in "PS" else "word"
 
 
 def score_tokens(
@@ -281,14 +262,10 @@ h1{{font-size:1.25rem}}
 """
 
 
-def _color(score: float, limit: float) -> tuple[tuple[int, int, int], float]:
-    """Return the color and the opacity of a score."""
-    return (_POSITIVE if score >= 0 else _NEGATIVE), _STRONGEST * min(abs(score) / limit, 1.0)
-
-
-def _css(score: float, limit: float) -> str:
-    (red, green, blue), alpha = _color(score, limit)
-    return f"rgb({red} {green} {blue}/{alpha:.3f})"
+def _color(score: float, limit: float) -> str:
+    """Return the color of a score as #RRGGBBAA, for CSS and matplotlib."""
+    opacity = _STRONGEST * min(abs(score) / limit, 1.0)
+    return f"{_POSITIVE if score >= 0 else _NEGATIVE}{round(255 * opacity):02x}"
 
 
 def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
@@ -309,11 +286,11 @@ def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
         inner = token.strip()
         before, after = token.partition(inner)[::2] if inner else ("", "\n" * token.count("\n"))
         shown = html.escape(inner or label(token))
-        style = f"background:{_css(score, limit)}"
+        style = f"background:{_color(score, limit)}"
         title = html.escape(f"{label(inner or token)}: {score:+.4g}")
         spans.append(f'{html.escape(before)}<span style="{style}" title="{title}">{shown}</span>{html.escape(after)}')
     lowest = -limit if bool((scored.scores < 0).any()) else 0.0
-    stops = ", ".join(_css(score, limit) for score in (lowest, 0.0, limit))
+    stops = ", ".join(_color(score, limit) for score in (lowest, 0.0, limit))
     unit = f" {html.escape(scored.unit)}" if scored.unit else ""
     scale = (
         f'<div class="scale" dir="ltr"><span>{lowest:.3g}</span>'
@@ -368,11 +345,9 @@ def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | 
     for word in words:
         left = MARGIN + (widest - word.left - word.width if leftward else word.left)
         middle = top + _LINE_HEIGHT * (word.line + 0.5)
-        color, alpha = _color(word.score, limit)
         corner = (left, middle - 0.42 * _LINE_HEIGHT)
-        axes.add_patch(
-            Rectangle(corner, word.width, 0.84 * _LINE_HEIGHT, facecolor=_rgb(color), alpha=alpha, linewidth=0)
-        )
+        color = _color(word.score, limit)
+        axes.add_patch(Rectangle(corner, word.width, 0.84 * _LINE_HEIGHT, facecolor=color, linewidth=0))
         axes.text(left, middle, word.text, va="center_baseline", **style)
     lowest = -limit if bool((scored.scores < 0).any()) else 0.0
     _add_scale(figure, place(MARGIN + 0.15, top + height + 0.26, 2.2, 0.14), lowest, limit, scored.unit)
@@ -408,25 +383,15 @@ def _lines(scored: ScoredText, width_of: Callable[[str], float]) -> list[_Word]:
     return words
 
 
-def _rgb(color: tuple[int, int, int]) -> tuple[float, float, float]:
-    red, green, blue = (channel / 255 for channel in color)
-    return red, green, blue
-
-
 def _add_scale(figure: "Figure", position: Position, lowest: float, limit: float, unit: str) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.colors import ListedColormap
 
-    negative, positive = ((*_rgb(color), _STRONGEST) for color in (_NEGATIVE, _POSITIVE))
-    stops = [(1.0, 1.0, 1.0, 0.0), positive]
-    ticks = [0.0, limit]
-    if lowest < 0:
-        stops.insert(0, negative)
-        ticks.insert(0, lowest)
-    colors = LinearSegmentedColormap.from_list("scores", stops)
+    scores = torch.linspace(lowest, limit, 256)
+    colors = ListedColormap([_color(score, limit) for score in scores.tolist()])
     bar = figure.add_axes(position)
-    bar.imshow([[i / 255 for i in range(256)]], cmap=colors, aspect="auto", extent=(lowest, limit, 0, 1))
+    bar.imshow(scores[None], cmap=colors, aspect="auto", extent=(lowest, limit, 0, 1))
     bar.set_yticks([])
-    bar.set_xticks(ticks)
+    bar.set_xticks(sorted({lowest, 0.0, limit}))
     bar.xaxis.set_major_formatter(lambda value, _: f"{value:+.3g}" if value else "0")
     bar.tick_params(labelsize=8, length=2)
     bar.spines[:].set_linewidth(0.5)

@@ -1,6 +1,5 @@
 """Read ``space.yaml``: the models of a Space, where they come from, and how small ones are trained."""
 
-import inspect
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,26 +52,25 @@ def read_space(folder: Path) -> dict[str, SpaceModel]:
         ) from error
 
 
-def load_folder(name: str, space: Path | None = None) -> str:
+def load_folder(name: str, space: Path) -> str:
     """Return the Hub id or the local folder of a model.
 
     Looks at its environment variable first, then at the Hub id and the folder given when the Space was built.
 
     Args:
         name: name of the model in ``space.yaml``.
-        space: folder of the Space (default: the folder of the calling file).
+        space: folder of the Space.
 
     Raises:
         UserError: if no model was given.
     """
-    folder = Path(inspect.stack()[1].filename).parent if space is None else space
-    model = read_space(folder)[name]
-    built = folder / MODELS / name
+    model = read_space(space)[name]
+    built = space / MODELS / name
     if found := os.environ.get(model.variable) or model.hub_id:
         return found
     if built.is_dir():
         return str(built)
     raise UserError(
         f"The model {name} is missing: set {model.variable} to a Hub id or a folder, or build the Space with a small "
-        f"model: hfattn space run {folder.resolve().name}."
+        f"model: hfattn space run {space.resolve().name}."
     )

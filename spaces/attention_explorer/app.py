@@ -315,7 +315,7 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
 
 def main() -> None:
     with one_sentence():
-        explorers = {name: Explorer(load_translation_model(load_folder(name))) for name in read_space(SPACE)}
+        explorers = {name: Explorer(load_translation_model(load_folder(name, SPACE))) for name in read_space(SPACE)}
     launch(build(explorers), TEXTS, CSS)
 
 

@@ -27,7 +27,8 @@ from hfattn.loading import load_language_model
 from hfattn.spaces import Texts, launch, load_folder, refuse
 from hfattn.tokenizers import uncovered_characters
 
-TEXTS = Texts(Path(__file__).parent / "texts.yaml")
+SPACE = Path(__file__).parent
+TEXTS = Texts(SPACE / "texts.yaml")
 MAX_PROMPT = 1000
 MAX_LENGTH = 1000
 PAUSE = 0.01  # seconds between two characters, so that the text can be followed
@@ -340,7 +341,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
 
 def main() -> None:
     with one_sentence():
-        model, tokenizer = load_language_model(load_folder("writer"))
+        model, tokenizer = load_language_model(load_folder("writer", SPACE))
     launch(build(model.eval(), tokenizer), TEXTS, CSS)
 
 

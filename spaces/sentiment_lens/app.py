@@ -22,8 +22,8 @@ from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
 from hfattn.spaces import Texts, launch, load_folder, refuse
 
-HERE = Path(__file__).parent
-TEXTS = Texts(HERE / "texts.yaml")
+SPACE = Path(__file__).parent
+TEXTS = Texts(SPACE / "texts.yaml")
 LONGEST = 300  # characters
 MOST_TOKENS = 128
 STEPS = 64  # steps of the integral
@@ -142,7 +142,7 @@ class Reader(NamedTuple):
 def swaps_of(text: str) -> dict[str, Sequence[tuple[str, str]]]:
     """Return the words to swap by kind, in the more likely language of the text."""
     spanish = len(_SPANISH.findall(text)) > len(_ENGLISH.findall(text))
-    return read_swaps(HERE / "swaps_es.yaml") if spanish else read_swaps()
+    return read_swaps(SPACE / "swaps_es.yaml") if spanish else read_swaps()
 
 
 def named(label: str, request: gr.Request) -> str:
@@ -337,7 +337,7 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
 
 def main() -> None:
     with one_sentence():
-        readers = {name: Reader.load(load_folder(name)) for name in NAMES}
+        readers = {name: Reader.load(load_folder(name, SPACE)) for name in NAMES}
     launch(build(readers), TEXTS, CSS)
 
 

@@ -62,8 +62,8 @@ for (const element of document.querySelectorAll("[data-label]")) {
 at("play").textContent = say.play;
 
 const sides = {
-  source: { tokens: record.tokens, name: say.source },
-  target: { tokens: record.target_tokens, name: say.target },
+  source: { tokens: record.tokens, name: say.source, rtl: record.right_to_left.source },
+  target: { tokens: record.target_tokens, name: say.target, rtl: record.right_to_left.target },
 };
 
 // Colors of increasing weight. Lightness changes evenly, so that their order is visible with any color vision.
@@ -147,11 +147,6 @@ const cut = (token, longest) => {
   return text.length > longest ? text.slice(0, longest - 1).join("") + "…" : text.join("");
 };
 const special = token => /^(\[[^\]\s]+\]|<[^>\s]+>)$/u.test(token);
-function rightToLeft(tokens) {
-  const text = tokens.filter(token => !special(token)).join("");
-  const count = pattern => (text.match(pattern) || []).length;
-  return count(/[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/gu) > count(/\p{L}/gu) / 2;
-}
 
 let layer = -1, head = -1, weights, least, most, flowing = false, threshold = null, flow = [];
 let active = { side: "target", index: 0 }, pinned = false, timer = null, asked = false;
@@ -201,7 +196,6 @@ function chooseThreads() {
 function build(side) {
   at(`${side}-name`).textContent = sides[side].name;
   const list = at(side);
-  sides[side].rtl = rightToLeft(sides[side].tokens);
   sides[side].buttons = sides[side].tokens.map((token, index) => {
     const button = document.createElement("button");
     button.type = "button";

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...models.alignment import AttentionRecord, check_drawable
+from ..labels import right_to_left
 
 _EXACT = 50_000  # up to this many weights are written with four digits
 _ROOM = 3_550_000  # bytes for more weights than that; base64 adds a third, and the page must stay below 5 MB
@@ -50,6 +51,7 @@ def render_html(record: AttentionRecord, title: str | None = None) -> str:
         "kind": record.kind,
         "tokens": record.tokens,
         "target_tokens": record.target_tokens,
+        "right_to_left": {"source": right_to_left(record.tokens), "target": right_to_left(record.target_tokens)},
         "shape": record.weights.shape[:2],
     }
     if record.weights.numel() <= _EXACT:
