@@ -6,7 +6,6 @@ imported as a sibling of the files in ``hfattn.models``, as in the folder of a s
 """
 
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from types import ModuleType
 
 from . import models
 from .models.strict_config import CustomClasses
+from .resources import import_file
 
 _MODELS = Path(models.__path__[0])
 _WRITTEN = "custom_classes.py"
@@ -33,13 +33,14 @@ class CustomCode(CustomClasses):
         """
         if not re.fullmatch(r"[^\W\d]\w*\.[^\W\d]\w*", name):
             raise ValueError(
-                f"{name!r} names no class; write my_scores.LowRank for the class LowRank of the file my_scores.py."
+                f"{name!r} is not the name of a class in a file; write my_scores.LowRank for the class LowRank of the "
+                "file my_scores.py."
             )
         file, class_name = name.split(".")
         kind = vars(_import(file)).get(class_name)
         if not isinstance(kind, type):
-            whose = ", which is a file of hfattn; give yours another name" if (_MODELS / f"{file}.py").exists() else ""
-            raise ValueError(f"{name!r} was not found: there is no class {class_name} in {file}.py{whose}.")
+            advice = "give your file another name" if (_MODELS / f"{file}.py").exists() else "check its spelling"
+            raise ValueError(f"{file}.py does not define a class {class_name}; {advice}.")
         return kind
 
     @classmethod
@@ -88,8 +89,7 @@ def _import(file: str) -> ModuleType:
     path = Path(found.origin) if found is not None and found.origin else None
     if path is None or path.name != f"{file}.py":
         raise ValueError(
-            f"There is no file {file}.py on sys.path; add the folder that holds it, such as that of a saved model, to "
-            "PYTHONPATH."
+            f"{file}.py was not found on sys.path; add its folder, such as that of a saved model, to PYTHONPATH."
         )
     from transformers.dynamic_module_utils import get_imports  # slow to import, and only needed here
 
@@ -98,17 +98,7 @@ def _import(file: str) -> ModuleType:
             f"{file}.py imports hfattn, which need not be installed where a saved model is loaded; import the files "
             "that are saved with the model, such as: from .attention_scores import Score."
         )
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return import_file(name, path)
 
 
 def _copy(path: Path, folder: Path) -> None:

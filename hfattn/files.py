@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,9 +56,9 @@ def write_at_once(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results.json``, which marks a run as finished."""
-    write_at_once(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file with ``write_at_once``."""
+    write_at_once(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def new_folder(output: Path) -> Iterator[Path]:
         raise UserError(f"{output} exists already; choose a new folder.")
     parent = output.absolute().parent
     if not parent.is_dir():
-        raise UserError(f"There is no folder {output.parent} to create {output.name} in; create it first.")
+        raise UserError(f"The folder {output.parent} does not exist; create it first.")
     with TemporaryDirectory(dir=parent, prefix=f".{output.name}-") as scratch:
         folder = Path(scratch) / "new"
         folder.mkdir()

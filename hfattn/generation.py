@@ -1,9 +1,11 @@
 """Generate text: samples and translations during training, streamed output on the command line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
@@ -11,6 +13,17 @@ from .errors import UserError
 from .loading import max_positions
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoding of bytes that are not yet a whole character
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode, and then back into its mode."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def read_prompt(
@@ -71,21 +84,16 @@ def sample_text(
     Raises:
         UserError: the model has no position for a continuation.
     """
-    training = model.training
-    model.eval()
+    inputs, max_new_tokens = read_prompt(model, tokenizer, prompt, max_new_tokens)
     devices = [model.device] if model.device.type == "cuda" else []
-    try:
-        inputs, max_new_tokens = read_prompt(model, tokenizer, prompt, max_new_tokens)
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(seed)
-            ids = model.generate(
-                **inputs,
-                **sampling_options(temperature, top_k, top_p),
-                max_new_tokens=max_new_tokens,
-                use_cache=True,
-            )
-    finally:
-        model.train(training)
+    with evaluation_mode(model), torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        ids = model.generate(
+            **inputs,
+            **sampling_options(temperature, top_k, top_p),
+            max_new_tokens=max_new_tokens,
+            use_cache=True,
+        )
     return tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
@@ -103,14 +111,9 @@ def translate_texts(
         texts: source texts.
         target_tokenizer: tokenizer of the target, if it has its own vocabulary.
     """
-    training = model.training
-    model.eval()
     inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt").to(model.device)
-    try:
-        with torch.no_grad():
-            ids = model.generate(**inputs)
-    finally:
-        model.train(training)
+    with evaluation_mode(model), torch.no_grad():
+        ids = model.generate(**inputs)
     writer = tokenizer if target_tokenizer is None else target_tokenizer
     return writer.batch_decode(ids, skip_special_tokens=True)
 
@@ -149,6 +152,7 @@ class TokenStreamer(BaseStreamer):
 
 __all__ = [
     "TokenStreamer",
+    "evaluation_mode",
     "read_prompt",
     "sample_text",
     "sampling_options",

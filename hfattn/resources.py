@@ -29,10 +29,19 @@ def load_recipe(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise UserError(f"{path} is missing; a configuration must be beside the train.py that reads it.")
-    spec = importlib.util.spec_from_file_location(f"recipe_{path.parent.name}", path)
+    return import_file(f"recipe_{path.parent.name}", path)
+
+
+def import_file(name: str, path: Path) -> ModuleType:
+    """Import a Python file as the module ``name``."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module

@@ -449,7 +449,7 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_written(tmp_path: Path
     refused({**state, "rnn.weight_ih_l0_reverse": state["rnn.weight_ih_l0"]}, "has rnn.weight_ih_l0_reverse, which")
     refused({**state, "rnn.bias_ih_l1": torch.zeros(5)}, r"has the shape \(5,\), and the other weights make it \(24,\)")
     refused({**state, "decoder.weight": torch.zeros(12, 8, dtype=torch.int8)}, "int8, and a weight is a floating-point")
-    refused(state, "has 3 symbols, and the model 12", vocabulary=written(tmp_path, "v.json", ["a", "b", "c"]))
+    refused(state, "has 3 tokens, and the model 12", vocabulary=written(tmp_path, "v.json", ["a", "b", "c"]))
     refused(state, "has 'a' twice", vocabulary=written(tmp_path, "v.json", ["a", "b", "a"]))
     refused(state, "not one character", vocabulary=written(tmp_path, "v.json", [*CHARACTERS[:-1], "ab"]))
     refused(state, "do not run from 0 to 1", vocabulary=written(tmp_path, "v.json", {"a": 1, "b": 2}))
@@ -482,5 +482,5 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     with pytest.raises(UserError, match="exists already"):
         convert("char-rnn", tmp_path / "empty.pt", tmp_path / "ours")
-    with pytest.raises(UserError, match=r"There is no folder .*nowhere to create"):
+    with pytest.raises(UserError, match=r"The folder .*nowhere does not exist"):
         convert("char-rnn", tmp_path / "empty.pt", tmp_path / "nowhere" / "ours")

@@ -417,7 +417,7 @@ def test_bad_input_to_compare(tmp_path: Path) -> None:
         ([run, none], "has no BLEU by source length for 'test'; compare runs of the recipe translation"),
         ([run, "--part", "training"], "for 'training'; it has that for test"),
         ([run, "--output", tmp_path / "chart.html"], "end the name with .png, .svg or .pdf"),
-        ([run, "--output", tmp_path / "no" / "chart.png"], "There is no folder"),
+        ([run, "--output", tmp_path / "no" / "chart.png"], "does not exist; create it first."),
         ([tmp_path / "nothing"], "nothing was not found"),
     ):
         done = hfattn("compare", *words)

@@ -354,7 +354,7 @@ def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
         ({"head_dim": 5}, "no Transformer with head_dim 5"),
         ({"cross_attention_score": "additive"}, "cross-attention with the score additive and the distribution softmax"),
         ({"self_attention_distribution": "sparsemax"}, "self-attention with the score scaled_dot and the distribution"),
-        ({"eos_token_id": [2, 3]}, "no Transformer with several end symbols"),
+        ({"eos_token_id": [2, 3]}, "no Transformer with several end tokens"),
     ],
 )
 def test_what_ctranslate2_does_not_have(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:
@@ -380,7 +380,7 @@ def test_what_ctranslate2_is_not_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no tokenizer, which CTranslate2 needs"):
         export("ctranslate2", alone, tmp_path / "engine")
     build_character_tokenizer(["abc"], ends=True).save_pretrained(alone)
-    with pytest.raises(UserError, match="The tokenizer has 6 symbols and the model 13"):
+    with pytest.raises(UserError, match="The tokenizer has 6 tokens and the model 13"):
         export("ctranslate2", alone, tmp_path / "engine")
     characters = model_folder(
         tmp_path / "rnn", CharRNNForCausalLM(CharRNNConfig(vocab_size=6)), build_character_tokenizer(["abc"])

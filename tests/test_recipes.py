@@ -303,7 +303,7 @@ def test_bad_input_to_generate(finished: Path, tmp_path: Path) -> None:
         ([tmp_path / "nothing", "--prompt", "a"], "was not found locally or on the Hub"),
         ([tmp_path / "empty", "--prompt", "a"], "holds no model: config.json is missing"),
         ([tmp_path / "no-tokenizer", "--prompt", "a"], "has no tokenizer"),
-        ([folder, "--prompt", "¿"], "The prompt contains '¿', which is not in the model's vocabulary"),
+        ([folder, "--prompt", "¿"], "The text contains '¿', which is not in the model's vocabulary"),
         ([folder, "--prompt", ""], "The prompt is empty"),
         ([folder, "--prompt", "a", "--stream", "--num-beams", 2], "remove --stream or --num-beams"),
     ):
@@ -390,7 +390,7 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
         (["attend", translator, "xyz", "-o", map_], "The text contains 'x'"),
         (["attend", "runs/no-such-run", "abc", "-o", map_], "was not found locally or on the Hub"),
         (["attend", translator, "abc", "-o", str(tmp_path / "map.jpg")], ".html, .png, .svg, .pdf or .gif"),
-        (["attend", translator, "abc", "-o", str(tmp_path / "no" / "map.html")], "There is no folder"),
+        (["attend", translator, "abc", "-o", str(tmp_path / "no" / "map.html")], "does not exist; create it first."),
         (["attend", translator, "abc", "-o", str(tmp_path / "folder.png")], "is a folder; give the name of a file"),
         (["attend", str(readers / "no-attention"), "abc", "-o", map_], "translates without attention"),
         (["attend", str(readers / "writer"), "abc", "-o", map_], "reads without attention"),

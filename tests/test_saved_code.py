@@ -245,13 +245,13 @@ def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, l
     [
         (
             "nowhere.LowRank",
-            "There is no file nowhere.py on sys.path; add the folder that holds it, such as that of a saved model, to",
+            "nowhere.py was not found on sys.path; add its folder, such as that of a saved model, to PYTHONPATH.",
         ),
-        ("low_rank.HighRank", "'low_rank.HighRank' was not found: there is no class HighRank in low_rank.py."),
+        ("low_rank.HighRank", "low_rank.py does not define a class HighRank; check its spelling."),
         ("low_rank.Twice", "low_rank.Twice is not a score: make it a subclass of Score (from .attention_scores"),
-        ("low.rank.Twice", "'low.rank.Twice' names no class; write my_scores.LowRank"),
-        ("attention.Twice", "no class Twice in attention.py, which is a file of hfattn; give yours another name."),
-        ("json.Twice", "There is no file json.py on sys.path"),
+        ("low.rank.Twice", "'low.rank.Twice' is not the name of a class in a file; write my_scores.LowRank"),
+        ("attention.Twice", "attention.py does not define a class Twice; give your file another name."),
+        ("json.Twice", "json.py was not found on sys.path"),
         ("needs_hfattn.LowRank", "needs_hfattn.py imports hfattn, which need not be installed where"),
     ],
 )

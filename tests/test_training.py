@@ -46,7 +46,7 @@ from hfattn.training import (
     StatefulTrainer,
     last_complete_checkpoint,
     optimizer_class_and_arguments,
-    write_results,
+    write_json,
     writing,
 )
 from hfattn.training.averaging import RAW_WEIGHTS
@@ -687,7 +687,7 @@ def test_results_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
         files_of_at_most(100),
         pytest.raises(UserError, match=f"The disk is full: {tmp_path} is incomplete"),
     ):
-        write_results(tmp_path / "results.json", {"much": "x" * 1000})
+        write_json(tmp_path / "results.json", {"much": "x" * 1000})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from ..errors import UserError
 from ..extras import optional
 from ..fields import number
+from ..files import write_json
 from ..models.strict_config import unknown_message
 from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
@@ -188,7 +189,7 @@ class BaselineClassifier:
             vocabulary = json.dumps(self.features.names, ensure_ascii=False)
             (folder / _VOCABULARY).write_text(vocabulary, encoding="utf-8")
         settings = {"labels": self.labels} | {name: dataclasses.asdict(each) for name, each in sections.items()}
-        (folder / _SETTINGS).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / _SETTINGS, settings)
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / _WEIGHTS)
 
     @classmethod

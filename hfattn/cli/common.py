@@ -12,12 +12,26 @@ Model = Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the 
 NumBeams = Annotated[int | None, typer.Option(min=1, help="Number of beams; default: the model's.")]
 MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Longest translation, in tokens; default: the model's.")]
 
+NewFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 # The options of the three commands that push, in the order of hfattn.hub.PushOptions.
 Private = Annotated[bool, typer.Option("--private", help="Make a new repository visible to its owner only.")]
 Branch = Annotated[str | None, typer.Option(help="Branch of the repository, created if needed; default: main.")]
 PullRequest = Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")]
 Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Replace this commit, which someone else made.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
+
+
+def name_value_pairs(option: str, words: list[str] | None) -> dict[str, str]:
+    """Return the values of a repeatable option ``NAME=VALUE`` by their names."""
+    pairs = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UserError(f"{option} {word} is not NAME=VALUE; write {option} NAME=VALUE.")
+        pairs[name] = value
+    return pairs
 
 
 def require_text(*texts: str) -> None:
@@ -43,7 +57,7 @@ def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", 
         known = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
         raise UserError(f"Cannot write {path.name}: end the name with {known}.")
     if not path.parent.is_dir():
-        raise UserError(f"There is no folder {path.parent} to write {path.name} to; create it first.")
+        raise UserError(f"The folder {path.parent} does not exist; create it first.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
     if path.suffix.lower() != ".html":

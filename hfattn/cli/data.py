@@ -7,7 +7,7 @@ import typer
 
 from ..errors import UserError, one_sentence
 from ..extras import require
-from .common import Branch, Execute, Over, Private, PullRequest
+from .common import Branch, Execute, NewFolder, Over, Private, PullRequest
 
 data_app = typer.Typer(help="Write the generated datasets to folders, and publish them.", no_args_is_help=True)
 
@@ -15,7 +15,7 @@ data_app = typer.Typer(help="Write the generated datasets to folders, and publis
 @data_app.command("make")
 def make(
     name: Annotated[str, typer.Argument(help="dates, phrases, opinions or reber.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
+    output: NewFolder,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Rows of the training split; default: as many as the recipe uses.")
     ] = None,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UserError, one_sentence
+from .common import NewFolder, name_value_pairs
 
 
 def convert(
@@ -16,17 +17,13 @@ def convert(
         ),
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights: safetensors, or .pt with --allow-pt.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
+    output: NewFolder,
     config: Annotated[
         Path | None, typer.Option(help="Configuration of the other project, in YAML or JSON.", show_default=False)
     ] = None,
     fields: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="Field of the new model, such as hidden_size=8.",
-        ),
+        typer.Option("--set", metavar="FIELD=VALUE", help="Field of the new model, such as hidden_size=8."),
     ] = None,
     renames: Annotated[
         list[str] | None,
@@ -54,8 +51,8 @@ def convert(
             file,
             output,
             config=config,
-            settings={name: _value(name, text) for name, text in _pairs("--set", fields).items()},
-            renames=_pairs("--rename", renames),
+            settings={name: _value(name, text) for name, text in name_value_pairs("--set", fields).items()},
+            renames=name_value_pairs("--rename", renames),
             vocabulary=vocabulary,
             target_vocabulary=target_vocabulary,
             allow_pt=allow_pt,
@@ -71,7 +68,7 @@ def convert(
 def export(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="torch, onnx or ctranslate2.")],
     model: Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
+    output: NewFolder,
     quantization: Annotated[
         str | None, typer.Option(help="For ctranslate2: float32 (the default) or int8.", show_default=False)
     ] = None,
@@ -85,16 +82,6 @@ def export(
 
         run(kind, model, output, quantization=quantization)
         print(f"{kind}: {output}")
-
-
-def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for word in words or []:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UserError(f"{option} {word} is not NAME=VALUE; write {option} NAME=VALUE.")
-        pairs[name] = value
-    return pairs
 
 
 def _value(name: str, text: str) -> Any:

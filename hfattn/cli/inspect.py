@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..errors import one_sentence
-from .common import Model
+from .common import AsJson, Model
 
 
 def inspect_code(
@@ -13,7 +13,7 @@ def inspect_code(
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a model on the Hub; default: main.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the code of a model without running it.
 
@@ -28,6 +28,6 @@ def inspect_code(
         from ..hub.inspection import inspect
 
         inspection = inspect(model, revision)
-    print(inspection.json() if json else inspection)
+    print(inspection.json() if as_json else inspection)
     if inspection.findings:
         raise typer.Exit(1)

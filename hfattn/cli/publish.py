@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from ..errors import one_sentence
-from .common import Branch, Execute, Over, Private, PullRequest
+from .common import AsJson, Branch, Execute, Over, Private, PullRequest
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def card(folder: Folder) -> None:

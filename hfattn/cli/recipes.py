@@ -13,7 +13,7 @@ import typer
 from ..errors import UserError, one_sentence
 from ..extras import require
 from ..resources import load_recipe, recipe_folders, resource
-from .common import check_output
+from .common import NewFolder, check_output
 
 ONE_PROCESS = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 
@@ -214,7 +214,7 @@ def compare_runs(
 
 def soup(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of fine-tuned runs of one recipe.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to create.")],
+    output: NewFolder,
     greedy: Annotated[
         bool,
         typer.Option(

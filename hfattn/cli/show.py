@@ -1,6 +1,6 @@
 """The commands ``hfattn attend`` and ``hfattn show``: what a model attends to, and what its answer depends on."""
 
-import io
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,7 +218,7 @@ def _cross_attention(
 ) -> tuple[str, "AttentionRecord"]:
     (translation,) = translations(*translator, [text], num_beams, max_new_tokens)
     if translation["alignment"] is None:
-        raise UserError(f"{name} translates without attention, so there is no attention to show.")
+        raise UserError(f"{name} translates without attention; choose a model with attention.")
     return f"{text} → {translation['translation_text']}", translation["alignment"]
 
 
@@ -234,7 +234,7 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
     with torch.inference_mode():
         outputs = (model.get_encoder() if model.config.is_encoder_decoder else model)(**inputs, output_attentions=True)
     if not outputs.get("attentions"):
-        raise UserError(f"{name} reads without attention, so there is no attention to show.")
+        raise UserError(f"{name} reads without attention; choose a model with attention.")
     return alignment(outputs, kind="self", tokenizer=tokenizer, **inputs)
 
 
@@ -258,13 +258,19 @@ def _present(
     Args:
         draw: function of ``hfattn.explain`` that draws a picture; default ``plot_alignment``.
     """
-    from ..explain import plot_alignment, render_text, summary
+    from ..explain import plot_alignment, render_html, render_text, save_animation, summary
 
     lines = [title]
     if numbers:
         lines.append(_table(summary(record)))
     if output is not None:
-        output.write_bytes(_drawn(record, title, output.suffix.lower(), draw or plot_alignment))
+        with _new_file(output) as path:
+            if path.suffix == ".html":
+                path.write_text(render_html(record, title), encoding="utf-8")
+            elif path.suffix == ".gif":
+                save_animation(record, path, title=title)
+            else:
+                (draw or plot_alignment)(record, title=title).savefig(path, dpi=150)
         lines.append(f"Written: {output}")
     elif not numbers:
         lines.append(render_text(record))
@@ -284,24 +290,13 @@ def _table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _drawn(record: "AttentionRecord", title: str, kind: str, draw: Callable[..., Any]) -> bytes:
-    """Return the content of the file, so that nothing is written if an error occurs."""
-    from ..explain import render_html, save_animation
-
-    if kind == ".html":
-        return render_html(record, title).encode()
-    if kind == ".gif":
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "animation.gif"
-            save_animation(record, path, title=title)
-            return path.read_bytes()
-    return _saved(draw(record, title=title), kind)
-
-
-def _saved(figure: Any, kind: str) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format=kind[1:], dpi=150)
-    return file.getvalue()
+@contextmanager
+def _new_file(output: Path) -> Iterator[Path]:
+    """Provide a temporary file with a lowercase suffix, which is moved to ``output`` if no error occurs."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"new{output.suffix.lower()}"
+        yield path
+        shutil.move(path, output)
 
 
 def _show_saliency(name: str, text: str, output: Path | None, method: str, target: str | None, agreement: bool) -> None:
@@ -353,11 +348,10 @@ def _present_scores(
     if output is None:
         lines.append(render_scores_text(scored))
     else:
-        kind = output.suffix.lower()
-        if kind == ".html":
-            drawn = render_scores_html(scored, title, limit).encode()
-        else:
-            drawn = _saved(plot_scores(scored, title=title, limit=limit), kind)
-        output.write_bytes(drawn)
+        with _new_file(output) as path:
+            if path.suffix == ".html":
+                path.write_text(render_scores_html(scored, title, limit), encoding="utf-8")
+            else:
+                plot_scores(scored, title=title, limit=limit).savefig(path, dpi=150)
         lines.append(f"Written: {output}")
     print("\n".join(lines))

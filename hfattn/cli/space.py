@@ -7,7 +7,7 @@ import typer
 
 from ..errors import UserError, one_sentence
 from ..extras import require
-from .common import Branch, Execute, Over, Private, PullRequest
+from .common import Branch, Execute, Over, Private, PullRequest, name_value_pairs
 
 space_app = typer.Typer(help="Build, run and push the Gradio demos.", no_args_is_help=True)
 
@@ -117,12 +117,5 @@ def _built(name: str, output: Path | None, model: list[str] | None, settings: li
     if output is None:
         output = Path("runs", "spaces", name)
         output.parent.mkdir(parents=True, exist_ok=True)
-    build_space(name, output, _pairs("--model", model), _pairs("--set", settings))
+    build_space(name, output, name_value_pairs("--model", model), name_value_pairs("--set", settings))
     return output
-
-
-def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
-    for word in words or ():
-        if "=" not in word:
-            raise UserError(f"{option} {word} is not NAME=VALUE; write {option} NAME=VALUE.")
-    return dict(word.split("=", 1) for word in words or ())

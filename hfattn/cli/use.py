@@ -8,7 +8,7 @@ import typer
 
 from ..errors import UserError, one_sentence
 from ..extras import require
-from .common import MaxNewTokens, Model, NumBeams, require_text, require_vocabulary, translations
+from .common import AsJson, MaxNewTokens, Model, NumBeams, require_text, require_vocabulary, translations
 
 
 def generate(
@@ -43,11 +43,9 @@ def generate(
 
         from ..generation import TokenStreamer, read_prompt, sampling_options
         from ..loading import load_language_model
-        from ..tokenizers import uncovered_characters
 
         language_model, tokenizer = load_language_model(model)
-        if missing := uncovered_characters(tokenizer, prompt):
-            raise UserError(f"The prompt contains {missing[0]!r}, which is not in the model's vocabulary; remove it.")
+        require_vocabulary(tokenizer, prompt)
         set_seed(seed)
         inputs, max_new_tokens = read_prompt(language_model, tokenizer, prompt, max_new_tokens)
         with torch.inference_mode():
@@ -108,7 +106,7 @@ def evaluate(
     ] = None,
     num_beams: NumBeams = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a random sample of this many examples.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on your own data.
 

@@ -30,15 +30,6 @@ class Checkpoint:
     vocabulary: Path | None = None
     target_vocabulary: Path | None = None
 
-    def refuse_target_vocabulary(self) -> None:
-        """Check that a model with one vocabulary gets one.
-
-        Raises:
-            UserError: a target vocabulary is given.
-        """
-        if self.target_vocabulary is not None:
-            raise UserError("--target-vocabulary is for translation; a model of one text has one --vocabulary.")
-
 
 @dataclass
 class Converted:

@@ -9,7 +9,7 @@ from ..models.configuration_char_rnn import CharRNNConfig
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
-from .vocabulary import character_tokenizer, check_size, read_vocabulary, symbols_of
+from .vocabulary import character_tokenizer, read_vocabulary, tokens_of
 from .weights import Weights
 
 EMBEDDING: Table = {"encoder.weight": "model.embed_tokens.weight"}
@@ -45,7 +45,6 @@ def from_char_rnn(checkpoint: Checkpoint) -> Converted:
     Raises:
         UserError: the weights do not belong to such a model.
     """
-    checkpoint.refuse_target_vocabulary()
     weights = checkpoint.weights
     _rename_aliases(weights)
     vocab_size, hidden_size = width(weights, "decoder.weight", 0), width(weights, "rnn.weight_hh_l0", 1)
@@ -56,7 +55,8 @@ def from_char_rnn(checkpoint: Checkpoint) -> Converted:
             f"rnn.weight_hh_l0 of {weights.path} has the shape {(stacked, hidden_size)}, which does not fit an Elman "
             "network, GRU or LSTM; convert one of these."
         )
-    if (activation := _told(checkpoint, "nonlinearity")) not in (None, "tanh"):
+    activation = checkpoint.config.get("nonlinearity", weights.extras.get("nonlinearity"))
+    if activation not in (None, "tanh"):
         raise UserError(f"{weights.path} has the nonlinearity {activation}; only tanh is supported.")
     one_hot = "encoder.weight" not in weights.tensors
     told: dict[str, Any] = {
@@ -88,18 +88,11 @@ def _rename_aliases(weights: Weights) -> None:
                     break
 
 
-def _told(checkpoint: Checkpoint, name: str) -> Any:
-    return checkpoint.config.get(name, checkpoint.weights.extras.get(name))
-
-
 def _tokenizer(checkpoint: Checkpoint, vocab_size: int) -> Any:
     if checkpoint.vocabulary is not None:
-        where, symbols = str(checkpoint.vocabulary), read_vocabulary(checkpoint.vocabulary)
-    else:
-        where = str(checkpoint.weights.path)
-        found = [checkpoint.weights.extras[name] for name in CHARACTERS if name in checkpoint.weights.extras]
-        if not found:
-            return None
-        symbols = symbols_of(found[0], where)
-    check_size(symbols, vocab_size, where)
-    return character_tokenizer(symbols, where)
+        return character_tokenizer(read_vocabulary(checkpoint.vocabulary), vocab_size, str(checkpoint.vocabulary))
+    where, extras = str(checkpoint.weights.path), checkpoint.weights.extras
+    for name in CHARACTERS:
+        if name in extras:
+            return character_tokenizer(tokens_of(extras[name], where), vocab_size, where)
+    return None

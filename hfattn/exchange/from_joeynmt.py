@@ -3,10 +3,9 @@
 from typing import Any
 
 from ..errors import UserError
-from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .vaswani import Stack, load_transformer, with_vocabularies
+from .vaswani import Stack, load_translator
 
 ENCODER_LAYER: Table = {
     "encoder.layers.#.src_src_att.q_layer.*": "self_attn.q_proj.*",
@@ -66,15 +65,8 @@ def from_joeynmt(checkpoint: Checkpoint) -> Converted:
         raise UserError(
             f"The configuration says layer_norm: {sides[0].get('layer_norm')}, and the weights are {norm}-norm."
         )
-    settings = {**({} if checkpoint.vocabulary else IDS), **checkpoint.settings}
-    settings.setdefault("decoder_start_token_id", settings.get("bos_token_id", IDS["bos_token_id"]))
-    converted = load_transformer(
-        checkpoint, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration,
-        {**told[0], "norm": norm, "layer_norm_eps": 1e-6}, settings,
-    )  # fmt: skip
-    known = checkpoint.vocabulary
-    assumed = {} if known else {name: value for name, value in IDS.items() if name not in checkpoint.settings}
-    return with_vocabularies(checkpoint, converted, None, closes=True, assumed=assumed)
+    fields = {**told[0], "norm": norm, "layer_norm_eps": 1e-6}
+    return load_translator(checkpoint, (ENCODER, DECODER), OUTPUT, fields, checkpoint.settings, IDS)
 
 
 def _told(side: dict[str, Any]) -> dict[str, Any]:

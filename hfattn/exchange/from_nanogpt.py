@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from ..errors import UserError
 from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
-from .vocabulary import character_tokenizer, check_size, read_vocabulary
+from .vocabulary import character_tokenizer, read_vocabulary
 from .weights import Weights
 
 OUTER: Table = {
@@ -42,7 +42,6 @@ def from_nanogpt(checkpoint: Checkpoint) -> Converted:
     Raises:
         UserError: the weights do not belong to such a model, or the number of heads is unknown.
     """
-    checkpoint.refuse_target_vocabulary()
     weights = checkpoint.weights
     num_layers = count_layers(weights, LAYER)
     vocab_size, positions = (width(weights, f"transformer.{name}.weight", 0) for name in ("wte", "wpe"))
@@ -80,9 +79,8 @@ def from_nanogpt(checkpoint: Checkpoint) -> Converted:
     load_ours(model, weights, rows, zeros)
     tokenizer = None
     if checkpoint.vocabulary is not None:
-        symbols = read_vocabulary(checkpoint.vocabulary)
-        check_size(symbols, vocab_size, str(checkpoint.vocabulary))
-        tokenizer = character_tokenizer(symbols, str(checkpoint.vocabulary))
+        tokens = read_vocabulary(checkpoint.vocabulary)
+        tokenizer = character_tokenizer(tokens, vocab_size, str(checkpoint.vocabulary))
     return Converted(model, tokenizer, assumed={name: value for name, value in assumed.items() if value is not None})
 
 

@@ -3,11 +3,10 @@
 from typing import Any
 
 from ..errors import UserError
-from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .vaswani import Stack, load_transformer, with_vocabularies
-from .vocabulary import symbols_of
+from .vaswani import Stack, load_translator
+from .vocabulary import tokens_of
 
 ENCODER_LAYER: Table = {
     "encoder.transformer.#.self_attn.linear_query.*": "self_attn.q_proj.*",
@@ -73,20 +72,23 @@ def from_opennmt(checkpoint: Checkpoint) -> Converted:
     for name, value in ONLY.items():
         if options.get(name, value) != value:
             raise UserError(f"The model has {name}={options[name]}, and ours only {value}; it cannot be converted.")
-    settings = {**IDS, **checkpoint.settings}
-    settings.setdefault("decoder_start_token_id", settings["bos_token_id"])
-    model = load_transformer(
-        checkpoint, (ENCODER, DECODER), OUTPUT, VaswaniForConditionalGeneration, _told(options), settings, BIASES
-    )
     vocabularies = None
     if checkpoint.vocabulary is None and isinstance(found := weights.extras.get("vocab"), dict):
-        vocabularies = (symbols_of(found.get("src"), "vocab.src"), symbols_of(found.get("tgt"), "vocab.tgt"))
+        vocabularies = (tokens_of(found.get("src"), "vocab.src"), tokens_of(found.get("tgt"), "vocab.tgt"))
         start = found.get("decoder_start_token")
         if start in vocabularies[1]:
             checkpoint.settings.setdefault("decoder_start_token_id", vocabularies[1].index(start))
-    known = vocabularies or checkpoint.vocabulary
-    assumed = {} if known else {name: value for name, value in IDS.items() if name not in checkpoint.settings}
-    return with_vocabularies(checkpoint, model, vocabularies, closes=False, assumed=assumed)
+    return load_translator(
+        checkpoint,
+        (ENCODER, DECODER),
+        OUTPUT,
+        _told(options),
+        checkpoint.settings,
+        IDS,
+        BIASES,
+        vocabularies,
+        closes=False,
+    )
 
 
 def _options(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from transformers import PreTrainedModel
 
 from ..errors import UserError
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification
-from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .vaswani import Stack, load_transformer, with_vocabularies
-from .vocabulary import check_size, find_specials, read_vocabulary, word_tokenizer
+from .vaswani import Stack, load_transformer, load_translator
+from .vocabulary import FIELDS, check_size, find_specials, read_vocabulary, word_tokenizer
 from .weights import Weights
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj")  # as in_proj stacks them
@@ -73,12 +72,9 @@ def from_torch_transformer(checkpoint: Checkpoint) -> Converted:
     """
     _spread(checkpoint.weights)
     settings, assumed = _settings(checkpoint, DECODER)
-    settings.setdefault("decoder_start_token_id", settings.get("bos_token_id", IDS["bos_token_id"]))
-    model = load_transformer(
-        checkpoint, (ENCODER, DECODER), GENERATOR, VaswaniForConditionalGeneration, {}, settings, BIASES
-    )
-    assumed |= {name: value for name, value in IDS.items() if name not in settings and checkpoint.vocabulary is None}
-    return with_vocabularies(checkpoint, model, None, closes=True, assumed=assumed)
+    converted = load_translator(checkpoint, (ENCODER, DECODER), GENERATOR, {}, settings, IDS, BIASES)
+    converted.assumed = assumed | converted.assumed
+    return converted
 
 
 def from_torch_lm(checkpoint: Checkpoint) -> Converted:
@@ -104,27 +100,21 @@ def from_torch_classifier(checkpoint: Checkpoint) -> Converted:
 def _alone(
     checkpoint: Checkpoint, stack: Stack, output: Table, model_class: type[PreTrainedModel], told: Mapping[str, Any]
 ) -> Converted:
-    checkpoint.refuse_target_vocabulary()
     settings, assumed = _settings(checkpoint, stack)
     if model_class is VaswaniForSequenceClassification:
         assumed |= {} if "classifier_pooling" in settings else {"classifier_pooling": "mean"}
-    symbols = specials = None
-    if checkpoint.vocabulary is not None:
-        symbols = read_vocabulary(checkpoint.vocabulary)
-        specials = find_specials(symbols)
-    for name, id_ in {"pad": "pad_token_id", "begin": "bos_token_id", "end": "eos_token_id"}.items():
-        if symbols is not None and specials is not None:
-            settings.setdefault(id_, symbols.index(specials[name]) if name in specials else None)
-        elif id_ not in settings and name != "pad":
-            settings[id_] = None
-        elif id_ not in settings:
-            assumed[id_] = settings[id_] = IDS[id_]
+    tokens = [] if checkpoint.vocabulary is None else read_vocabulary(checkpoint.vocabulary)
+    if checkpoint.vocabulary is None and "pad_token_id" not in settings:
+        assumed["pad_token_id"] = settings["pad_token_id"] = IDS["pad_token_id"]
+    specials = find_specials(tokens)
+    for role, field in FIELDS.items():
+        settings.setdefault(field, tokens.index(specials[role]) if role in specials else None)
     settings["decoder_start_token_id"] = None
     model = load_transformer(checkpoint, (stack,), output, model_class, told, settings, BIASES)
     tokenizer = None
-    if symbols is not None and specials is not None:
-        check_size(symbols, model.config.vocab_size, str(checkpoint.vocabulary))
-        tokenizer = word_tokenizer(symbols, specials, closes=False)
+    if checkpoint.vocabulary is not None:
+        check_size(tokens, model.config.vocab_size, str(checkpoint.vocabulary))
+        tokenizer = word_tokenizer(tokens, specials, closes=False)
     return Converted(model, tokenizer, assumed=assumed)
 
 

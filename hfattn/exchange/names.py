@@ -6,7 +6,7 @@ several of ours along its first dimension.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -106,8 +106,8 @@ def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zer
         UserError: a weight is missing or unexpected, has the wrong shape, or is not floating-point.
     """
     check_names(weights, [row.theirs for row in rows], type(model).__name__)
-    state = model.state_dict()
-    if lacking := state.keys() - {name for row in rows for name in row.ours} - set(zeros) - _ties(model).keys():
+    state, ties = model.state_dict(), model.all_tied_weights_keys
+    if lacking := state.keys() - {name for row in rows for name in row.ours} - set(zeros) - ties.keys():
         raise UserError(
             f"{weights.path} has nothing for {listed(lacking)} of {type(model).__name__}; leave out the --set "
             "that asks for it, or give the whole model."
@@ -133,7 +133,7 @@ def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zer
         tensor = weights.tensors[row.theirs].to(dtype)
         tensor = tensor.T if row.transposed else tensor
         new.update(zip(row.ours, tensor.chunk(len(row.ours)), strict=True))
-    model.load_state_dict({**new, **{name: new[source] for name, source in _ties(model).items() if name not in new}})
+    model.load_state_dict({**new, **{name: new[source] for name, source in ties.items() if name not in new}})
 
 
 def check_names(weights: Weights, names: Collection[str], target: str) -> None:
@@ -168,8 +168,3 @@ def _their_shape(state: Mapping[str, torch.Tensor], row: Row) -> tuple[int, ...]
     shape = list(state[row.ours[0]].shape)
     shape[0] *= len(row.ours)
     return tuple(reversed(shape)) if row.transposed else tuple(shape)
-
-
-def _ties(model: PreTrainedModel) -> dict[str, str]:
-    ties: dict[str, Any] = model.all_tied_weights_keys
-    return ties

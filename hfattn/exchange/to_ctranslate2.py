@@ -31,7 +31,7 @@ def export_ctranslate2(
 ) -> None:
     """Write a model and its vocabularies in the format of CTranslate2.
 
-    Its sources are the tokens of ``tokenizer``, including the end symbol if the tokenizer adds it.
+    Its sources are the tokens of ``tokenizer``, including the end token if the tokenizer adds it.
 
     Args:
         model: a ``VaswaniForConditionalGeneration``.
@@ -45,14 +45,14 @@ def export_ctranslate2(
     require("export")
     if quantization not in QUANTIZATIONS:
         raise UserError(f"{quantization!r} is not a quantization; write {' or '.join(QUANTIZATIONS)}.")
-    _check_model(model)
+    _check_supported(model)
     model = model.float().eval()
     writer = target_tokenizer or tokenizer
-    vocabularies = [_symbols(tokenizer), _symbols(writer)]
+    vocabularies = [_tokens(tokenizer), _tokens(writer)]
     sizes = (model.get_encoder().embed_tokens.num_embeddings, model.config.vocab_size)
-    for symbols, size in zip(vocabularies, sizes, strict=True):
-        if len(symbols) != size:
-            raise UserError(f"The tokenizer has {len(symbols)} symbols and the model {size}; give the model its own.")
+    for tokens, size in zip(vocabularies, sizes, strict=True):
+        if len(tokens) != size:
+            raise UserError(f"The tokenizer has {len(tokens)} tokens and the model {size}; give the model its own.")
     with TemporaryDirectory() as scratch:
         exact = Path(scratch) / "exact"
         _write(model, vocabularies, writer, exact, None)
@@ -60,8 +60,7 @@ def export_ctranslate2(
     _write(model, vocabularies, writer, folder, None if quantization == "float32" else quantization)
 
 
-def _check_model(model: PreTrainedModel) -> None:
-    """Check that the engine supports the model."""
+def _check_supported(model: PreTrainedModel) -> None:
     if not isinstance(model, VaswaniForConditionalGeneration):
         raise UserError(
             f"{type(model).__name__} cannot be exported to CTranslate2; give a VaswaniForConditionalGeneration."
@@ -75,15 +74,15 @@ def _check_model(model: PreTrainedModel) -> None:
             f"{config.attention_parts(kind)['distribution']}": config.attention_parts(kind) != STANDARD_ATTENTION
             for kind in ("self", "cross")
         },
-        "several end symbols": not isinstance(config.eos_token_id, int),
-        "no symbol that starts a target": config.decoder_start_token_id is None,
+        "several end tokens": not isinstance(config.eos_token_id, int),
+        "no token that starts a target": config.decoder_start_token_id is None,
     }
     for what, present in unlike.items():
         if present:
             raise UserError(f"CTranslate2 has no Transformer with {what}; export this model to safetensors instead.")
 
 
-def _symbols(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def _tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return list(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
 
 
@@ -146,7 +145,7 @@ def _spec(
     spec.config.eos_token = target[config.eos_token_id]
     spec.config.bos_token = target[config.decoder_start_token_id]
     spec.config.decoder_start_token = target[config.decoder_start_token_id]
-    # The engine requires an unknown symbol; it is never used if the tokenizer has none.
+    # The engine requires an unknown token; it is never used if the tokenizer has none.
     spec.config.unk_token = writer.unk_token or spec.config.bos_token
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     return spec
@@ -177,16 +176,12 @@ def _array(tensor: torch.Tensor) -> Any:
 
 
 def _check(model: VaswaniForConditionalGeneration, vocabularies: Sequence[list[str]], folder: Path) -> None:
-    """Compare the scores of the model and of the engine on random pairs of several lengths.
-
-    Raises:
-        UserError: the probabilities differ.
-    """
+    """Compare the scores of the model and of the engine on random pairs of several lengths."""
     import ctranslate2
 
     config, random = model.config, torch.Generator().manual_seed(0)
     special = {config.pad_token_id, config.eos_token_id, config.decoder_start_token_id}
-    ids = [[i for i in range(len(symbols)) if i not in special] for symbols in vocabularies]
+    ids = [[i for i in range(len(tokens)) if i not in special] for tokens in vocabularies]
     longest = config.max_position_embeddings - 1 if config.positions == "learned" else LONGEST
 
     def drawn(side: int, length: int) -> list[int]:

@@ -84,14 +84,10 @@ class OnnxRecurrentLayer(nn.Module):
         if _OPERATORS[self.kind] == "GRU":
             attributes["linear_before_reset"] = int(self.kind is GRU)
         shapes = [(num_steps, 1, batch_size, self.hidden_size), *[(1, batch_size, self.hidden_size)] * len(state)]
-        operands = (inputs, self.inputs_weight, self.state_weight, self.biases)
+        weights = (self.inputs_weight, self.state_weight, self.biases)
         return torch.onnx.ops.symbolic_multi_out(
             _OPERATORS[self.kind],
-            (
-                *operands,
-                lengths.int(),
-                *(part[None] for part in state),
-            ),
+            (inputs, *weights, lengths.int(), *(part[None] for part in state)),
             attributes,
             dtypes=[inputs.dtype] * len(shapes),
             shapes=shapes,
@@ -152,8 +148,7 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
     runner = _runner(model, tokenizer)
     batch_size, length = _EXAMPLE
     example = _inputs(runner, batch_size, min(length, max_positions(model.config) or length), seed=0)
-    program = _program(runner, example)
-    program.save(str(folder / FILE))
+    _program(runner, example).save(str(folder / FILE))
     _check(runner, folder / FILE)
 
 
@@ -197,9 +192,8 @@ def _program(runner: Classifier | StatefulLanguageModel, example: tuple[torch.Te
         for name, child in module.named_children():
             if isinstance(child, RecurrentLayer):
                 setattr(module, name, OnnxRecurrentLayer(child))
-    batch, length = torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC
-    texts = {0: batch, 1: length}
-    shapes = tuple({1: batch} if tensor.ndim == 3 else texts for tensor in example)
+    size = torch.export.Dim.DYNAMIC
+    shapes = tuple({1: size} if tensor.ndim == 3 else {0: size, 1: size} for tensor in example)
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
@@ -225,11 +219,7 @@ def _program(runner: Classifier | StatefulLanguageModel, example: tuple[torch.Te
 
 
 def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
-    """Compare the file with the model on sizes other than those of the example, with padding on either side.
-
-    Raises:
-        UserError: the outputs differ.
-    """
+    """Compare the file with the model on sizes other than those of the example, with padding on either side."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

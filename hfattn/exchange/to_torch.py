@@ -1,6 +1,5 @@
 """Export weights under the names of other projects, with the inverse of the tables for ``convert``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from ..errors import UserError
+from ..files import write_json
 from ..models.configuration_vaswani import STANDARD_ATTENTION
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification, VaswaniPreTrainedModel
@@ -55,10 +55,10 @@ def export_torch(model: PreTrainedModel, tokenizer: Any, target_tokenizer: Any, 
         )
     # A safetensors file cannot store a matrix under two names, but these projects expect both.
     save_file({name: tensor.detach().clone() for name, tensor in state.items()}, folder / WEIGHTS)
-    _write(folder / SETTINGS, settings)
+    write_json(folder / SETTINGS, settings)
     for name, own in ((VOCABULARY, tokenizer), (f"target_{VOCABULARY}", target_tokenizer)):
         if own is not None:
-            _write(folder / name, own.convert_ids_to_tokens(range(len(own))))
+            write_json(folder / name, own.convert_ids_to_tokens(range(len(own))))
 
 
 def _char_rnn(model: CharRNNForCausalLM) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -111,7 +111,3 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
     if isinstance(model, VaswaniForSequenceClassification):
         settings["classifier_pooling"] = config.classifier_pooling
     return state, settings
-
-
-def _write(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

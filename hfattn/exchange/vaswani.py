@@ -13,7 +13,7 @@ from ..models.modeling_vaswani import sinusoidal_positions
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, count_layers, expand, load_ours, width, without_absent
-from .vocabulary import check_size, find_specials, read_vocabulary, word_tokenizer
+from .vocabulary import FIELDS, check_size, find_specials, read_vocabulary, word_tokenizer
 from .weights import Weights
 
 LONGEST = 256  # tokens of a translation
@@ -143,60 +143,69 @@ def load_transformer(
     return model
 
 
-def with_vocabularies(
+def load_translator(
     checkpoint: Checkpoint,
-    model: VaswaniForConditionalGeneration,
-    vocabularies: tuple[list[str], list[str]] | None,
-    closes: bool,
-    assumed: dict[str, Any],
+    stacks: Sequence[Stack],
+    output: Table,
+    told: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    ids: Mapping[str, int],
+    biases: Sequence[str] = (),
+    vocabularies: tuple[list[str], list[str]] | None = None,
+    *,
+    closes: bool = True,
 ) -> Converted:
-    """Return a translation model with its tokenizers, and set the ids of its special tokens.
+    """Load an encoder-decoder with ``load_transformer``, and its tokenizers.
 
     Args:
+        ids: usual ids of the special tokens in the other project, for a checkpoint without a vocabulary.
         vocabularies: tokens of source and target; None reads the files of ``checkpoint``, if any.
         closes: whether the source text ends with the end token.
-        assumed: fields that were assumed, with their values.
 
     Raises:
-        UserError: a vocabulary does not fit the model, or lacks a special token.
+        UserError: the weights do not belong to such a model, or a vocabulary does not fit it or lacks a special token.
     """
+    assumed = {name: id_ for name, id_ in ids.items() if name not in settings}
+    settings = {**settings, **assumed}
+    settings.setdefault("decoder_start_token_id", settings["bos_token_id"])
+    model = load_transformer(checkpoint, stacks, output, VaswaniForConditionalGeneration, told, settings, biases)
     # Without a length of its own, generate() would stop after 20 tokens.
     model.generation_config.max_new_tokens = min(LONGEST, max_positions(model.config) or LONGEST)
-    vocabularies = vocabularies or read_vocabularies(checkpoint)
+    vocabularies = vocabularies or _read_vocabularies(checkpoint)
     if vocabularies is None:
         return Converted(model, assumed=assumed)
     config, own = model.config, vocabularies[0] != vocabularies[1]
     sizes = (config.vocab_size if config.source_vocab_size is None else config.source_vocab_size, config.vocab_size)
-    for symbols, size in zip(vocabularies, sizes, strict=True):
-        check_size(symbols, size, str(checkpoint.weights.path))
+    for tokens, size in zip(vocabularies, sizes, strict=True):
+        check_size(tokens, size, str(checkpoint.weights.path))
     if own and config.share_embeddings:
         raise UserError(
             f"{checkpoint.weights.path} has one embedding for source and target, but two vocabularies; give one."
         )
-    specials = [find_specials(symbols) for symbols in vocabularies]
-    ids = {name: vocabularies[1].index(symbol) for name, symbol in specials[1].items() if name != "unknown"}
-    for name, index in {"pad": "pad_token_id", "begin": "bos_token_id", "end": "eos_token_id"}.items():
-        if name not in ids:
-            raise UserError(f"The vocabulary of the target has no symbol for {name}, such as <{name}>; give it whole.")
-        setattr(config, index, checkpoint.settings.get(index, ids[name]))
-        setattr(model.generation_config, index, getattr(config, index))
-    if vocabularies[0][ids["pad"]] != specials[0].get("pad"):
+    specials = [find_specials(tokens) for tokens in vocabularies]
+    for role, field in FIELDS.items():
+        if role not in specials[1]:
+            raise UserError(f"The vocabulary of the target has no {role} token, such as <{role}>; give it whole.")
+        setattr(config, field, checkpoint.settings.get(field, vocabularies[1].index(specials[1][role])))
+        setattr(model.generation_config, field, getattr(config, field))
+    pad = vocabularies[1].index(specials[1]["pad"])
+    if vocabularies[0][pad] != specials[0].get("pad"):
         raise UserError("Padding has two ids, one in each vocabulary; only a model where it has one can be converted.")
     config.decoder_start_token_id = checkpoint.settings.get("decoder_start_token_id", config.bos_token_id)
     model.generation_config.decoder_start_token_id = config.decoder_start_token_id
     reader = word_tokenizer(vocabularies[0], specials[0], closes)
     writer = word_tokenizer(vocabularies[1], specials[1], closes=True) if own else None
-    return Converted(model, reader, writer, assumed)
+    return Converted(model, reader, writer)
 
 
-def read_vocabularies(checkpoint: Checkpoint) -> tuple[list[str], list[str]] | None:
+def _read_vocabularies(checkpoint: Checkpoint) -> tuple[list[str], list[str]] | None:
     """Read the vocabulary files of source and target; None if none are given."""
     if checkpoint.vocabulary is None:
         if checkpoint.target_vocabulary is not None:
             raise UserError("--target-vocabulary stands beside the --vocabulary of the source; give both.")
         return None
-    symbols = read_vocabulary(checkpoint.vocabulary)
-    return symbols, symbols if checkpoint.target_vocabulary is None else read_vocabulary(checkpoint.target_vocabulary)
+    tokens = read_vocabulary(checkpoint.vocabulary)
+    return tokens, tokens if checkpoint.target_vocabulary is None else read_vocabulary(checkpoint.target_vocabulary)
 
 
 def _inner(stack: Stack) -> str:

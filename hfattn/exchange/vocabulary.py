@@ -18,6 +18,8 @@ SPECIALS = {
     "begin": ("<s>", "<bos>", "<sos>", "[BOS]", "<BOS>", "<SOS>"),
     "end": ("</s>", "<eos>", "[EOS]", "<EOS>"),
 }
+# The fields of a configuration with the ids of special tokens.
+FIELDS = {"pad": "pad_token_id", "begin": "bos_token_id", "end": "eos_token_id"}
 
 
 def read_vocabulary(path: Path) -> list[str]:
@@ -32,11 +34,11 @@ def read_vocabulary(path: Path) -> list[str]:
         text = path.read_bytes().decode("utf-8")
         content = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
     except ValueError as error:
-        raise UserError(f"{path} is not a vocabulary ({error}); write JSON, or one symbol on each line.") from error
-    return symbols_of(content, str(path))
+        raise UserError(f"{path} is not a vocabulary ({error}); write JSON, or one token on each line.") from error
+    return tokens_of(content, str(path))
 
 
-def symbols_of(content: Any, where: str) -> list[str]:
+def tokens_of(content: Any, where: str) -> list[str]:
     """Return tokens in the order of their ids, from a sequence, ``{token: id}`` or ``{id: token}``.
 
     Args:
@@ -50,80 +52,85 @@ def symbols_of(content: Any, where: str) -> list[str]:
         pairs = [(b, a) if isinstance(b, int) else (a, b) for a, b in content.items()]
         by_id = dict(pairs)
         if set(by_id) != set(range(len(pairs))):
-            raise UserError(f"The ids of {where} do not run from 0 to {len(pairs) - 1}; write a list of its symbols.")
+            raise UserError(f"The ids of {where} do not run from 0 to {len(pairs) - 1}; write a list of its tokens.")
         content = [by_id[number] for number in range(len(pairs))]
-    if not isinstance(content, list | tuple | str) or not all(isinstance(symbol, str) for symbol in content):
-        raise UserError(f"{where} is not a vocabulary; write a JSON list of its symbols in the order of their ids.")
-    symbols = list(content)
-    if twice := [symbol for symbol, count in Counter(symbols).items() if count > 1]:
-        raise UserError(f"{where} has {twice[0]!r} twice; write each symbol once, in the order of the ids.")
-    return symbols
+    if not isinstance(content, list | tuple | str) or not all(isinstance(token, str) for token in content):
+        raise UserError(f"{where} is not a vocabulary; write a JSON list of its tokens in the order of their ids.")
+    tokens = list(content)
+    if twice := [token for token, count in Counter(tokens).items() if count > 1]:
+        raise UserError(f"{where} has {twice[0]!r} twice; write each token once, in the order of the ids.")
+    return tokens
 
 
-def check_size(symbols: Sequence[str], size: int, where: str) -> None:
+def check_size(tokens: Sequence[str], size: int, where: str) -> None:
     """Check that there is a token for each row of an embedding.
 
     Raises:
         UserError: the numbers differ.
     """
-    if len(symbols) != size:
-        raise UserError(
-            f"{where} has {len(symbols)} symbols, and the model {size}; give the vocabulary of its training."
-        )
+    if len(tokens) != size:
+        raise UserError(f"{where} has {len(tokens)} tokens, and the model {size}; give the vocabulary of its training.")
 
 
-def character_tokenizer(symbols: Sequence[str], where: str) -> PreTrainedTokenizerFast:
+def character_tokenizer(tokens: Sequence[str], size: int, where: str) -> PreTrainedTokenizerFast:
     """Return a tokenizer with one token per character, and the special tokens of the vocabulary.
 
+    Args:
+        size: number of rows of the model's embedding.
+        where: name of the file, for messages.
+
     Raises:
-        UserError: a token is neither a single character nor special.
+        UserError: the sizes differ, or a token is neither a single character nor special.
     """
-    specials = find_specials(symbols)
-    if longer := [symbol for symbol in symbols if len(symbol) != 1 and symbol not in specials.values()]:
+    check_size(tokens, size, where)
+    specials = find_specials(tokens)
+    if longer := [token for token in tokens if len(token) != 1 and token not in specials.values()]:
         raise UserError(f"{where} has {longer[0]!r}, which is not one character; give a vocabulary of characters.")
-    ids = {symbol: i for i, symbol in enumerate(symbols)}
-    backend = Tokenizer(models.WordLevel(ids, unk_token=specials.get("unknown", "")))
+    used = {role: token for role, token in specials.items() if role in ("pad", "unknown")}
+    backend = _word_level(tokens, used)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=specials.get("pad"),
-        unk_token=specials.get("unknown"),
-        split_special_tokens=True,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _fast_tokenizer(backend, used, "left")
 
 
-def find_specials(symbols: Sequence[str]) -> dict[str, str]:
+def find_specials(tokens: Sequence[str]) -> dict[str, str]:
     """Return the special tokens of a vocabulary by role: "pad", "unknown", "begin" and "end", if present."""
-    known = set(symbols)
-    found = {what: [symbol for symbol in spellings if symbol in known] for what, spellings in SPECIALS.items()}
+    known = set(tokens)
+    found = {what: [token for token in spellings if token in known] for what, spellings in SPECIALS.items()}
     return {what: spelled[0] for what, spelled in found.items() if spelled}
 
 
-def word_tokenizer(symbols: Sequence[str], specials: Mapping[str, str], closes: bool) -> PreTrainedTokenizerFast:
+def word_tokenizer(tokens: Sequence[str], specials: Mapping[str, str], closes: bool) -> PreTrainedTokenizerFast:
     """Return a tokenizer that splits at whitespace, for text already split into tokens as these projects expect.
 
     Args:
-        symbols: tokens in the order of their ids.
+        tokens: tokens in the order of their ids.
         specials: result of ``find_specials``. Without "unknown", encoding an unknown word is an error.
         closes: append the end token to each text, if there is one.
     """
-    ids = {symbol: i for i, symbol in enumerate(symbols)}
-    backend = Tokenizer(models.WordLevel(ids, unk_token=specials.get("unknown", "")))
+    backend = _word_level(tokens, specials)
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if closes and "end" in specials:
         end = specials["end"]
-        backend.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, ids[end])])
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"$A {end}", special_tokens=[(end, tokens.index(end))]
+        )
+    return _fast_tokenizer(backend, specials, "right")
+
+
+def _word_level(tokens: Sequence[str], specials: Mapping[str, str]) -> Tokenizer:
+    ids = {token: i for i, token in enumerate(tokens)}
+    return Tokenizer(models.WordLevel(ids, unk_token=specials.get("unknown", "")))
+
+
+def _fast_tokenizer(backend: Tokenizer, specials: Mapping[str, str], padding_side: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=specials.get("pad"),
         unk_token=specials.get("unknown"),
         bos_token=specials.get("begin"),
         eos_token=specials.get("end"),
-        padding_side="right",
+        padding_side=padding_side,
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,
         model_input_names=["input_ids", "attention_mask"],

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..extras import require
+from ..generation import evaluation_mode
 from ..loading import max_positions
 from ..models.alignment import token_names
 from .scored import ScoredText, score_tokens
@@ -134,9 +135,7 @@ def saliency(
         raise UserError("The text is empty; give at least one character.")
     if positions is not None and length > positions:
         raise UserError(f"The text has {length} tokens, and the model has {positions} positions; shorten the text.")
-    training = model.training
-    model.eval()
-    try:
+    with evaluation_mode(model):
         embeddings = model.get_input_embeddings()(ids).detach()
         # The other inputs, expanded to the number of rows that are computed at once.
         others = {"attention_mask": mask, **_sentences(model, ids)}
@@ -160,8 +159,6 @@ def saliency(
                 function, name, unit = _class(read, embeddings, model, target)
             output, baseline = (float(function(each)) for each in (embeddings, torch.zeros_like(embeddings)))
         scores = attribute(function, embeddings, method, steps)
-    finally:
-        model.train(training)
     if not scores.isfinite().all():
         raise ValueError(
             f"The gradients contain NaN or infinity in {str(model.dtype).removeprefix('torch.')}; if the weights are "

@@ -10,7 +10,8 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel
 
-from .. import models  # (registers the classes)
+from .. import models  # noqa: F401  (registers the classes)
+from ..clean_process import auto_class
 from ..fields import refusal
 
 DEPTH = 3  # levels of the tree; deeper modules are counted in their parent
@@ -24,17 +25,15 @@ def architecture(folder: Path) -> str:
         One line per module: name, class, sizes and number of parameters. Equal layers share a line.
 
     Raises:
-        ValueError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``.
+        ValueError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``,
+            or no Auto class loads its architecture.
     """
     try:
         config = AutoConfig.from_pretrained(folder)
     except StrictDataclassError as error:
         raise ValueError(refusal(error)) from error
-    name = config.architectures[0]
-    model_class = vars(models).get(name) or getattr(models, name, None) or getattr(transformers, name)
     with torch.device("meta"):
-        model = model_class._from_config(config) if hasattr(model_class, "_from_config") else model_class(config)
-    return draw(model)
+        return draw(getattr(transformers, auto_class(config)).from_config(config))
 
 
 def draw(model: PreTrainedModel) -> str:

@@ -90,7 +90,6 @@ _ORDINARY, _ORDINARY_BUILTINS = (
     )
 )
 _ORDINARY_METHODS = {"deleter", "format", "getter", "items", "join", "keys", "setter", "split", "values"}
-_REGISTERS = {"register_for_auto_class"}
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,10 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
             if token.type == tokenize.NAME and not token.string.isascii():
                 add("characters", token.start[0])
         reader = _Reader(tree)
-        for kind, place in [*reader.suspects(), *reader.at_import()]:
+        for kind, place in reader.suspects():
             add(kind, place.lineno)
+        for place in reader.unusual(tree.body):
+            add("import time", place.lineno)
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:
         add("unreadable", None, f"It is not valid Python: {error}")
         return Module((), (), (), tuple(found.values()))
@@ -318,7 +319,9 @@ class _Reader:
             yield "hidden"
         if isinstance(node, ast.Name) and (node.id in self.modules or node.id == "__builtins__"):
             taken = isinstance(parent, ast.Attribute) or not isinstance(node.ctx, ast.Load)
-            if node.id == "__builtins__" or not (taken or self._is_plain_lookup(parent)):
+            # getattr(torch, "float16") asks a module for a name that stands there.
+            looked_up = isinstance(parent, ast.Call) and self.names(parent)
+            if node.id == "__builtins__" or not (taken or looked_up):
                 yield "hidden"  # a module passed on as a value: its use cannot be followed
         if isinstance(node, ast.Attribute):
             if node.attr in _SUSPECT_ATTRIBUTES:
@@ -329,10 +332,6 @@ class _Reader:
                 yield "files"
         if isinstance(node, ast.Call):
             yield from self._of_call(node)
-
-    def _is_plain_lookup(self, parent: ast.AST | None) -> bool:
-        """Whether a module is asked for a name that stands there: ``getattr(torch, "float16")``."""
-        return isinstance(parent, ast.Call) and bool(self.names(parent))
 
     def _of_call(self, call: ast.Call) -> Iterator[str]:
         if "builtins.vars" in self.names(call.func) and (not call.args or self.names(call.args[0])):
@@ -356,11 +355,8 @@ class _Reader:
                 return None not in given and len(call.args) < 3
         return False
 
-    def at_import(self) -> Iterator[tuple[str, ast.stmt | ast.expr]]:
+    def unusual(self, body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
         """Yield statements that do more than define and register names when the file is imported."""
-        yield from (("import time", node) for node in self._unusual(self.tree.body))
-
-    def _unusual(self, body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
         for node in body:
             match node:
                 case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Raise():
@@ -372,7 +368,7 @@ class _Reader:
                     metaclasses = [keyword.value for keyword in node.keywords if keyword.arg == "metaclass"]
                     yield from self._unusual_decorators([*node.decorator_list, *metaclasses])
                     yield from self._unusual_calls(*node.decorator_list, *node.bases, *node.keywords)
-                    yield from self._unusual(node.body)
+                    yield from self.unusual(node.body)
                 case ast.Assign(targets) if all(_is_plain(target) for target in targets):
                     yield from self._unusual_calls(node.value)
                 case ast.AnnAssign(target) | ast.AugAssign(target) if _is_plain(target):
@@ -381,10 +377,10 @@ class _Reader:
                     yield from self._unusual_calls(value)
                 case ast.If(test):
                     yield from self._unusual_calls(test)
-                    yield from self._unusual([*node.body, *node.orelse])
+                    yield from self.unusual([*node.body, *node.orelse])
                 case ast.Try():
                     handled = [statement for handler in node.handlers for statement in handler.body]
-                    yield from self._unusual([*node.body, *handled, *node.orelse, *node.finalbody])
+                    yield from self.unusual([*node.body, *handled, *node.orelse, *node.finalbody])
                 case _:
                     yield node
 
@@ -403,7 +399,8 @@ class _Reader:
 
     def _is_ordinary(self, function: ast.expr) -> bool:
         if isinstance(function, ast.Attribute) and (
-            function.attr in _REGISTERS or (function.attr in _ORDINARY_METHODS and not self.names(function))
+            function.attr == "register_for_auto_class"
+            or (function.attr in _ORDINARY_METHODS and not self.names(function))
         ):
             return True
         names = self.names(function)

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..clean_process import FINGERPRINTS, encode_texts, fingerprint_logits, greedy_continuation
 from ..errors import UserError
+from ..generation import evaluation_mode
 
 
 @torch.no_grad()
@@ -32,22 +33,20 @@ def store_fingerprints(
         raise UserError("There is no text to store the model's outputs for; give one or two.")
     if tokenizer.pad_token_id is None:
         rows = rows[:1]  # without a padding token, a batch needs texts of one length
-    training = model.training
-    model.eval()
     # Accelerate wraps forward for mixed precision, but a loaded model computes in float32.
     mixed = vars(model).pop("forward", None)
     try:
-        encoded = encode_texts(tokenizer, rows, model)
-        inputs = {name: ids.to(model.device) for name, ids in encoded.items()}
-        tensors = {}
-        if model.can_generate():
-            tensors["generated"] = greedy_continuation(model, inputs)
-        if model.config.is_encoder_decoder:
-            inputs["decoder_input_ids"] = tensors["generated"].to(model.device)
-        tensors["logits"] = fingerprint_logits(model, inputs)
+        with evaluation_mode(model):
+            encoded = encode_texts(tokenizer, rows, model)
+            inputs = {name: ids.to(model.device) for name, ids in encoded.items()}
+            tensors = {}
+            if model.can_generate():
+                tensors["generated"] = greedy_continuation(model, inputs)
+            if model.config.is_encoder_decoder:
+                inputs["decoder_input_ids"] = tensors["generated"].to(model.device)
+            tensors["logits"] = fingerprint_logits(model, inputs)
     finally:
         if mixed is not None:
             vars(model)["forward"] = mixed
-        model.train(training)
     tensors |= {f"inputs.{name}": ids.cpu().clone() for name, ids in inputs.items()}
     save_file(tensors, folder / FINGERPRINTS, {"format": "pt", "texts": json.dumps(rows, ensure_ascii=False)})

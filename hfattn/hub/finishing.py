@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
-from ..files import write_results
+from ..files import write_json
 from .card import read_results, write_card
 from .fingerprints import store_fingerprints
 from .manifest import write_manifest
@@ -30,7 +30,7 @@ def finish_folder(
     """
     if model is not None and tokenizer is not None:
         store_fingerprints(folder, model, tokenizer, fingerprint_texts)
-    write_results(folder / "results.json", results)
+    write_json(folder / "results.json", results)
     write_card(folder, results)
     write_manifest(folder)
 

@@ -155,11 +155,8 @@ def _texts(sizes: Mapping[str, int]) -> list[str]:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink():
-            if path.name not in (".git", ".cache"):
-                yield from _files_in(path)
-        elif path.is_file():
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not {".git", ".cache"} & set(path.relative_to(folder).parts):
             yield path
 
 

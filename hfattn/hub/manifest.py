@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import write_json
 
 MANIFEST = "manifest.json"
 CARD = "README.md"  # its text may be edited; its numbers and its code are compared with the results
@@ -56,7 +57,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 def write_manifest(folder: Path) -> None:
     """Write ``manifest.json``: the size and the SHA-256 of each file of a finished folder except the card."""
     facts = {name: _facts(folder / name) for name in repository_files(folder) if name not in (MANIFEST, CARD)}
-    (folder / MANIFEST).write_text(json.dumps({"files": facts}, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / MANIFEST, {"files": facts})
 
 
 def check_manifest(folder: Path) -> str:

@@ -207,11 +207,7 @@ def _same(path: Path, there: RepoFile) -> bool:
 
 
 def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: str | None) -> None:
-    """Check that the commit that a push builds on was made from this folder, or may be replaced.
-
-    Raises:
-        UserError: a commit by someone else would be replaced.
-    """
+    """Check that the commit that a push builds on was made from this folder, or may be replaced."""
     if plan.head is None or not (plan.changed or plan.deleted) or _remembered(folder, repo_type, plan) == plan.head:
         return
     if over is not None and len(over) >= 7 and plan.head.startswith(over):

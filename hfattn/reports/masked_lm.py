@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data import Documents, MaskedTexts, SentencePairs
 from ..errors import UserError
 from ..fields import at_least
+from ..generation import evaluation_mode
 from ..plots import plot_table
 from .base import TrainedRun, leave_behind
 
@@ -101,23 +102,21 @@ def fill_in(
     Raises:
         UserError: a sentence is longer than ``max_length`` tokens.
     """
-    was_training = model.training
-    model.eval()
     filled = []
-    for sentence in sentences:
-        inputs = tokenizer(sentence.replace(BLANK, tokenizer.mask_token), return_tensors="pt").to(model.device)
-        if inputs.input_ids.shape[1] > max_length:
-            raise UserError(f"sample.sentences has {sentence!r}, longer than data.max_length; write a shorter one.")
-        logits = model(**inputs)[0]  # (1, T, V); the field's name differs between classes
-        probabilities = logits[inputs.input_ids == tokenizer.mask_token_id][0].float().softmax(-1)
-        top = probabilities.topk(top_k)
-        filled.append(
-            [
-                {"token": tokenizer.decode([i]), "probability": round(probability, 4)}
-                for i, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-            ]
-        )
-    model.train(was_training)
+    with evaluation_mode(model):
+        for sentence in sentences:
+            inputs = tokenizer(sentence.replace(BLANK, tokenizer.mask_token), return_tensors="pt").to(model.device)
+            if inputs.input_ids.shape[1] > max_length:
+                raise UserError(f"sample.sentences has {sentence!r}, longer than data.max_length; write a shorter one.")
+            logits = model(**inputs)[0]  # (1, T, V); the field's name differs between classes
+            probabilities = logits[inputs.input_ids == tokenizer.mask_token_id][0].float().softmax(-1)
+            top = probabilities.topk(top_k)
+            filled.append(
+                [
+                    {"token": tokenizer.decode([i]), "probability": round(probability, 4)}
+                    for i, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+                ]
+            )
     return filled
 
 

@@ -1,6 +1,6 @@
 """Configuration of recipes, the training loop based on ``Trainer``, and the output files of a run."""
 
-from ..files import write_results, writing
+from ..files import write_json, writing
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
@@ -86,6 +86,6 @@ __all__ = [
     "training_arguments",
     "tuned",
     "tuning_facts",
-    "write_results",
+    "write_json",
     "writing",
 ]

@@ -18,7 +18,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
-from ..files import write_at_once
+from ..files import write_json
 from ..models.strict_config import unknown_name_message
 from ..plots import length_label
 from .command import parse_command
@@ -123,7 +123,7 @@ def read_expected(path: Path) -> Expected:
 
 def write_expected(path: Path, expected: Expected) -> None:
     """Write an expected.json."""
-    write_at_once(path, json.dumps(dataclasses.asdict(expected), indent=2, ensure_ascii=False) + "\n")
+    write_json(path, dataclasses.asdict(expected))
 
 
 def _section(schema: type[Any], values: Any, where: str) -> Any:

@@ -23,7 +23,7 @@ from hfattn.loading import load_language_model
 from hfattn.metrics import Accuracy
 from hfattn.models.strict_config import own_fields
 from hfattn.probe import Probe, Probed, final_states, fit_probe, fold_texts, plot_unit
-from hfattn.training import run_facts, write_results, writing
+from hfattn.training import run_facts, write_json, writing
 from hfattn.training.config import checked
 
 RECIPE = "char_lm"
@@ -169,7 +169,7 @@ def publish(run: Path, probe: Probe, test: Probed, results: Mapping[str, Any]) -
     unit, labels = results["probe"]["unit"], results["data"]["labels"]
     title = f"layer {unit['layer']}, unit {unit['index']} of {results['model']['name']}"
     plot_unit(run / "unit.png", test.states[:, probe.unit], test.labels, labels, probe.threshold, title)
-    write_results(run / "results.json", results)
+    write_json(run / "results.json", results)
     print(summary(run, results))
 
 
