@@ -194,7 +194,7 @@ class TextVectors:
     @classmethod
     def load(cls, config: VectorsConfig, folder: Path, tensors: dict[str, np.ndarray]) -> "TextVectors":
         """Load vectors from the files that ``save`` wrote."""
-        made, keyed = cls(config), optional("baselines", "gensim.models.keyedvectors")
+        made = cls(config)
         vectors = np.load(folder / VECTORS, allow_pickle=False)
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]
         if config.method == "doc2vec":
@@ -213,6 +213,6 @@ class TextVectors:
             made._vectors.add_vectors(words, vectors)
             made._vectors.vectors_ngrams = tensors["buckets"]
         else:
-            made._vectors = keyed.KeyedVectors(config.size)
+            made._vectors = optional("baselines", "gensim.models").KeyedVectors(config.size)
             made._vectors.add_vectors(words, vectors)
         return made

@@ -10,21 +10,12 @@ from dataclasses import dataclass
 
 from ..data.questions import Answer, Question, Questions
 from .engine import Item, Uniform, draw_distinct, load_words, pick
-from .names import VOCABULARIES, Vocabulary, firm, share
+from .names import VOCABULARIES, firm, share
 
 _WORDS = load_words("facts")
 _LIMITS = dict.fromkeys(("train", "validation", "test", "unseen_forms"), 100_000)
 _KINDS_TOLD = 3  # kinds of facts that a paragraph states about each of its two subjects
 _UNANSWERABLE = 1 / 3  # share of questions without an answer, where there are such questions
-
-
-@dataclass(frozen=True)
-class _Values:
-    """What one part has for itself."""
-
-    names: Vocabulary
-    trades: Sequence[str]
-    things: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -40,10 +31,6 @@ class Fact:
 _PERSONS, _TOWNS = (
     {kind: Fact(**fields) for kind, fields in _WORDS[subject].items()} for subject in ("persons", "towns")
 )
-_VALUES = {
-    part: _Values(names, share(_WORDS["trades"], part), share(_WORDS["things"], part))
-    for part, names in VOCABULARIES.items()
-}
 
 
 def fact_questions(part: str, number: int, seed: int, unanswerable: bool = False) -> Questions:
@@ -62,23 +49,23 @@ def fact_questions(part: str, number: int, seed: int, unanswerable: bool = False
     Raises:
         UserError: there is no such part, or it would take too long to find that many questions.
     """
-    unseen = part == "unseen_forms"
 
     def draw(uniform: Uniform, index: int) -> tuple[tuple[str, str], Question]:
-        values = _VALUES["test" if unseen else part]
-        question = _question(uniform, values, unseen, unanswerable, f"{part}-{index + 1}")
+        question = _question(uniform, part, unanswerable, f"{part}-{index + 1}")
         return (question.question, question.context), question
 
     return Questions("facts", draw_distinct("facts", part, number, seed, _LIMITS, draw))
 
 
-def _question(uniform: Uniform, values: _Values, unseen: bool, unanswerable: bool, id: str) -> Question:
+def _question(uniform: Uniform, part: str, unanswerable: bool, id: str) -> Question:
+    unseen = part == "unseen_forms"
+    value_part = "test" if unseen else part
     facts: Mapping[str, Fact]
     facts, subject = pick(uniform, ((_PERSONS, "name"), (_TOWNS, "town")))
     kinds = _shuffled(uniform, list(facts))[:_KINDS_TOLD]
-    first, second = _value(subject, uniform, values), _value(subject, uniform, values)
+    first, second = _value(subject, uniform, value_part), _value(subject, uniform, value_part)
     while second == first:
-        second = _value(subject, uniform, values)
+        second = _value(subject, uniform, value_part)
     told = _shuffled(uniform, [(name, kind) for name in (first, second) for kind in kinds])
     asked = pick(uniform, told)
     if unanswerable and uniform() < _UNANSWERABLE:
@@ -86,7 +73,7 @@ def _question(uniform: Uniform, values: _Values, unseen: bool, unanswerable: boo
     context = ""
     answers: tuple[Answer, ...] = ()
     for name, kind in told:
-        statement, value = pick(uniform, facts[kind].statements), _value(facts[kind].value, uniform, values)
+        statement, value = pick(uniform, facts[kind].statements), _value(facts[kind].value, uniform, value_part)
         if (name, kind) == asked:
             start = len(context) + len(statement.partition("{value}")[0].format(name=name))
             answers = (Answer(value, start),)
@@ -96,9 +83,9 @@ def _question(uniform: Uniform, values: _Values, unseen: bool, unanswerable: boo
     return Question(id, question.format(name=name), context.rstrip(), answers, None, {"fact": kind})
 
 
-def _value(kind: str, uniform: Uniform, values: _Values) -> str:
+def _value(kind: str, uniform: Uniform, part: str) -> str:
     """Draw a value of the kind that a ``value`` of words/facts.yaml names."""
-    names = values.names
+    names = VOCABULARIES[part]
     match kind:
         case "name":
             return f"{pick(uniform, names.first)} {pick(uniform, names.last)}"
@@ -111,9 +98,9 @@ def _value(kind: str, uniform: Uniform, values: _Values) -> str:
         case "number":
             return f"{int(uniform() * 900) + 20},{int(uniform() * 10)}00"
         case "trade":
-            return pick(uniform, values.trades)
+            return pick(uniform, share(_WORDS["trades"], part))
         case "thing":
-            return pick(uniform, values.things)
+            return pick(uniform, share(_WORDS["things"], part))
         case "firm":
             return firm(uniform, names)
     raise ValueError(f"{kind!r} is not a kind of value; see words/facts.yaml.")

@@ -83,15 +83,15 @@ def _row_of_text(text: Labeled) -> Row:
     return {"text": text.text, "label": text.label, **text.fields}
 
 
-def _count_forms(forms_in: Mapping[str, Iterable[str]]) -> Mapping[str, list[int]]:
+def _count_forms(drawn: Mapping[str, Iterable[Any]], form_of: Callable[[Any], str]) -> Mapping[str, Any]:
     """Return for each form its number of examples in each part."""
-    counts = [Counter(forms) for forms in forms_in.values()]
+    counts = [Counter(map(form_of, examples)) for examples in drawn.values()]
     forms = sorted({form for each in counts for form in each}, key=lambda form: (form.lower(), form))
-    return {form: [each[form] for each in counts] for form in forms}
+    return {"forms": {form: [each[form] for each in counts] for form in forms}}
 
 
 def _facts_of_pairs(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
-    return {"forms": _count_forms({part: [pair.kind for pair in pairs] for part, pairs in drawn.items()})}
+    return _count_forms(drawn, lambda pair: pair.kind)
 
 
 def _facts_of_dates(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
@@ -99,11 +99,10 @@ def _facts_of_dates(drawn: Mapping[str, Pairs]) -> Mapping[str, Any]:
 
 
 def _facts_of_opinions(drawn: Mapping[str, LabeledTexts]) -> Mapping[str, Any]:
-    forms = {
-        part: [f"{item.fields['form']} | {item.fields['language']} | {texts.labels[item.label]}" for item in texts]
-        for part, texts in drawn.items()
-    }
-    return {"forms": _count_forms(forms)}
+    def form(item: Labeled) -> str:
+        return f"{item.fields['form']} | {item.fields['language']} | {opinions.LABELS[item.label]}"
+
+    return _count_forms(drawn, form)
 
 
 def _facts_of_reber(drawn: Mapping[str, LabeledTexts]) -> Mapping[str, Any]:
