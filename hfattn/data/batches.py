@@ -244,9 +244,8 @@ class TokenBatches(Sampler[list[int]]):
         self.lengths, self.max_tokens, self.seed, self.epoch = lengths, max_tokens, seed, 0
         octave = np.floor(np.log2(np.maximum(longest, 1)))
         step = np.maximum(1, 2**octave / self.STEPS_PER_OCTAVE).astype(np.int64)
-        self._bounds = np.minimum(
-            -(-longest // step) * step, max_tokens
-        )  # (n,) rounded lengths, at least the true ones
+        # (n,) rounded lengths, at least the true ones
+        self._bounds = np.minimum(-(-longest // step) * step, max_tokens)
         self._ends = self._cut(np.sort(self._bounds), multiple_of)
 
     def _cut(self, bounds: np.ndarray, multiple_of: int) -> np.ndarray:

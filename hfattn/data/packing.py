@@ -19,13 +19,7 @@ from .batches import IGNORED, Batch, _Batches, check_window
 
 @dataclass(frozen=True)
 class TextSize:
-    """The length of a text in units that do not depend on a tokenizer.
-
-    Attributes:
-        characters: number of Unicode code points.
-        bytes: number of bytes in UTF-8.
-        words: number of words, separated by white space.
-    """
+    """The length of a text in Unicode code points, in bytes of UTF-8, and in words separated by white space."""
 
     characters: int
     bytes: int

@@ -227,9 +227,8 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
         self.questions, self.n_best = questions, n_best
         self.max_length, self.overlap = max_length, overlap
         self.max_answer_length, self.null_threshold = max_answer_length, null_threshold
-        asked = [
-            item.question.lstrip() for item in questions
-        ]  # some questions of SQuAD start with a space, which would become a token
+        # Some questions of SQuAD start with a space, which would become a token.
+        asked = [item.question.lstrip() for item in questions]
         special = tokenizer.num_special_tokens_to_add(pair=True)
         for i, ids in enumerate(tokenizer(asked, add_special_tokens=False).input_ids):
             room = max_length - special - len(ids)

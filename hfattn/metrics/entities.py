@@ -1,7 +1,6 @@
 """Scores of entities in tagged sentences: exact spans and types, as in conlleval (Tjong Kim Sang & De Meulder 2003).
 
-A tag is "O", or a prefix and a type: B- begins an entity and I- continues it; in BIOES, E- also ends it, and S- marks
-an entity of a single word.
+Tags are in BIO or BIOES, see hfattn/data/tagged.py.
 """
 
 from collections import Counter

@@ -53,15 +53,14 @@ def build_character_tokenizer(
     characters = sorted(character for character, count in counts.items() if count >= min_count)
     if not characters:
         raise UserError(f"No character occurs {min_count} times, so the vocabulary is empty; lower min_count.")
-    symbols = [*special_symbols(unknown, ends), *characters]
-    backend = Tokenizer(
-        models.WordLevel({symbol: i for i, symbol in enumerate(symbols)}, unk_token=UNKNOWN if unknown else "")
-    )
+    symbols = special_symbols(unknown, ends)
+    vocabulary = {symbol: i for i, symbol in enumerate([*symbols, *characters])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN if unknown else ""))
     if normalizer:
         backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
-    return with_special_symbols(backend, unknown, ends, padding_side="right" if ends else "left")
+    return with_special_symbols(backend, symbols, padding_side="right" if ends else "left")
 
 
 def check_options(min_count: int, unknown: bool) -> None:

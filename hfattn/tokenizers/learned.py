@@ -144,7 +144,7 @@ def build_tokenizer(
         raise UserError("The texts are empty, so there is nothing to build a tokenizer from; give it some text.")
     learn = {"word": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[config.kind]
     backend = learn(config, texts, symbols)
-    return with_special_symbols(backend, unknown=True, ends=ends, padding_side=padding_side, masks=masks)
+    return with_special_symbols(backend, symbols, padding_side)
 
 
 def build_sampler(config: TokenizerConfig, tokenizer: PreTrainedTokenizerFast) -> SubwordSampler | None:

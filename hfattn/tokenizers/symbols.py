@@ -13,23 +13,23 @@ def special_symbols(unknown: bool, ends: bool, masks: bool = False) -> list[str]
     return [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else []), *bert]
 
 
-def with_special_symbols(
-    backend: Tokenizer, unknown: bool, ends: bool, padding_side: str = "right", masks: bool = False
-) -> PreTrainedTokenizerFast:
-    """Wrap a tokenizer whose vocabulary starts with ``special_symbols`` for transformers.
+def with_special_symbols(backend: Tokenizer, symbols: list[str], padding_side: str) -> PreTrainedTokenizerFast:
+    """Wrap a tokenizer for transformers; each text ends with ``[EOS]``, or is between ``[CLS]`` and ``[SEP]``.
 
     Args:
-        backend: the tokenizer; a post-processor is added if ``ends`` or ``masks`` is set.
-        unknown: whether the tokenizer has ``[UNK]``.
-        ends: whether the tokenizer has ``[BOS]`` and ``[EOS]``, and ends each text with ``[EOS]``.
+        backend: the tokenizer; a post-processor is added if it has these tokens.
+        symbols: the ``special_symbols`` with which its vocabulary starts.
         padding_side: "left" or "right".
-        masks: whether the tokenizer has ``[CLS]``, ``[SEP]`` and ``[MASK]``, and puts each text between the first two.
     """
-    if ends:
+
+    def if_known(symbol: str) -> str | None:
+        return symbol if symbol in symbols else None
+
+    if END in symbols:
         backend.post_processor = processors.TemplateProcessing(
             single=f"$A {END}", special_tokens=[(END, backend.token_to_id(END))]
         )
-    if masks:
+    if MASK in symbols:
         backend.post_processor = processors.TemplateProcessing(
             single=f"{CLASS} $A {SEPARATOR}",
             pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
@@ -38,15 +38,15 @@ def with_special_symbols(
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
-        unk_token=UNKNOWN if unknown else None,
-        bos_token=BEGIN if ends else None,
-        eos_token=END if ends else None,
-        cls_token=CLASS if masks else None,
-        sep_token=SEPARATOR if masks else None,
-        mask_token=MASK if masks else None,
+        unk_token=if_known(UNKNOWN),
+        bos_token=if_known(BEGIN),
+        eos_token=if_known(END),
+        cls_token=if_known(CLASS),
+        sep_token=if_known(SEPARATOR),
+        mask_token=if_known(MASK),
         padding_side=padding_side,
         clean_up_tokenization_spaces=False,
         # The text "[PAD]" is read as five characters; only with masks is a special token in a text read as one.
-        split_special_tokens=not masks,
+        split_special_tokens=MASK not in symbols,
         model_input_names=["input_ids", "attention_mask"],
     )
