@@ -26,7 +26,8 @@ class Texts:
     """Texts of a page in each of ``LANGUAGES``, read from a YAML file.
 
     ``texts("key")`` returns a value that Gradio shows in the language of the browser, in components and updates.
-    ``texts.say(request, "key", ...)`` returns a string for text that the server generates.
+    ``texts.say(request, "key", ...)`` returns a string for text that the server generates, and ``texts.refuse`` shows
+    it as an error message.
 
     Args:
         path: the YAML file.
@@ -55,10 +56,22 @@ class Texts:
         """Return the text in the language of the request, with the values filled in."""
         return self.texts[self._known(key)][language_of(request)].format(**values)
 
+    def refuse(self, request: "gr.Request | None", key: str, /, **values: Any) -> NoReturn:
+        """Show a text as an error message in the page, without a traceback in the log."""
+        import gradio as gr
+
+        raise gr.Error(self.say(request, key, **values), print_exception=False)
+
     def _known(self, key: str) -> str:
         if key not in self.texts:
             raise KeyError(f"There is no text {key!r} in texts.yaml.")
         return key
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Format a number with a typographic minus sign, without "-0.00"."""
+    text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.1e}"
+    return (text if float(text) else text.lstrip("-")).replace("-", "−")
 
 
 def language_of(request: "gr.Request | None") -> str:
@@ -72,13 +85,6 @@ def language_of(request: "gr.Request | None") -> str:
         except ValueError:
             continue
     return next((language for _, _, language in sorted(wanted) if language in LANGUAGES), LANGUAGES[0])
-
-
-def refuse(sentence: str) -> NoReturn:
-    """Show an error message in the page without a traceback in the log."""
-    import gradio as gr
-
-    raise gr.Error(sentence, print_exception=False)
 
 
 def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> Any:

@@ -19,7 +19,7 @@ from hfattn.explain import AttentionRecord, coverage, coverage_deviation, effect
 from hfattn.generation import sampling_options
 from hfattn.loading import Translator, load_translation_model, max_positions
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
-from hfattn.spaces import Texts, launch, load_folder, refuse
+from hfattn.spaces import Texts, launch, load_folder, number
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import is_character_tokenizer, uncovered_characters
 
@@ -161,11 +161,6 @@ def frame(record: AttentionRecord, title: str) -> str:
     return f'<iframe srcdoc="{page}" title="{html.escape(title)}" onload="{html.escape(grow)}"></iframe>'
 
 
-def number(value: float) -> str:
-    text = f"{value:.2f}"
-    return (text if float(text) else text.lstrip("-")).replace("-", "−")
-
-
 def hypotheses(found: list[Found], way: str, request: gr.Request) -> str:
     """Return a table of hypotheses and scores."""
     head = ["", TEXTS.say(request, "hypothesis"), "log p", TEXTS.say(request, "per_token")]
@@ -236,11 +231,11 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
 
     def check(text: str, seed: float | None, request: gr.Request) -> int:
         if not text.strip():
-            refuse(TEXTS.say(request, "empty"))
+            TEXTS.refuse(request, "empty")
         if len(text) > MAX_TEXT:
-            refuse(TEXTS.say(request, "long", length=len(text), limit=MAX_TEXT))
+            TEXTS.refuse(request, "long", length=len(text), limit=MAX_TEXT)
         if seed is None or not math.isfinite(seed):
-            refuse(TEXTS.say(request, "no_seed"))
+            TEXTS.refuse(request, "no_seed")
         return int(seed)
 
     def translate(

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import gradio as gr
 import numpy as np
 import torch
-from lab_plots import COLORS, CSS, draw_line, draw_plane, draw_weights, number
+from lab_plots import COLORS, CSS, draw_line, draw_plane, draw_weights
 
 from hfattn.attention import DISTRIBUTIONS, SCORES, Distribution, Hard, attend
-from hfattn.spaces import Texts, launch, refuse
+from hfattn.spaces import Texts, launch, number
 
 TEXTS = Texts(Path(__file__).parent / "texts.yaml")
 LIMIT = 5.0  # absolute value of keys, values and queries
@@ -221,20 +221,20 @@ def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request
             try:
                 numbers.append(float(text or "nan"))
             except ValueError:
-                refuse(TEXTS.say(request, "no_number", row=place, cell=str(cell)[:20]))
+                TEXTS.refuse(request, "no_number", row=place, cell=str(cell)[:20])
         if all(map(math.isnan, numbers)):
             continue
         empty = [math.isnan(each) for each in numbers]
         if any(empty[:needed]) or (any(empty[needed:]) and not all(empty[needed:])):
-            refuse(TEXTS.say(request, "missing_number", row=place))
+            TEXTS.refuse(request, "missing_number", row=place)
         if any(abs(each) > LIMIT for each in numbers):
             worst = max(numbers, key=lambda each: 0 if math.isnan(each) else abs(each))
-            refuse(TEXTS.say(request, "out_of_range", row=place, value=f"{worst:g}", limit=f"{LIMIT:g}"))
+            TEXTS.refuse(request, "out_of_range", row=place, value=f"{worst:g}", limit=f"{LIMIT:g}")
         found.append(numbers)
     if not found:
-        refuse(TEXTS.say(request, "no_keys"))
+        TEXTS.refuse(request, "no_keys")
     if len(found) > MOST:
-        refuse(TEXTS.say(request, "too_many_keys", most=MOST, given=len(found)))
+        TEXTS.refuse(request, "too_many_keys", most=MOST, given=len(found))
     return np.array(found)
 
 

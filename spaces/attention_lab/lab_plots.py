@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from hfattn.spaces import number
+
 # Okabe and Ito's color-blind safe colors, then similar ones; every mark also has a number.
 COLORS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
@@ -314,9 +316,3 @@ def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
         )
     head = '<tr><th scope="col">i</th><th scope="col">e</th><th></th><th scope="col">α</th></tr>'
     return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
-
-
-def number(value: float, digits: int = 2) -> str:
-    """Format a number with a typographic minus sign, without "-0.00"."""
-    text = f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.1e}"
-    return (text if float(text) else text.lstrip("-")).replace("-", "−")

@@ -24,7 +24,7 @@ from transformers.generation.logits_process import (
 from hfattn.errors import one_sentence
 from hfattn.explain import hidden_units, unit_states
 from hfattn.loading import load_language_model
-from hfattn.spaces import Texts, launch, load_folder, refuse
+from hfattn.spaces import Texts, launch, load_folder
 from hfattn.tokenizers import uncovered_characters
 
 SPACE = Path(__file__).parent
@@ -131,9 +131,8 @@ def continuation(
 def surprises(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> np.ndarray:
     """Return the surprise (T,) of each character in bits; 0 for the first, which has no prediction."""
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
-    log_probabilities = model(ids).logits[0, :-1].float().log_softmax(-1)
-    bits = -log_probabilities.gather(1, ids[0, 1:, None])[:, 0] / math.log(2)
-    return np.concatenate([[0.0], bits.numpy()])
+    nats = torch.nn.functional.cross_entropy(model(ids).logits[0, :-1].float(), ids[0, 1:], reduction="none")
+    return np.concatenate([[0.0], nats.numpy() / math.log(2)])
 
 
 def shade(color: str, value: float) -> str:
@@ -219,13 +218,13 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
 
     def check(prompt: str, request: gr.Request, *numbers: float | None) -> None:
         if any(number is None or not math.isfinite(number) for number in numbers):
-            refuse(TEXTS.say(request, "no_number"))
+            TEXTS.refuse(request, "no_number")
         if not prompt:
-            refuse(TEXTS.say(request, "empty_prompt"))
+            TEXTS.refuse(request, "empty_prompt")
         if len(prompt) > MAX_PROMPT + MAX_LENGTH:
-            refuse(TEXTS.say(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT))
+            TEXTS.refuse(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT)
         if missing := uncovered_characters(tokenizer, prompt):
-            refuse(TEXTS.say(request, "unknown_character", character=missing[0]))
+            TEXTS.refuse(request, "unknown_character", character=missing[0])
 
     def legend(color: str, unit: int, request: gr.Request) -> str:
         return "" if color == "none" else TEXTS.say(request, f"legend_{color}", unit=unit)
@@ -236,7 +235,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
     ) -> Iterator[tuple[str, str, str]]:  # fmt: skip
         check(prompt, request, temperature, top_k, top_p, length, seed, unit)
         if len(prompt) > MAX_PROMPT:
-            refuse(TEXTS.say(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT))
+            TEXTS.refuse(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT)
         assert seed is not None
         text, page = prompt, sheet(f"<b>{html.escape(prompt)}</b>", legend(color, int(unit), request))
         yield text, page, ""
@@ -263,12 +262,12 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
 
     def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, str]:
         if not text:
-            refuse(TEXTS.say(request, "no_text"))
+            TEXTS.refuse(request, "no_text")
         check(text, request)
         found = correlations(hidden_units(model, tokenizer, text).values, np.array(FOLLOWED[followed](text)))
         unit = int(np.abs(found).argmax())
         if found[unit] == 0:
-            refuse(TEXTS.say(request, "constant"))
+            TEXTS.refuse(request, "constant")
         gr.Info(TEXTS.say(request, "found", unit=unit, value=found[unit]), duration=5)
         return gr.update(value=unit), gr.update(value="unit"), recolor(text, "unit", unit, request)
 

@@ -20,7 +20,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
-from hfattn.spaces import Texts, launch, load_folder, refuse
+from hfattn.spaces import Texts, launch, load_folder
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
@@ -189,14 +189,14 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
     def check(text: str, request: gr.Request) -> str:
         text = (text or "").strip()
         if not text:
-            refuse(TEXTS.say(request, "empty"))
+            TEXTS.refuse(request, "empty")
         if len(text) > LONGEST:
-            refuse(TEXTS.say(request, "long", length=len(text), limit=LONGEST))
+            TEXTS.refuse(request, "long", length=len(text), limit=LONGEST)
         for reader in readers.values():
             tokens = len(reader.tokenizer(text).input_ids)
             most = min(MOST_TOKENS, max_positions(reader.model.config) or MOST_TOKENS)
             if tokens > most:
-                refuse(TEXTS.say(request, "many_tokens", tokens=tokens, limit=most))
+                TEXTS.refuse(request, "many_tokens", tokens=tokens, limit=most)
         return text
 
     def explained(reader: Reader, text: str, method: str, request: gr.Request) -> str:
@@ -260,11 +260,11 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
             try:
                 swapped = swap_words(text, pairs)
             except UserError:
-                refuse(TEXTS.say(request, "bad_pair"))
+                TEXTS.refuse(request, "bad_pair")
             if swapped != text:
                 found.append((kind, swapped))
             elif kind == "own":
-                refuse(TEXTS.say(request, "absent_pair", one=one, other=other))
+                TEXTS.refuse(request, "absent_pair", one=one, other=other)
         if not found:
             return f'<p class="quiet">{html.escape(TEXTS.say(request, "nothing_to_swap"))}</p>'
         for _, swapped in found:
