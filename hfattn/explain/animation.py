@@ -1,14 +1,9 @@
 """Animate an attention record, row by row."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..models.alignment import AttentionRecord
 from .plot import plot_alignment
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
 
 _LONGEST_SIDE, _MAX_DPI = 1200, 120  # pixels, dots per inch
 _ROW, _SHORTEST_ROW, _ALL_ROWS, _AT_THE_END = 500, 40, 30_000, 2500  # milliseconds
@@ -56,13 +51,11 @@ def save_animation(
     box = figure.axes[0].get_window_extent()
     row_height, top = box.height / len(record.target_tokens), whole.height - box.y1
 
-    def frames() -> Iterator["Picture"]:
-        for row in range(1, len(record.target_tokens)):
-            frame = whole.copy()
-            frame.paste(paper, (0, round(top + row * row_height), round(box.x1) + 1, whole.height))
-            yield frame
-        yield whole
-
-    first, *rest = frames()
+    frames = []
+    for row in range(1, len(record.target_tokens)):
+        frame = whole.copy()
+        frame.paste(paper, (0, round(top + row * row_height), round(box.x1) + 1, whole.height))
+        frames.append(frame)
+    first, *rest = [*frames, whole]
     pause = int(min(_ROW, max(_SHORTEST_ROW, _ALL_ROWS / len(record.target_tokens))))
     first.save(path, save_all=True, append_images=rest, duration=[*[pause] * len(rest), _AT_THE_END], loop=0)

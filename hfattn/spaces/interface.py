@@ -17,7 +17,6 @@ CSS = """
 .prose h1 { margin-block: .2em .3em; }
 .prose { overflow-wrap: anywhere; }
 .quiet, .quiet * { color: var(--body-text-color-subdued) !important; font-size: .92rem; }
-iframe.page { width: 100%; border: 0; display: block; border-radius: .6rem; background: transparent; }
 .monospace textarea { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; line-height: 1.5; }
 """
 
