@@ -3,15 +3,15 @@
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
 from .documents import Document, Documents, read_documents, split_corpus
+from .encoding import EncodedExamples
 from .examples import check_columns
 from .labeled import EncodedTexts, Labeled, LabeledTexts, read_labeled, unlabeled
-from .labeled_parts import LabeledDataConfig
-from .masking import MaskedTexts, Masking
+from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, pack
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
-from .parts import PartsConfig, fingerprints
+from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
 from .rows import Row, Rows, is_local, open_rows
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
@@ -26,6 +26,7 @@ __all__ = [
     "Coverage",
     "Document",
     "Documents",
+    "EncodedExamples",
     "EncodedPairs",
     "EncodedQuestions",
     "EncodedSentences",
@@ -35,6 +36,7 @@ __all__ = [
     "Labeled",
     "LabeledDataConfig",
     "LabeledTexts",
+    "MaskedExamples",
     "MaskedTexts",
     "Masking",
     "PackedBlocks",
