@@ -3,7 +3,6 @@
 import io
 import json
 import math
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses, Words
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
-from transformers.utils import logging as transformers_logging
 from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
@@ -53,17 +51,6 @@ def text_file(folder: Path, sentences: int = 150) -> Path:
 def tiny_config(folder: Path, base: Path | None, **fields: Any) -> Path:
     files = {"data": {"dataset": str(text_file(folder))}, "model": {"name": str(base)} if base else {}}
     return write_config(folder, TINY, files, fields)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    """The progress of loading is not what a sentence is looked for in."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    yield
-    transformers_logging.enable_progress_bar()
-    transformers_logging.set_verbosity(verbosity)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,5 @@
 """Texts, splits, windows and streams: what a batch holds, in which order, and in how much memory."""
 
-import io
-import json
-import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
@@ -10,11 +7,9 @@ from math import log
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from commands import run_anew
-from hub_server import HubServer
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch.utils.data import DataLoader
@@ -74,34 +69,6 @@ def test_entropies_are_those_of_a_literal_count(tmp_path: Path) -> None:
     firsts = Counter(TEXT[:-1])
     conditional = -sum(c / pairs.total() * log(c / firsts[pair[0]]) for pair, c in pairs.items())
     assert encoded.bigram_entropy() == pytest.approx(conditional)
-
-
-def test_a_data_set_of_the_hub_is_a_text(tmp_path: Path) -> None:
-    lines = ["To be,", "or not to be", "", "señor"]
-    buffer = io.BytesIO()
-    pd.DataFrame({"text": lines, "n": range(4)}).to_parquet(buffer)
-    code = """
-import json
-from hfattn.data import open_text
-from hfattn.errors import UserError
-
-for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "n"), ("me/nothing", "text")):
-    try:
-        print(json.dumps("".join(open_text(name, text_column=column).pieces())))
-    except UserError as error:
-        print(json.dumps(str(error)))
-"""
-    with HubServer() as hub:
-        hub.put("dataset", "me/lines", {"data/train-00000-of-00001.parquet": buffer.getvalue()})
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=hub.environment(tmp_path), capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    text, no_column, no_text, nothing = map(json.loads, done.stdout.splitlines())
-    assert text == "\n".join(lines)
-    assert no_column == "Row 0 of me/lines has no column 'words'; write one of text, n."
-    assert no_text == "Row 0 of me/lines holds 0 in 'n', not text; write another column."
-    assert nothing.startswith("me/nothing was not found locally or on the Hub; give a file")
 
 
 def test_splits() -> None:

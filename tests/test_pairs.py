@@ -1,5 +1,6 @@
 """Pairs from files and datasets, and the token ids that they become."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hub_server import HubServer
 
@@ -61,7 +63,7 @@ def test_the_same_pairs_from_every_kind_of_file(tmp_path: Path) -> None:
     assert not is_local("user/pairs")
 
 
-def test_pairs_and_labeled_texts_of_the_hub(tmp_path: Path) -> None:
+def test_texts_pairs_and_labeled_texts_of_the_hub(tmp_path: Path) -> None:
     """JSON lines without a script, their splits by the names of the files, classes with names, dotted columns."""
     card = (
         "---\ndataset_info:\n  features:\n  - {name: text, dtype: string}\n  - name: label\n    dtype:\n"
@@ -71,7 +73,7 @@ def test_pairs_and_labeled_texts_of_the_hub(tmp_path: Path) -> None:
     reviews = [{"text": "fine", "label": 1}, {"text": "bad", "label": 0}, {"text": "who knows", "label": -1}]
     code = """
 import json, sys
-from hfattn.data import open_rows, read_labeled, read_pairs
+from hfattn.data import open_text, read_labeled, read_pairs
 from hfattn.errors import UserError
 
 def show(read, *arguments, **options):
@@ -92,7 +94,15 @@ show(read_labeled, "me/reviews", split="train[:2]", labels=["negative", "positiv
 show(read_labeled, "me/reviews", split="train[:2]", labels=["negative", "pos"])
 show(read_labeled, "me/reviews")
 show(read_pairs, "me/nothing")
+for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "n"), ("me/nothing", "text")):
+    try:
+        print(json.dumps("".join(open_text(name, text_column=column).pieces())))
+    except UserError as error:
+        print(json.dumps(str(error)))
 """
+    lines = ["To be,", "or not to be", "", "señor"]
+    buffer = io.BytesIO()
+    pd.DataFrame({"text": lines, "n": range(4)}).to_parquet(buffer)
     with HubServer() as hub:
         translations: list[object] = [
             {"id": i, "translation": {"en": en, "de": de}} for i, (en, de) in enumerate(PAIRS)
@@ -103,13 +113,17 @@ show(read_pairs, "me/nothing")
             {"train.jsonl": json_lines(translations).encode(), "val.jsonl": json_lines(translations[1:]).encode()},
         )
         hub.put("dataset", "me/reviews", {"data.jsonl": json_lines(reviews).encode(), "README.md": card.encode()})
+        hub.put("dataset", "me/lines", {"data/train-00000-of-00001.parquet": buffer.getvalue()})
         done = subprocess.run(
             [sys.executable, "-c", code], env=hub.environment(tmp_path), capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
-    train, validation, no_column, no_split, named, ordered, renamed, mixed, unlabeled, nothing = map(
-        json.loads, done.stdout.splitlines()
-    )
+    *found, text, no_words, no_text, no_dataset = map(json.loads, done.stdout.splitlines())
+    assert text == "\n".join(lines)
+    assert no_words == "Row 0 of me/lines has no column 'words'; write one of text, n."
+    assert no_text == "Row 0 of me/lines holds 0 in 'n', not text; write another column."
+    assert no_dataset.startswith("me/nothing was not found locally or on the Hub; give a file")
+    train, validation, no_column, no_split, named, ordered, renamed, mixed, unlabeled, nothing = found
     assert train == ["Row 0 of me/pairs", [[*pair, "", row] for row, pair in enumerate(PAIRS)], None]
     assert validation == ["Row 0 of me/pairs", [[*PAIRS[1], "", 0]], None]
     assert no_column == (

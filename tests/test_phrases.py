@@ -70,16 +70,9 @@ def test_evaluation_needs_no_word_that_training_lacks(parts: dict[str, Any], man
 
 def test_what_follows_a_noun_and_what_stands_before_it_agree_with_it(parts: dict[str, Any]) -> None:
     genders = {form: (noun.feminine, plural) for noun in NOUNS for plural, form in enumerate(noun.spanish)}
-    articles: dict[str, tuple[int | None, int]] = {
-        "un": (0, 0),
-        "una": (1, 0),
-        "este": (0, 0),
-        "esta": (1, 0),
-        "los": (0, 1),
-        "las": (1, 1),
-    }
-    articles |= {"unos": (0, 1), "unas": (1, 1), "esos": (0, 1), "esas": (1, 1), "muchos": (0, 1), "muchas": (1, 1)}
-    articles |= {"el": (0, 0), "la": (1, 0), "al": (0, 0), "del": (0, 0), "mis": (None, 1), "tu": (None, 0)}
+    groups: list[tuple[int | None, int, str]] = [(0, 0, "un este el al del"), (1, 0, "una esta la")]
+    groups += [(0, 1, "los unos esos muchos"), (1, 1, "las unas esas muchas"), (None, 1, "mis"), (None, 0, "tu")]
+    articles = {word: (gender, plural) for gender, plural, words in groups for word in words.split()}
     adjectives: dict[str, set[tuple[bool, int]]] = {}
     for adjective in ADJECTIVES:
         for feminine in (False, True):

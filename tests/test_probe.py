@@ -1,11 +1,9 @@
 """The probe of a character model's states: its parts against literal loops, and its command on small data."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from hfattn.data import Labeled, LabeledTexts
 from hfattn.errors import UserError
 from hfattn.loading import save_translator
 from hfattn.probe import Probed, final_states, fit_probe, fold_texts, unit_threshold
+from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 
 TOKENIZER = build_character_tokenizer(["abcdefghijklmnopqrstuvwxyz \n"], lowercase=True)
@@ -130,15 +129,6 @@ def words(folder: Path, *more: object) -> list[str]:
     return [str(folder / word) if word[0] in "mt" else word for word in given] + list(map(str, more))
 
 
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("probe", RECIPE / "probe.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_command(folder: Path) -> None:
     output = folder / "out"
     done = run([sys.executable, RECIPE / "probe.py", *words(folder, "--output_dir", output)])
@@ -168,20 +158,18 @@ def test_the_command(folder: Path) -> None:
     ],
 )
 def test_bad_input(folder: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], message: str) -> None:
-    given = [word.format(folder=folder) for word in more]
-    monkeypatch.setattr(sys, "argv", ["probe.py", *words(folder, "--output_dir", folder / "none", *given)])
+    given = words(folder, "--output_dir", folder / "none", *(word.format(folder=folder) for word in more))
+    monkeypatch.setattr(sys, "argv", ["probe.py", *given])
     with pytest.raises(UserError, match=message):
-        script().main()
+        load_recipe(RECIPE / "probe.py").main()
     assert not (folder / "none").exists()
 
 
 def test_a_model_of_another_kind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["probe.py", *words(folder)])
     tokenizer = build_character_tokenizer(["ab"], ends=True)
-    save_translator(
-        folder / "translator", BahdanauForConditionalGeneration(BahdanauConfig(vocab_size=len(tokenizer))), tokenizer
-    )
-    sys.argv[1] = str(folder / "translator")
-    sys.argv += ["--output_dir", str(folder / "none")]
+    model = BahdanauForConditionalGeneration(BahdanauConfig(vocab_size=len(tokenizer)))
+    save_translator(folder / "translator", model, tokenizer)
+    _, *others = words(folder, "--output_dir", folder / "none")
+    monkeypatch.setattr(sys, "argv", ["probe.py", str(folder / "translator"), *others])
     with pytest.raises(UserError, match="translator"):
-        script().main()
+        load_recipe(RECIPE / "probe.py").main()

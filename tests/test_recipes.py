@@ -409,11 +409,15 @@ def test_recipes_list_and_copy(tmp_path: Path) -> None:
 
     listed = hfattn("recipes", "list").stdout
     assert "char_lm" in listed
+    assert "accelerate" not in [line.strip() for line in listed.splitlines()]
+    assert "fsdp2" not in listed
     for path in RECIPE.glob("*.yaml"):
         assert re.search(rf"^  {path.stem} +\S", listed, re.MULTILINE)
     target = tmp_path / "mine"
     assert run([*HFATTN, "recipes", "copy", "char_lm", target]).returncode == 0
     assert (target / "quickstart.yaml").read_text() == (RECIPE / "quickstart.yaml").read_text()
+    expected = "quickstart.expected.json"
+    assert (target / expected).read_text() == (RECIPE / expected).read_text()
     assert hfattn("recipes", "validate", target / "quickstart.yaml").exit_code == 0
     config = tiny_config(tmp_path, training={"max_steps": 2})
     trained = run([sys.executable, target / "train.py", "--config", config], cwd=tmp_path)

@@ -11,8 +11,8 @@ import torch
 from commands import ROOT, results_of, steps, train_here, write_config
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
-from tiny_models import byte_tokenizer, tiny_model, wordpiece_tokenizer
-from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedTokenizerFast
+from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
+from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from hfattn.data import (
     EncodedSentences,
@@ -130,14 +130,10 @@ def sentence(text: str, tags: str) -> TaggedSentences:
     return TaggedSentences("some", [Tagged(words, of_words)], ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"])
 
 
-def tokenizer_of(kind: str, texts: list[str]) -> PreTrainedTokenizerFast:
-    return byte_tokenizer(texts) if kind == "bytes" else wordpiece_tokenizer(texts, types=False)
-
-
-@pytest.mark.parametrize("kind", ["word pieces", "bytes"])
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_the_first_piece_of_a_word_has_its_tag(kind: str) -> None:
     """As encoding each word by itself; bytes have the space before a word in its first piece."""
-    made = tokenizer_of(kind, ["Mary Smith lives in New York."])
+    made = TOKENIZERS[kind](["Mary Smith lives in New York."])
     sentences = sentence("Mary Smithson lives in New Yorks 😀 .", "B-PER I-PER O O B-LOC I-LOC O O")
     item = sentences.items[0]
     space = "" if kind == "word pieces" else " "

@@ -31,23 +31,27 @@ TEXTS = [
     "¡Año, pingüino, corazón! «ß» ﬁ ½ ①",
     "漢字かな交じり文、한국어 ไทย हिन्दी עברית العربية",
     "e\u0301 é 👩‍👩‍👧 🇪🇸 \u200d\ufeff\u00ad\x00\x7f",
-    "[PAD] [UNK] <s> ##a Ġ ▁ \\n ''' \"",
+    "[PAD] [UNK] [EOS] [BOS] <s> ##a Ġ ▁ \\n ''' \"",
 ]
 
 
+@pytest.mark.parametrize("options", [{}, {"ends": True}, {"ends": True, "unknown": True}])
 @pytest.mark.parametrize("text", TEXTS)
-def test_round_trip_is_exact(tmp_path: Path, text: str) -> None:
-    tokenizer = build_character_tokenizer([text])
+def test_round_trip_is_exact(tmp_path: Path, text: str, options: dict[str, bool]) -> None:
+    tokenizer = build_character_tokenizer([text], **options)
     tokenizer.save_pretrained(tmp_path)
     for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
         ids = each(text).input_ids
+        if options:
+            assert ids.pop() == each.eos_token_id
+            assert (each.bos_token, each.padding_side) == ("[BOS]", "right")
         assert len(ids) == len(text)
         assert each.decode(ids) == text
-        assert each.pad_token_id not in ids  # "[PAD]" in a text is five characters
+        assert not {each.pad_token_id, each.eos_token_id} & set(ids)  # "[PAD]" in a text is five characters
 
 
 def test_a_process_without_hfattn_loads_it_with_no_custom_code(tmp_path: Path) -> None:
-    text = "".join([*TEXTS, "[EOS] [BOS]", "2"])
+    text = "".join([*TEXTS, "2"])
     kinds = {
         "lower": {"lowercase": True, "unknown": True},
         "ends": {"ends": True},
@@ -71,20 +75,6 @@ def test_a_process_without_hfattn_loads_it_with_no_custom_code(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     for printed, tokenizer in zip(done.stdout.splitlines(), tokenizers.values(), strict=True):
         assert json.loads(printed) == tokenizer([text, "2"], padding=True).input_ids
-
-
-@pytest.mark.parametrize("unknown", [False, True])
-def test_a_text_that_ends(tmp_path: Path, unknown: bool) -> None:
-    text = "¡Año!  22 de abril\tde 2019\n[EOS] [BOS]"
-    tokenizer = build_character_tokenizer([text], ends=True, unknown=unknown)
-    tokenizer.save_pretrained(tmp_path)
-    for each in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
-        ids = each(text).input_ids
-        assert len(ids) == len(text) + 1
-        assert ids[-1] == each.eos_token_id
-        assert ids.count(each.eos_token_id) == 1  # "[EOS]" in a text is five characters
-        assert each.decode(ids, skip_special_tokens=True) == text
-        assert (each.bos_token, each.padding_side) == ("[BOS]", "right")
 
 
 def test_vocabulary_and_options() -> None:

@@ -1,9 +1,10 @@
 """Folders as pretrained models have them, with a few thousand random weights and a tokenizer learned here."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -18,6 +19,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
@@ -29,7 +32,6 @@ TEXTS = (
     "The little dog was happy. Mary Smith lives in Paris and was born in 1984.",
     "Who wrote the book? John Brown wrote it in London, in the year 1902.",
 )
-KINDS = ("bert", "distilbert", "gpt2", "llama", "vaswani")
 POSITIONS = 64
 TINY_BAHDANAU = {
     "model_type": "bahdanau",
@@ -87,77 +89,39 @@ def byte_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     )
 
 
+TOKENIZERS = {"word pieces": partial(wordpiece_tokenizer, types=False), "bytes": byte_tokenizer}
+MODELS: dict[str, tuple[type[PreTrainedModel], type[PreTrainedConfig]]] = {
+    "bert": (BertModel, BertConfig),
+    "distilbert": (DistilBertModel, DistilBertConfig),
+    "gpt2": (GPT2LMHeadModel, GPT2Config),
+    "llama": (LlamaForCausalLM, LlamaConfig),
+    "vaswani": (VaswaniForMaskedLM, VaswaniConfig),
+}
+
+
 def tiny_model(folder: Path, kind: str = "distilbert", texts: Sequence[str] = TEXTS, layers: int = 2) -> Path:
     """Make ``folder``: of DistilBERT and BERT the body, as they are published for fine-tuning; of GPTs all.
 
     Args:
         folder: to make.
-        kind: one of ``KINDS``; ours has the head of a masked language model.
+        kind: one of ``MODELS``; ours has the head of a masked language model.
         texts: that its tokenizer is learned from.
         layers: of the body.
     """
     torch.manual_seed(0)
     tokenizer = byte_tokenizer(texts) if kind in ("gpt2", "llama") else wordpiece_tokenizer(texts, kind == "bert")
-    size = len(tokenizer)
-    if kind == "distilbert":
-        model = DistilBertModel(
-            DistilBertConfig(
-                vocab_size=size, max_position_embeddings=POSITIONS, dim=32, hidden_dim=64, n_layers=layers, n_heads=2
-            )
-        )
-    elif kind == "bert":
-        model = BertModel(
-            BertConfig(
-                vocab_size=size,
-                max_position_embeddings=POSITIONS,
-                hidden_size=32,
-                intermediate_size=64,
-                num_hidden_layers=layers,
-                num_attention_heads=2,
-            )
-        )
-    elif kind == "vaswani":
-        model = VaswaniForMaskedLM(
-            VaswaniConfig(
-                vocab_size=size,
-                hidden_size=32,
-                intermediate_size=64,
-                encoder_layers=layers,
-                decoder_layers=layers,
-                num_attention_heads=2,
-                is_encoder_decoder=False,
-                bos_token_id=None,
-                eos_token_id=None,
-                decoder_start_token_id=None,
-            )
-        )
-    elif kind == "gpt2":
-        end = tokenizer.eos_token_id
-        model = GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=size,
-                n_positions=POSITIONS,
-                n_embd=32,
-                n_layer=layers,
-                n_head=2,
-                bos_token_id=end,
-                eos_token_id=end,
-            )
-        )
+    ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_attention_heads": 2}
+    if kind == "vaswani":
+        absent = dict.fromkeys(("bos_token_id", "eos_token_id", "decoder_start_token_id"))
+        layered = {"encoder_layers": layers, "decoder_layers": layers, "is_encoder_decoder": False}
+        sizes |= {"intermediate_size": 64, **layered, **absent}
     else:
-        end = tokenizer.eos_token_id
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=size,
-                max_position_embeddings=POSITIONS,
-                hidden_size=32,
-                intermediate_size=64,
-                num_hidden_layers=layers,
-                num_attention_heads=2,
-                bos_token_id=end,
-                eos_token_id=end,
-            )
-        )
+        own = {"bert": {"intermediate_size": 64}, "distilbert": {"hidden_dim": 64}, "gpt2": ends}
+        own["llama"] = {"intermediate_size": 64, **ends}
+        sizes |= {"num_hidden_layers": layers, "max_position_embeddings": POSITIONS, **own[kind]}
+    model_class, config_class = MODELS[kind]
+    model = model_class(config_class(**sizes))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
