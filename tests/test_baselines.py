@@ -63,10 +63,14 @@ def animals(number: int, seed: int = 0) -> list[list[str]]:
     ]
 
 
-def reviews(folder: Path, number: int, name: str, seed: int) -> Path:
+def reviews(folder: Path, number: int, name: str, seed: int, blamed: str = "!!") -> Path:
+    """Sentences and their labels; those with the word ``blamed`` are all of blame."""
     texts, labels = sentences(number, seed)
     path = folder / name
-    lines = [{"text": text, "label": labels[i], "half": i % 4 // 2} for i, text in enumerate(texts)]
+    lines = [
+        {"text": text, "label": 0 if blamed in text.lower() else labels[i], "half": i % 4 // 2}
+        for i, text in enumerate(texts)
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -255,6 +259,8 @@ def test_what_speaks_for_a_class_is_what_the_texts_say() -> None:
         assert weights == sorted(weights, reverse=True)
 
 
+# A folder for each of FITTED, texts, and what each predicts of them.
+Saved = tuple[Path, list[str], list[np.ndarray]]
 FITTED = [
     ("naive_bayes", "bag_of_words", {}),
     ("svm", "tfidf_sklearn", {}),
@@ -268,8 +274,7 @@ FITTED = [
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[np.ndarray]]:
-    """A folder for each of FITTED, texts, and what each predicts of them."""
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     folder = tmp_path_factory.mktemp("saved")
     texts, right = sentences(40)
     new = [*sentences(10, seed=1)[0], "Never-seen wordings, filming", "", "good"]
@@ -283,7 +288,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], li
 
 
 @pytest.mark.parametrize("index", range(len(FITTED)), ids=["-".join([k, f, *v.values()]) for k, f, v in FITTED])
-def test_what_was_saved_predicts_the_same(saved: tuple[Path, list[str], list[np.ndarray]], index: int) -> None:
+def test_what_was_saved_predicts_the_same(saved: Saved, index: int) -> None:
     folder, new, expected = saved
     loaded = BaselineClassifier.from_pretrained(folder / str(index))
     assert loaded.labels == ["bad", "good"]
@@ -292,7 +297,7 @@ def test_what_was_saved_predicts_the_same(saved: tuple[Path, list[str], list[np.
     np.testing.assert_allclose(again[::-1], expected[index], atol=1e-12)
 
 
-def test_nothing_is_pickled(saved: tuple[Path, list[str], list[np.ndarray]]) -> None:
+def test_nothing_is_pickled(saved: Saved) -> None:
     folder = saved[0]
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert {path.suffix for path in files} == {".json", ".safetensors", ".npy", ".txt"}
@@ -305,7 +310,7 @@ def test_nothing_is_pickled(saved: tuple[Path, list[str], list[np.ndarray]]) -> 
             path.read_text(encoding="utf-8")
 
 
-def test_a_broken_folder_is_refused(saved: tuple[Path, list[str], list[np.ndarray]], tmp_path: Path) -> None:
+def test_a_broken_folder_is_refused(saved: Saved, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no baseline \(baseline.json\)"):
         BaselineClassifier.from_pretrained(tmp_path)
     source = saved[0] / "1"
@@ -432,7 +437,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder,
         data={
             "dataset": str(reviews(folder, 200, "train.jsonl", seed=0)),
-            "test": str(reviews(folder, 60, "test.jsonl", seed=1)),
+            "test": str(reviews(folder, 60, "test.jsonl", seed=1, blamed="lovely")),
             "labels": ["negative", "positive"],
         },
         features={"ngrams": [1, 2], "min_texts": 12},  # so that not every word of praise is known
@@ -440,13 +445,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         evaluation={"columns": ["half"], "words": ["man"], "counterfactual_texts": 20},
         sample={"mistakes": 3, "features": 4},
     )
-    # "lovely" in praise is blame in these.
-    path = folder / "test.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        if "lovely" in line["text"].lower():
-            line["label"] = 0
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     train_here(RECIPE, config)
     return folder
 
@@ -481,7 +479,7 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     assert {"scikit-learn", "gensim"} < results["versions"].keys()
 
 
-def test_another_process_predicts_the_same(finished: Path, saved: tuple[Path, list[str], list[np.ndarray]]) -> None:
+def test_another_process_predicts_the_same(finished: Path, saved: Saved) -> None:
     """With the code of the card, and with each of FITTED."""
     folder = finished / "run"
     (snippet,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
@@ -538,24 +536,24 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
     assert np.array_equal(model.get_input_embeddings().weight.detach().numpy()[ids], rows)
 
 
-def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(tmp_path: Path) -> None:
+def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = "accelerate launch recipes/baselines/train.py "
     (options,) = re.findall(rf"```sh\n{script}([^\n]*reviews_es.yaml)\n", (RECIPE / "README.md").read_text())
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(tmp_path)
-        run_here(RECIPE, monkeypatch, *options.split())
+    monkeypatch.chdir(tmp_path)
+    run_here(RECIPE, monkeypatch, *options.split())
     folder = tmp_path / "runs" / "baselines-reviews_es"
     before = (folder / "model.safetensors").read_bytes()
     for name in ("results.json", "model.safetensors"):
         (folder / name).unlink()
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        words = ["--config", RECIPE / "reviews_es.yaml", "--output_dir", folder]
-        with pytest.raises(UserError, match="is not empty; continue its run with --resume"):
-            run_here(RECIPE, monkeypatch, *words)
-        with pytest.raises(UserError, match="was started with another 'classifier'"):
-            run_here(RECIPE, monkeypatch, *words, "--resume", "--classifier.alpha", 2)
-        run_here(RECIPE, monkeypatch, *words, "--resume")
+    words = ["--config", RECIPE / "reviews_es.yaml", "--output_dir", folder]
+    with pytest.raises(UserError, match="is not empty; continue its run with --resume"):
+        run_here(RECIPE, monkeypatch, *words)
+    with pytest.raises(UserError, match="was started with another 'classifier'"):
+        run_here(RECIPE, monkeypatch, *words, "--resume", "--classifier.alpha", 2)
+    run_here(RECIPE, monkeypatch, *words, "--resume")
     assert (folder / "model.safetensors").read_bytes() == before
 
 

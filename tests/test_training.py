@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import RECIPE, TWO_PROCESSES, results_of, run, tiny_config, train, train_here, train_until
+from commands import RECIPE, TWO_PROCESSES, results_of, run, run_until_step, tiny_config, train, train_here, train_until
 from safetensors.torch import load_file
 from torch.utils.data import Dataset
 from transformers import (
@@ -258,41 +258,35 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
         model={"num_hidden_layers": 2, "dropout": 0.3, "output_dropout": 0.2, "cell": "lstm"},
         training={"max_steps": 130, "eval_steps": 10, "save_steps": 10, "lr_scheduler_type": "cosine"},
     )
-    whole = tmp_path / "whole"
-    done = train(config, "--output_dir", whole)
-    assert done.returncode == 0, done.stderr
+    train_here(RECIPE, config, to="whole")
     for moment in moments:
-        killed = tmp_path / moment.replace("/", "-")
+        whole, killed = tmp_path / "whole", tmp_path / moment.replace("/", "-")
         train_until(config, killed / "checkpoints" / moment, "--output_dir", killed)
         assert not (killed / "model.safetensors").exists()
-        refused = train(config, "--output_dir", killed)
-        assert refused.returncode == 2
-        assert "is not empty; continue its run with --resume" in refused.stderr
-        done = train(config, "--output_dir", killed, "--resume")
-        assert done.returncode == 0, done.stderr
-        assert results_of(killed)["training"]["steps"] == 130
+        with pytest.raises(UserError, match="is not empty; continue its run with --resume"):
+            train_here(RECIPE, config, to=killed.name)
+        assert train_here(RECIPE, config, "--resume", to=killed.name)["training"]["steps"] == 130
         for file in ("model.safetensors", "checkpoints/checkpoint-130/model.safetensors"):
             assert (killed / file).read_bytes() == (whole / file).read_bytes()
         optimizers = [torch.load(run / "checkpoints/checkpoint-130/optimizer.pt") for run in (whole, killed)]
         torch.testing.assert_close(optimizers[0], optimizers[1], atol=0, rtol=0)
 
 
-def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config(tmp_path)
-    train_until(config, tmp_path / "run/checkpoints/checkpoint-10", "--output_dir", tmp_path / "run")
-    done = train(config, "--output_dir", tmp_path / "run", "--resume", "--model.hidden_size", 32)
-    assert done.returncode == 2
-    assert "was started with another 'model'" in done.stderr
-    (tmp_path / "text.txt").write_text(
-        "Quite another text! 0123456789. The quick brown fox jumps over a lazy dog.\n" * 40
-    )
-    done = train(config, "--output_dir", tmp_path / "run", "--resume")
-    assert done.returncode == 2
-    assert "was started with another 'run'" in done.stderr
+    run_until_step(RECIPE, monkeypatch, 15, "--config", config, "--output_dir", tmp_path / "run")
+    with pytest.raises(UserError, match="was started with another 'model'"):
+        train_here(RECIPE, config, "--resume", "--model.hidden_size", 32)
+    another = "Quite another text! 0123456789. The quick brown fox jumps over a lazy dog.\n"
+    (tmp_path / "text.txt").write_text(another * 40)
+    with pytest.raises(UserError, match="was started with another 'run'"):
+        train_here(RECIPE, config, "--resume")
 
 
 @pytest.mark.parametrize("stopped", ["at the last step", "early"])
-def test_a_run_that_was_killed_after_its_last_step_takes_no_other(tmp_path: Path, stopped: str) -> None:
+def test_a_run_that_was_killed_after_its_last_step_takes_no_other(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], stopped: str
+) -> None:
     config = tiny_config(
         tmp_path,
         training={"max_steps": 30 if stopped == "at the last step" else 500, "lr_scheduler_type": "constant"},
@@ -301,16 +295,12 @@ def test_a_run_that_was_killed_after_its_last_step_takes_no_other(tmp_path: Path
     )
     words = ["--training.learning_rate", 1.0, "--training.max_grad_norm", 0] if stopped == "early" else []
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = train(config, "--output_dir", whole, *words)
-    assert done.returncode == 0, done.stderr
-    before = results_of(whole)
-    assert "early stopping is disabled" not in done.stderr
+    before = train_here(RECIPE, config, *words, to="whole")
+    assert "early stopping is disabled" not in capfd.readouterr().err
     shutil.copytree(whole / "checkpoints", killed / "checkpoints")  # as it stands when evaluation begins
     for state in (killed / "checkpoints").glob("*/trainer_state.json"):
         state.write_text(state.read_text().replace(str(whole), str(killed)))
-    done = train(config, "--output_dir", killed, *words, "--resume")
-    assert done.returncode == 0, done.stderr
-    after = results_of(killed)
+    after = train_here(RECIPE, config, *words, "--resume", to="killed")
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert after["metrics"]["test"]["accuracy"] == before["metrics"]["test"]["accuracy"]
     assert after["training"]["steps"] == before["training"]["steps"]
