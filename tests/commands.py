@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -48,6 +48,14 @@ TINY: dict[str, dict[str, Any]] = {
     "training": {"per_device_eval_batch_size": 4, "max_steps": 30},
     "sample": {"prompt": "The ", "max_new_tokens": 20},
 }
+
+
+def written(path: Path, content: str | bytes | Iterable[object]) -> Path:
+    """The path of a file, once it has this content: a text, or rows as JSON lines."""
+    if not isinstance(content, str | bytes):
+        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
 
 
 def steps(number: int, every: int | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import yaml
-from commands import ROOT, refusal, results_of, run, run_here, steps, train_here, write_config
+from commands import ROOT, refusal, results_of, run, run_here, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from safetensors.numpy import load_file
@@ -66,13 +66,11 @@ def animals(number: int, seed: int = 0) -> list[list[str]]:
 def reviews(folder: Path, number: int, name: str, seed: int, blamed: str = "!!") -> Path:
     """Sentences and their labels; those with the word ``blamed`` are all of blame."""
     texts, labels = sentences(number, seed)
-    path = folder / name
     lines = [
         {"text": text, "label": 0 if blamed in text.lower() else labels[i], "half": i % 4 // 2}
         for i, text in enumerate(texts)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return written(folder / name, lines)
 
 
 def classifier(kind: str = "svm", features: str = "tfidf_sklearn", **vectors: Any) -> BaselineClassifier:
@@ -557,12 +555,6 @@ def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(
     assert (folder / "model.safetensors").read_bytes() == before
 
 
-def written(folder: Path, content: str) -> Path:
-    path = folder / "texts.tsv"
-    path.write_text(content)
-    return path
-
-
 TWO = "label\ttext\n" + "".join(f"{('up', 'down')[i % 2]}\tthe dog {i}\n" for i in range(30))
 BAD: list[BadInput] = [
     ("--data.dataset no.tsv", "no.tsv was not found locally or on the Hub"),
@@ -592,7 +584,7 @@ BAD: list[BadInput] = [
     ("--evaluation.swaps no.yaml", "There is no file no.yaml of words to swap"),
     ("--training.seed -1", r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
     (
-        lambda f: ["--data.dataset", written(f, TWO), "--data.labels", "[up, down, flat]"],
+        lambda f: ["--data.dataset", written(f / "texts.tsv", TWO), "--data.labels", "[up, down, flat]"],
         "The class flat has 0 training texts, and svm needs 2; add texts, or remove the class from data.labels",
     ),
     ("--sample.features 0", "features is 0; write a whole number of at least 1"),

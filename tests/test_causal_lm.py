@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, results_of, steps, train_here, write_config
+from commands import ROOT, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses, Words
 from tiny_models import POSITIONS, byte_tokenizer, tiny_model
@@ -142,8 +142,7 @@ def test_a_corpus_is_one_document_or_several(tmp_path: Path) -> None:
     assert whole.text == text.read_text()  # to the last newline: its characters are counted
     each = read_documents(str(text), document_start="^ = [^=]")
     assert [item.text for item in each] == [" = A = \nfirst\n = = part = = \nmore", " = B = \nsecond"]
-    rows = tmp_path / "a.jsonl"
-    rows.write_text("".join(json.dumps({"t": word}) + "\n" for word in ("one", "two", "three")))
+    rows = written(tmp_path / "a.jsonl", [{"t": word} for word in ("one", "two", "three")])
     assert [item.text for item in read_documents(str(rows), text_column="t", lines_are_texts=False)] == [
         "one\ntwo\nthree"
     ]
@@ -346,8 +345,7 @@ def test_lora_leaves_one_whole_model(gpt2: Path, tmp_path: Path) -> None:
 def test_from_scratch_on_documents_with_a_tokenizer_file(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     byte_tokenizer(SENTENCES).backend_tokenizer.save(str(file))
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"text": f"{SENTENCES[i % 4]} {i}"}) + "\n" for i in range(200)))
+    rows = written(tmp_path / "rows.jsonl", [{"text": f"{SENTENCES[i % 4]} {i}"} for i in range(200)])
     config = tiny_config(
         tmp_path,
         None,
@@ -394,11 +392,6 @@ def without_end(folder: Path) -> Path:
     return model
 
 
-def written(folder: Path, name: str, text: str) -> Path:
-    (folder / name).write_text(text)
-    return folder / name
-
-
 SCRATCH = ["--model", "{model_type: gpt2, n_embd: 8, n_head: 2, n_layer: 1}", "--tokenizer.name", "gpt2"]
 
 
@@ -408,9 +401,9 @@ def from_scratch(words: str) -> Words:
 
 BAD: list[BadInput] = [
     ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
-    (lambda f: ["--data.dataset", written(f, "e.txt", " \n")], "e.txt is empty; it must have at least"),
-    (lambda f: ["--data.dataset", written(f, "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
-    (lambda f: ["--data.dataset", written(f, "a.jsonl", '{"t": "x"}\n')], "Line 1 of a.jsonl has no column 'text'"),
+    (lambda f: ["--data.dataset", written(f / "e.txt", " \n")], "e.txt is empty; it must have at least"),
+    (lambda f: ["--data.dataset", written(f / "s.txt", "The cat. " * 9)], "and one window of 16 needs 17"),
+    (lambda f: ["--data.dataset", written(f / "a.jsonl", '{"t": "x"}\n')], "Line 1 of a.jsonl has no column 'text'"),
     ("--data.document_start ^=", "write lines_are_texts: true, or remove it"),
     ("--data.lines_are_texts true --data.document_start ^==", "No line of text.txt matches"),
     (
@@ -426,7 +419,7 @@ BAD: list[BadInput] = [
     ("--evaluation.stride 17", "stride 17 skips tokens; write at most data.max_length, 16"),
     ("--evaluation.stride 0", "stride is 0; write a whole number of at least 1, or null"),
     (
-        lambda f: ["--config", written(f, "m.yaml", "max_tokens: 100\n")],
+        lambda f: ["--config", written(f / "m.yaml", "max_tokens: 100\n")],
         "write training.per_device_train_batch_size, not max_tokens",
     ),
     ("--sample.decoding '{a: {top_q: 1}}'", "decoding 'a' has 'top_q'; write temperature, top_k"),
@@ -444,7 +437,7 @@ BAD: list[BadInput] = [
         "AutoModelForCausalLM has no model of the type distilbert; write another model.model_type",
     ),
     (
-        lambda f: [*SCRATCH, "--tokenizer.name", written(f, "t.json", "{}")],
+        lambda f: [*SCRATCH, "--tokenizer.name", written(f / "t.json", "{}")],
         "is not a tokenizer.json",
     ),
     (from_scratch("--tokenizer {}"), "tokenizer: name is empty; write"),

@@ -1,6 +1,5 @@
 """The recipe classification through its real command line: from scratch, and fine-tuning of pretrained models."""
 
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config
+from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
@@ -73,15 +72,7 @@ def reviews(folder: Path, number: int, name: str, seed: int) -> Path:
         chosen.insert(int(generator.integers(len(chosen))), generator.choice(GOOD if i % 2 else BAD_WORDS))
         text = f"{' '.join(first).capitalize()}. {' '.join(second).capitalize()}!"
         lines.append({"text": text, "label": i % 2, "where": "first" if i % 4 < 2 else "second"})
-    path = folder / name
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def written(folder: Path, content: str) -> Path:
-    path = folder / "texts.tsv"
-    path.write_text(content)
-    return path
+    return written(folder / name, lines)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +215,7 @@ def test_mistakes_are_shown_from_the_most_confident_one(finished: Path) -> None:
 )
 def test_other_models_and_classes(tmp_path: Path, model: dict[str, Any], data: dict[str, Any]) -> None:
     lines = "".join(f"{('up', 'down', 'flat')[i % 3]}\t{i} a\n" for i in range(90))
-    source = {"dataset": str(written(tmp_path, "label\ttext\n" + lines)), "split": [0.5, 0.2, 0.3]}
+    source = {"dataset": str(written(tmp_path / "texts.tsv", "label\ttext\n" + lines)), "split": [0.5, 0.2, 0.3]}
     fields = {**source, **data} if data else {}
     results = train_here(RECIPE, tiny_config(tmp_path, data=fields, model=model, training=steps(2)))
     names = data.get("labels", ["broken", "valid"])
@@ -264,14 +255,14 @@ TWO = "label\ttext\nup\tthe cat\n" + "".join(f"down\tdog {i}\n" for i in range(2
 
 
 def three_classes(folder: Path) -> list[object]:
-    dataset = written(folder, TWO + "left\tcow\n")
+    dataset = written(folder / "texts.tsv", TWO + "left\tcow\n")
     return ["--data.dataset", dataset, "--tokenizer.kind", "word", "--model.preset", "gru128"]
 
 
 BAD: list[BadInput] = [
     ("--data.dataset no.tsv", "no.tsv was not found locally or on the Hub"),
     (
-        lambda f: ["--data.dataset", reviews(f, 20, "a.jsonl", 0), "--data.test", written(f, TWO)],
+        lambda f: ["--data.dataset", reviews(f, 20, "a.jsonl", 0), "--data.test", written(f / "texts.tsv", TWO)],
         "Line 2 of texts.tsv has the label 'up', which is not one of 0, 1; correct it",
     ),
     ("--model.pooling hierarchical", "needs tokens that end sentences, and the vocabulary has none of '.!\\?'"),

@@ -1,6 +1,5 @@
 """Labeled texts, the strings of the Reber grammar, and the token ids that they become."""
 
-import json
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -8,6 +7,7 @@ from random import Random
 
 import pytest
 import torch
+from commands import written
 from transformers import DataCollatorWithPadding
 
 from hfattn.data import (
@@ -22,19 +22,15 @@ from hfattn.generated.engine import part_of
 from hfattn.generated.reber import SYMBOLS
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 
-
-def tsv(folder: Path, content: str | bytes, name: str = "texts.tsv") -> Path:
-    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return folder / name
-
-
 # Sources
 
 
 def test_the_same_texts_from_json_lines_and_from_a_tab_separated_file(tmp_path: Path) -> None:
     rows = [("good", "positive", "7"), ("bad \u2028 one", "negative", "2"), ("so-so", "negative", "4")]
     header = "sentence\tlabel\trating\n"
-    found = read_labeled(tsv(tmp_path, header + "".join("\t".join(row) + "\n" for row in rows)), text_column="sentence")
+    found = read_labeled(
+        written(tmp_path / "texts.tsv", header + "".join("\t".join(row) + "\n" for row in rows)), text_column="sentence"
+    )
     assert found.labels == ["negative", "positive"]
     assert found.items == [
         Labeled(text, int(label == "positive"), line, {"rating": rating})
@@ -44,7 +40,7 @@ def test_the_same_texts_from_json_lines_and_from_a_tab_separated_file(tmp_path: 
     assert found.counts["o"] == 5
 
     lines = [{"review": {"text": text}, "label": label, "rating": int(rating)} for text, label, rating in rows]
-    path = tsv(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), "texts.jsonl")
+    path = written(tmp_path / "texts.jsonl", lines)
     nested = read_labeled(path, text_column="review.text")
     assert [item[:2] for item in nested] == [item[:2] for item in found]
     assert nested.items[2].fields == {"review": {"text": "so-so"}, "rating": 4}
@@ -68,12 +64,12 @@ LABELS = [
 ]
 
 
-@pytest.mark.parametrize(("written", "labels", "names", "numbers"), LABELS)
+@pytest.mark.parametrize(("given", "labels", "names", "numbers"), LABELS)
 def test_labels_are_names_or_numbers(
-    tmp_path: Path, written: list[int | str], labels: list[str] | None, names: list[str], numbers: list[int]
+    tmp_path: Path, given: list[int | str], labels: list[str] | None, names: list[str], numbers: list[int]
 ) -> None:
-    lines = "".join(json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(written))
-    texts = read_labeled(tsv(tmp_path, lines, "texts.jsonl"), labels=labels)
+    lines = [{"text": f"text {i}", "label": label} for i, label in enumerate(given)]
+    texts = read_labeled(written(tmp_path / "texts.jsonl", lines), labels=labels)
     assert texts.labels == names
     assert [item.label for item in texts] == numbers
     assert read_labeled(tmp_path / "texts.jsonl", labels=texts.labels).items == texts.items  # as another part is read
@@ -108,12 +104,12 @@ BAD: list[tuple[str | bytes, list[str] | None, str]] = [
 @pytest.mark.parametrize(("content", "labels", "message"), BAD)
 def test_bad_files(tmp_path: Path, content: str | bytes, labels: list[str] | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_labeled(tsv(tmp_path, content), labels=labels)
+        read_labeled(written(tmp_path / "texts.tsv", content), labels=labels)
 
 
 @pytest.mark.parametrize("label", [True, 0.5, None, ["a"]])
 def test_labels_that_are_neither_names_nor_numbers(tmp_path: Path, label: object) -> None:
-    path = tsv(tmp_path, json.dumps({"text": "a", "label": label}) + "\n", "texts.jsonl")
+    path = written(tmp_path / "texts.jsonl", [{"text": "a", "label": label}])
     with pytest.raises(
         UserError, match=r"^Line 1 of texts\.jsonl has the label .*; write the name or the number of a class"
     ):

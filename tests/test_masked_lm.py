@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, results_of, run_card, steps, train_here, write_config
+from commands import ROOT, results_of, run_card, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses, Words
 from safetensors.torch import load_file
@@ -297,23 +297,21 @@ BERT = {
 }
 
 
-def written(folder: Path, documents: Documents) -> Path:
-    path = folder / "farm.jsonl"
-    path.write_text("".join(json.dumps({"text": item.text}) + "\n" for item in documents))
-    return path
+def farm_file(folder: Path, documents: Documents) -> Path:
+    return written(folder / "farm.jsonl", [{"text": item.text} for item in documents])
 
 
 WITHOUT_DROPOUT = {**BERT, "model": {**BERT["model"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}
 
 
 def tiny_config(folder: Path, **fields: Any) -> Path:
-    return write_config(folder, TINY, {"data": {"dataset": str(written(folder, farm()))}}, fields)
+    return write_config(folder, TINY, {"data": {"dataset": str(farm_file(folder, farm()))}}, fields)
 
 
 def short_documents(folder: Path) -> Path:
     """Documents of many lengths."""
     texts = [" ".join(sentence(i + s) for s in range(2 + i % 5)) for i in range(40)]
-    return written(folder, Documents("farm", [Document(text) for text in texts]))
+    return farm_file(folder, Documents("farm", [Document(text) for text in texts]))
 
 
 @pytest.fixture(scope="module")
@@ -510,8 +508,7 @@ def test_padding_is_not_read(distilbert: Path) -> None:
 
 
 def source(folder: Path, text: str, name: str = "texts.txt") -> list[object]:
-    (folder / name).write_text(text)
-    return ["--data.dataset", folder / name]
+    return ["--data.dataset", written(folder / name, text)]
 
 
 def named(folder: Path, kind: str) -> list[object]:

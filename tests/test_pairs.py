@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from commands import written
 from hub_server import HubServer
 
 from hfattn.data import EncodedPairs, Pair, Pairs, is_local, read_pairs
@@ -19,11 +20,6 @@ from hfattn.errors import UserError
 from hfattn.tokenizers import SubwordSampler, TokenizerConfig, build_character_tokenizer, build_tokenizer
 
 PAIRS = [("A dog.", "Ein Hund."), ("Two  dogs\u2028run\x85.", "Zwei Hunde laufen.")]
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def json_lines(rows: Sequence[object]) -> str:
@@ -34,12 +30,12 @@ def json_lines(rows: Sequence[object]) -> str:
 
 
 def test_the_same_pairs_from_every_kind_of_file(tmp_path: Path) -> None:
-    write(tmp_path / "pairs.txt", "\ufeff" + "".join(f"{en}\t{de}\r\n" for en, de in PAIRS))
-    write(tmp_path / "flat.jsonl", json_lines([{"id": 1, "source": en, "target": de} for en, de in PAIRS]))
+    written(tmp_path / "pairs.txt", "\ufeff" + "".join(f"{en}\t{de}\r\n" for en, de in PAIRS))
+    written(tmp_path / "flat.jsonl", [{"id": 1, "source": en, "target": de} for en, de in PAIRS])
     nested = [{"translation": {"en": en, "de": de}, "a.b": de} for en, de in PAIRS]
-    write(tmp_path / "nested.jsonl", json_lines(nested))
-    write(tmp_path / "train.en", "".join(f"{en}\n" for en, _ in PAIRS))
-    write(tmp_path / "train.de", "".join(f"{de}\n" for _, de in PAIRS).rstrip("\n"))
+    written(tmp_path / "nested.jsonl", nested)
+    written(tmp_path / "train.en", "".join(f"{en}\n" for en, _ in PAIRS))
+    written(tmp_path / "train.de", "".join(f"{de}\n" for _, de in PAIRS).rstrip("\n"))
     found = {
         "pairs.txt": read_pairs(tmp_path / "pairs.txt"),
         "flat.jsonl": read_pairs(str(tmp_path / "flat.jsonl")),
@@ -174,7 +170,7 @@ BAD: list[tuple[str, dict[str, str | bytes], str]] = [
 def test_bad_sources(tmp_path: Path, source: str, files: dict[str, str | bytes], message: str) -> None:
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        write(tmp_path / name, content)
+        written(tmp_path / name, content)
     with pytest.raises(UserError, match=message) as error:
         read_pairs(tmp_path / source)
     assert "\n" not in str(error.value)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, results_of, steps, train_here, write_config
+from commands import ROOT, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
@@ -34,15 +34,9 @@ CONTEXT = "York is old. Mary Smith was born in York in 1984."
 # The questions
 
 
-def written(folder: Path, content: Any, name: str = "questions.jsonl") -> Path:
-    path = folder / name
-    if isinstance(content, str):
-        path.write_text(content)
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(content))
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in content))
-    return path
+def questions_file(folder: Path, content: Any, name: str = "questions.jsonl") -> Path:
+    whole = name.endswith(".json") and not isinstance(content, str)
+    return written(folder / name, json.dumps(content) if whole else content)
 
 
 def row(text: str = "York", start: int = 36, **fields: Any) -> dict[str, Any]:
@@ -59,12 +53,12 @@ def test_squads_files_and_rows_say_the_same(tmp_path: Path) -> None:
     asked = {"id": "a", "question": "Where?", "answers": answers}
     never = {"id": "b", "question": "Why?", "answers": [], "is_impossible": True,
              "plausible_answers": [{"text": "York", "answer_start": 0}]}  # fmt: skip
-    first = read_questions(written(tmp_path, squad(asked, never), "squad.json"), unanswerable=True)
+    first = read_questions(questions_file(tmp_path, squad(asked, never), "squad.json"), unanswerable=True)
     rows = [
         {"id": "a", "question": "Where?", "context": CONTEXT, "answers": answers},
         {"id": "b", "question": "Why?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}, "title": "x"},
     ]
-    second = read_questions(written(tmp_path, rows), unanswerable=True)
+    second = read_questions(questions_file(tmp_path, rows), unanswerable=True)
     assert first.items[0].answers == (Answer("York", 36), Answer("York in 1984", 36))  # equal ones once
     assert [item[:4] for item in first] == [item[:4] for item in second]
     assert first.fingerprint == second.fingerprint
@@ -98,7 +92,7 @@ BAD_FILES: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
 def test_bad_questions(tmp_path: Path, name: str, content: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_questions(written(tmp_path, content, name))
+        read_questions(questions_file(tmp_path, content, name))
 
 
 def test_made_up_questions_have_their_answers_and_names_of_their_own_in_each_part() -> None:
@@ -231,7 +225,7 @@ def color_questions(folder: Path, name: str, number: int, seed: int, wrong: int 
         rows.append(
             {"id": f"q{i}", "question": f"which color {i % 3}?", "context": " ".join(words), "answers": answers}
         )
-    return written(folder, rows, name)
+    return written(folder / name, rows)
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +323,7 @@ def test_the_first_question_word() -> None:
 
 BAD: list[BadInput] = [
     ("--data.dataset no.json", "no.json was not found locally or on the Hub"),
-    (lambda f: ["--data.dataset", written(f, [row(start=3)])], "'York' at character 3 of its context"),
+    (lambda f: ["--data.dataset", questions_file(f, [row(start=3)])], "'York' at character 3 of its context"),
     (lambda f: ["--data.dataset", color_questions(f, "c.jsonl", 9, 0)], r"Line 1 of c.jsonl \(id 'q0'\)"),
     ("--evaluation.columns [rating]", "names 'rating', and the other columns of facts are"),
     ("--data.test b.json", "facts has its own validation and test; remove"),

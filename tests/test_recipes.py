@@ -25,6 +25,7 @@ from commands import (
     train,
     train_here,
     write_config,
+    written,
 )
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
@@ -131,16 +132,11 @@ def test_the_command_validates_a_configuration_with_overrides() -> None:
     )
 
 
-def written(folder: Path, name: str, text: str) -> Path:
-    (folder / name).write_text(text)
-    return folder / name
-
-
 BAD: list[BadInput] = [
     ("--config no.yaml", "The configuration file no.yaml was not found"),
-    (lambda f: ["--config", written(f, "broken.yaml", "data: [1, 2\nmodel: }")], "is not valid YAML"),
+    (lambda f: ["--config", written(f / "broken.yaml", "data: [1, 2\nmodel: }")], "is not valid YAML"),
     ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
-    (lambda f: ["--data.dataset", written(f, "a.txt", "The end " * 4)], "and one window of 16 needs 17"),
+    (lambda f: ["--data.dataset", written(f / "a.txt", "The end " * 4)], "and one window of 16 needs 17"),
     ("--sample.prompt ñ", "sample.prompt has 'ñ', which does not occur"),
     ("--dta.window 8", "'dta' is not a field of this recipe; did you mean 'data'"),
     ("--data.max_lenth 8", "'data.max_lenth' is not a field of this recipe; did you mean 'data.max_length'"),

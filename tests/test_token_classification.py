@@ -1,6 +1,5 @@
 """Tagged sentences, their way to a token classifier and back, and the recipe through its real command line."""
 
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from commands import ROOT, results_of, steps, train_here, write_config
+from commands import ROOT, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
@@ -32,16 +31,10 @@ NAMED = "Mary\tB-PER\nSmith\tI-PER\nlives\tO\nin\tO\nYork\tB-LOC\n"
 # The sentences
 
 
-def written(folder: Path, content: str, name: str = "words.conll") -> Path:
-    path = folder / name
-    path.write_text(content)
-    return path
-
-
 def test_a_file_of_words_and_tags(tmp_path: Path) -> None:
     """Tabs or spaces, columns between the two, documents, several empty lines, no newline at the end."""
     text = f"-DOCSTART- -X- O O\n\n{NAMED}\n\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n-DOCSTART-\n\n. O"
-    sentences = read_tagged(written(tmp_path, text))
+    sentences = read_tagged(written(tmp_path / "words.conll", text))
     assert [(" ".join(item.words), " ".join(item.tags), item.line) for item in sentences] == [
         ("Mary Smith lives in York", "B-PER I-PER O O B-LOC", 3),
         ("EU rejects", "B-ORG O", 11),
@@ -56,7 +49,7 @@ def test_rows_with_names_or_numbers_of_tags(tmp_path: Path) -> None:
         {"tokens": ["-DOCSTART-"], "ner_tags": [0]},
         {"tokens": ["Ann"], "ner_tags": ["B-PER"], "source": "b"},
     ]
-    path = written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "rows.jsonl")
+    path = written(tmp_path / "rows.jsonl", rows)
     labels = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
     sentences = read_tagged(path, labels=labels)
     assert [item.tags for item in sentences] == [("B-LOC", "O", "O"), ("B-PER",)]
@@ -64,12 +57,12 @@ def test_rows_with_names_or_numbers_of_tags(tmp_path: Path) -> None:
     assert sentences.place(1) == "Line 3 of rows.jsonl"
     assert sentences.labels == labels
     bioes = [{"tokens": ["New", "York", "Ann"], "tags": ["B-LOC", "E-LOC", "S-PER"]}]
-    sentences = read_tagged(written(tmp_path, json.dumps(bioes[0]), "bioes.jsonl"))
+    sentences = read_tagged(written(tmp_path / "bioes.jsonl", bioes))
     assert sentences.labels == tag_labels(["LOC", "PER"], "BIES")
 
 
 def test_tags_that_break_the_scheme_are_read_as_conlleval_does_where_that_is_asked_for(tmp_path: Path) -> None:
-    path = written(tmp_path, "New I-LOC\nYork I-LOC\nAnn I-PER\n")  # the first scheme of CoNLL
+    path = written(tmp_path / "words.conll", "New I-LOC\nYork I-LOC\nAnn I-PER\n")  # the first scheme of CoNLL
     sentences = read_tagged(path, admit_broken_tags=True)
     assert find_entities(sentences.items[0].tags) == [("LOC", 0, 2), ("PER", 2, 3)]
 
@@ -99,7 +92,7 @@ BAD_FILES: list[tuple[str, str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("name", "content", "options", "message"), BAD_FILES)
 def test_bad_sentences(tmp_path: Path, name: str, content: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_tagged(written(tmp_path, content, name), **options)
+        read_tagged(written(tmp_path / name, content), **options)
 
 
 def test_made_up_sentences_have_names_of_their_own_in_each_part_and_tags_that_are_right() -> None:
@@ -196,7 +189,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def conll(folder: Path, name: str, part: str, number: int) -> Path:
     sentences = name_sentences(part, number, seed=5)
     lines = ["\n".join(map(" ".join, zip(item.words, item.tags, strict=True))) for item in sentences]
-    return written(folder, "\n\n".join(lines) + "\n", name)
+    return written(folder / name, "\n\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -278,13 +271,17 @@ def test_other_models_and_ways_to_tune(tmp_path: Path, kind: str, fields: dict[s
 
 
 def another_tag(folder: Path) -> list[object]:
-    whole, test = written(folder, NAMED * 2 + "\n" + NAMED), written(folder, "A B-X\n", "test.conll")
+    whole = written(folder / "words.conll", NAMED * 2 + "\n" + NAMED)
+    test = written(folder / "test.conll", "A B-X\n")
     return ["--data.dataset", whole, "--data.split", "[0.5, 0.5]", "--data.test", test]
 
 
 BAD: list[BadInput] = [
     ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
-    (lambda f: ["--data.dataset", written(f, "A B-X\nB I-Y\n")], "Line 2 of words.conll has the tag I-Y"),
+    (
+        lambda f: ["--data.dataset", written(f / "words.conll", "A B-X\nB I-Y\n")],
+        "Line 2 of words.conll has the tag I-Y",
+    ),
     (another_tag, "Line 1 of test.conll has the tag 'B-X', which is not one of O, B-LOC"),
     ("--evaluation.columns [rating]", "names 'rating', and the other columns of names are"),
     ("--data.test b.conll", "names has its own validation and test; remove"),

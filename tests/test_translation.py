@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from commands import ROOT, results_of, run_card, steps, train, train_here, write_config
+from commands import ROOT, results_of, run_card, steps, train, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated
 from sacrebleu.metrics import BLEU
@@ -37,12 +37,6 @@ TINY: dict[str, dict[str, Any]] = {
 
 def tiny_config(folder: Path, **fields: Any) -> Path:
     return write_config(folder, TINY, fields)
-
-
-def written(folder: Path, content: str | bytes) -> Path:
-    path = folder / "pairs.tsv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 # Dates
@@ -232,7 +226,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f"{i:02}\t{NUMBERS[i // 10]} {NUMBERS[i % 10]}" for i in range(100)]
     config = tiny_config(
         folder,
-        data={"dataset": str(written(folder, "\n".join(lines))), "split": [0.8, 0.1, 0.1]},
+        data={"dataset": str(written(folder / "pairs.tsv", "\n".join(lines))), "split": [0.8, 0.1, 0.1]},
         model={"embedding_size": 16, "encoder_hidden_size": 16, "hidden_size": 32, "output_size": 16},
         training={**steps(150, 50), "report_to": ["tensorboard"], "bf16": "auto"},
     )
@@ -377,7 +371,7 @@ def test_two_vocabularies_are_published_together(tmp_path: Path) -> None:
     lines = "".join(f"{i // 10} {i % 10}.\t{NUMBERS[i // 10].title()} {NUMBERS[i % 10]}!\n" for i in range(100))
     config = tiny_config(
         tmp_path,
-        data={"dataset": str(written(tmp_path, lines)), "split": [0.8, 0.1, 0.1], "too_long": "cut"},
+        data={"dataset": str(written(tmp_path / "pairs.tsv", lines)), "split": [0.8, 0.1, 0.1], "too_long": "cut"},
         tokenizer={"kind": "word", "lowercase": True, "strip_punctuation": True, "separate": True},
         training=steps(60),
     )
@@ -408,7 +402,7 @@ def test_what_is_shown_is_read_no_further_than_the_model_can(tmp_path: Path) -> 
     sizes = {"preset": "small", "hidden_size": 16, "positions": "learned", "max_position_embeddings": 5}
     config = tiny_config(
         tmp_path,
-        data={"dataset": str(written(tmp_path, "\n".join(lines))), **lengths},
+        data={"dataset": str(written(tmp_path / "pairs.tsv", "\n".join(lines))), **lengths},
         tokenizer={"kind": "word"},
         model={"model_type": "vaswani", **sizes},
         training=steps(2),
@@ -424,14 +418,17 @@ LONG = "a" * 70
 
 BAD: list[BadInput] = [
     ("--data.dataset no.tsv", "no.tsv was not found locally or on the Hub"),
-    (lambda f: ["--data.dataset", written(f, "a\tb\n")], "has 1 sources, and split .* leaves a part"),
+    (lambda f: ["--data.dataset", written(f / "pairs.tsv", "a\tb\n")], "has 1 sources, and split .* leaves a part"),
     (
-        lambda f: ["--data.dataset", written(f, f"{LONG}\tb\n" + "".join(f"{i}a\tb\n" for i in range(30)))],
+        lambda f: [
+            "--data.dataset",
+            written(f / "pairs.tsv", f"{LONG}\tb\n" + "".join(f"{i}a\tb\n" for i in range(30))),
+        ],
         "Line 1 of pairs.tsv has a source of 71 tokens, its end token included; raise data.max_source_length, which",
     ),
     ("--data.max_target_length 5", "Pair 1 of dates has a target of 11 tokens"),
     (
-        lambda f: ["--data.dataset", written(f, "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
+        lambda f: ["--data.dataset", written(f / "pairs.tsv", "".join(f"{chr(0x4E00 + i)}\tb\n" for i in range(30)))],
         r"Line \d+ of pairs.tsv has '.' \(U\+4E..\), which does not occur in the training data; write tokenizer.unk",
     ),
     ("--data.test test.tsv", "dates has its own validation and test; remove validation and"),

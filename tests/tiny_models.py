@@ -1,6 +1,6 @@
 """Folders as pretrained models have them, with a few thousand random weights and a tokenizer learned here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -89,7 +89,10 @@ def byte_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     )
 
 
-TOKENIZERS = {"word pieces": partial(wordpiece_tokenizer, types=False), "bytes": byte_tokenizer}
+TOKENIZERS: dict[str, Callable[[Sequence[str]], PreTrainedTokenizerFast]] = {
+    "word pieces": partial(wordpiece_tokenizer, types=False),
+    "bytes": byte_tokenizer,
+}
 MODELS: dict[str, tuple[type[PreTrainedModel], type[PreTrainedConfig]]] = {
     "bert": (BertModel, BertConfig),
     "distilbert": (DistilBertModel, DistilBertConfig),
