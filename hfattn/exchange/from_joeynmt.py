@@ -5,28 +5,20 @@ from typing import Any
 from ..errors import UserError
 from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .vaswani import Stack, load_translator
+from .vaswani import Stack, attention_table, load_translator, supported_activation
 
+PROJECTIONS = ("q_layer", "k_layer", "v_layer", "output_layer")
 ENCODER_LAYER: Table = {
-    "encoder.layers.#.src_src_att.q_layer.*": "self_attn.q_proj.*",
-    "encoder.layers.#.src_src_att.k_layer.*": "self_attn.k_proj.*",
-    "encoder.layers.#.src_src_att.v_layer.*": "self_attn.v_proj.*",
-    "encoder.layers.#.src_src_att.output_layer.*": "self_attn.out_proj.*",
+    **attention_table("encoder.layers.#.src_src_att", "self_attn", PROJECTIONS),
     "encoder.layers.#.layer_norm.*": "self_attn_residual.norm.*",
     "encoder.layers.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
     "encoder.layers.#.feed_forward.pwff_layer.0.*": "feed_forward.fc1.*",
     "encoder.layers.#.feed_forward.pwff_layer.3.*": "feed_forward.fc2.*",
 }
 DECODER_LAYER: Table = {
-    "decoder.layers.#.trg_trg_att.q_layer.*": "self_attn.q_proj.*",
-    "decoder.layers.#.trg_trg_att.k_layer.*": "self_attn.k_proj.*",
-    "decoder.layers.#.trg_trg_att.v_layer.*": "self_attn.v_proj.*",
-    "decoder.layers.#.trg_trg_att.output_layer.*": "self_attn.out_proj.*",
+    **attention_table("decoder.layers.#.trg_trg_att", "self_attn", PROJECTIONS),
     "decoder.layers.#.x_layer_norm.*": "self_attn_residual.norm.*",
-    "decoder.layers.#.src_trg_att.q_layer.*": "cross_attn.q_proj.*",
-    "decoder.layers.#.src_trg_att.k_layer.*": "cross_attn.k_proj.*",
-    "decoder.layers.#.src_trg_att.v_layer.*": "cross_attn.v_proj.*",
-    "decoder.layers.#.src_trg_att.output_layer.*": "cross_attn.out_proj.*",
+    **attention_table("decoder.layers.#.src_trg_att", "cross_attn", PROJECTIONS),
     "decoder.layers.#.dec_layer_norm.*": "cross_attn_residual.norm.*",
     "decoder.layers.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
     "decoder.layers.#.feed_forward.pwff_layer.0.*": "feed_forward.fc1.*",
@@ -78,15 +70,10 @@ def _told(side: dict[str, Any]) -> dict[str, Any]:
     if side.get("alpha", 1.0) != 1.0:
         raise UserError(f"The configuration weighs residuals by alpha={side['alpha']}; ours have them by 1 only.")
     activation = side.get("activation", "relu")
-    if activation not in ACTIVATIONS:
-        raise UserError(
-            f"The configuration has the activation {activation}, which is not supported; supported are "
-            f"{', '.join(ACTIVATIONS)}."
-        )
     dropout = side.get("dropout", 0.0)
     return {
         "num_attention_heads": side["num_heads"],
-        "activation": ACTIVATIONS[activation],
+        "activation": supported_activation(activation, ACTIVATIONS),
         "scale_embedding": side["embeddings"].get("scale", False),
         "dropout": dropout,
         "attention_dropout": dropout,

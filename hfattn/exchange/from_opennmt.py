@@ -5,29 +5,21 @@ from typing import Any
 from ..errors import UserError
 from .checkpoint import Checkpoint, Converted
 from .names import Table
-from .vaswani import Stack, load_translator
+from .vaswani import Stack, attention_table, load_translator, supported_activation
 from .vocabulary import tokens_of
 
+PROJECTIONS = ("linear_query", "linear_keys", "linear_values", "final_linear")
 ENCODER_LAYER: Table = {
-    "encoder.transformer.#.self_attn.linear_query.*": "self_attn.q_proj.*",
-    "encoder.transformer.#.self_attn.linear_keys.*": "self_attn.k_proj.*",
-    "encoder.transformer.#.self_attn.linear_values.*": "self_attn.v_proj.*",
-    "encoder.transformer.#.self_attn.final_linear.*": "self_attn.out_proj.*",
+    **attention_table("encoder.transformer.#.self_attn", "self_attn", PROJECTIONS),
     "encoder.transformer.#.layer_norm.*": "self_attn_residual.norm.*",
     "encoder.transformer.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
     "encoder.transformer.#.feed_forward.w_1.*": "feed_forward.fc1.*",
     "encoder.transformer.#.feed_forward.w_2.*": "feed_forward.fc2.*",
 }
 DECODER_LAYER: Table = {
-    "decoder.transformer_layers.#.self_attn.linear_query.*": "self_attn.q_proj.*",
-    "decoder.transformer_layers.#.self_attn.linear_keys.*": "self_attn.k_proj.*",
-    "decoder.transformer_layers.#.self_attn.linear_values.*": "self_attn.v_proj.*",
-    "decoder.transformer_layers.#.self_attn.final_linear.*": "self_attn.out_proj.*",
+    **attention_table("decoder.transformer_layers.#.self_attn", "self_attn", PROJECTIONS),
     "decoder.transformer_layers.#.layer_norm_1.*": "self_attn_residual.norm.*",
-    "decoder.transformer_layers.#.context_attn.linear_query.*": "cross_attn.q_proj.*",
-    "decoder.transformer_layers.#.context_attn.linear_keys.*": "cross_attn.k_proj.*",
-    "decoder.transformer_layers.#.context_attn.linear_values.*": "cross_attn.v_proj.*",
-    "decoder.transformer_layers.#.context_attn.final_linear.*": "cross_attn.out_proj.*",
+    **attention_table("decoder.transformer_layers.#.context_attn", "cross_attn", PROJECTIONS),
     "decoder.transformer_layers.#.layer_norm_2.*": "cross_attn_residual.norm.*",
     "decoder.transformer_layers.#.feed_forward.layer_norm.*": "feed_forward_residual.norm.*",
     "decoder.transformer_layers.#.feed_forward.w_1.*": "feed_forward.fc1.*",
@@ -105,16 +97,11 @@ def _options(checkpoint: Checkpoint) -> dict[str, Any]:
 def _told(options: dict[str, Any]) -> dict[str, Any]:
     """Return fields of ``VaswaniConfig`` that the training options of OpenNMT-py set."""
     activation = options.get("pos_ffn_activation_fn", "relu")
-    if activation not in ACTIVATIONS:
-        raise UserError(
-            f"The model has the activation {activation}, which is not supported; supported are "
-            f"{', '.join(ACTIVATIONS)}."
-        )
     adds_positions = options.get("position_encoding", False)
     dropout, attention_dropout = (_first(options.get(name, 0.0)) for name in ("dropout", "attention_dropout"))
     told = {
         "num_attention_heads": options["heads"],
-        "activation": ACTIVATIONS[activation],
+        "activation": supported_activation(activation, ACTIVATIONS),
         "norm": "pre",
         "final_norm": True,
         "layer_norm_eps": options.get("norm_eps", 1e-6),

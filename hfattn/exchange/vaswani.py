@@ -57,6 +57,24 @@ class Stack(NamedTuple):
         return [*expand(table), *expand(self.layers, num_layers)]
 
 
+def attention_table(theirs: str, ours: str, projections: Sequence[str]) -> Table:
+    """Return the table of an attention module from their names of its query, key, value and output projections."""
+    own = ("q_proj", "k_proj", "v_proj", "out_proj")
+    return {f"{theirs}.{their}.*": f"{ours}.{our}.*" for their, our in zip(projections, own, strict=True)}
+
+
+def supported_activation(name: str, activations: Mapping[str, str]) -> str:
+    """Return our name of an activation.
+
+    Raises:
+        UserError: the activation is not among ``activations``, our names by theirs.
+    """
+    if name not in activations:
+        known = ", ".join(activations)
+        raise UserError(f"The model has the activation {name}, which is not supported; supported are {known}.")
+    return activations[name]
+
+
 def transformer_rows(
     stacks: Sequence[Stack], output: Table, config: VaswaniConfig, output_bias: bool = True
 ) -> list[Row]:
