@@ -51,7 +51,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def written(path: Path, content: str | bytes | Iterable[object]) -> Path:
-    """The path of a file, once it has this content: a text, or rows as JSON lines."""
+    """Write a file and return its path; rows are written as JSON lines."""
     if not isinstance(content, str | bytes):
         content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -59,17 +59,17 @@ def written(path: Path, content: str | bytes | Iterable[object]) -> Path:
 
 
 def steps(number: int, every: int | None = None) -> dict[str, Any]:
-    """The fields of ``training`` for so many steps, evaluated and saved after every so many, or at the end."""
+    """Return the fields of ``training`` for a number of steps, evaluated and saved every few steps or at the end."""
     return {"max_steps": number, "eval_steps": every or number, "save_steps": every or number}
 
 
 def write_config(folder: Path, *layers: Mapping[str, Any]) -> Path:
-    """The configuration of a run of a second or two.
+    """Write the configuration of a run of a second or two, and return its path.
 
     Args:
         folder: where ``tiny.yaml`` is written.
-        layers: sections, and fields beside them. Those of a layer are added to those of the layers before it, and a
-            section with a ``model_type`` takes the place of the one before it.
+        layers: sections, and fields beside them. A layer adds its fields to those of the layers before it; a section
+            with a ``model_type`` replaces the one before it.
     """
     config: dict[str, Any] = {"training": dict(TRAINING)}
     for layer in layers:
@@ -90,7 +90,7 @@ def tiny_text(folder: Path, sentences: int = 40) -> Path:
 
 
 def tiny_config(folder: Path, **fields: Any) -> Path:
-    """A configuration of the recipe char_lm, with the given fields added to its sections or beside them."""
+    """Write a configuration of the recipe char_lm with the given fields added to it."""
     return write_config(folder, TINY, {"data": {"dataset": str(tiny_text(folder))}}, fields)
 
 
@@ -193,7 +193,7 @@ def results_of(run: Path) -> dict[str, Any]:
 
 
 def train_here(recipe: Path, config: Path, *words: object, to: str = "run") -> dict[str, Any]:
-    """The results of a recipe's command in this process; the folder of its run is beside its configuration."""
+    """Run a recipe's command in this process, to a folder beside its configuration, and return its results."""
     folder = config.parent / to
     with pytest.MonkeyPatch.context() as monkeypatch:
         run_here(recipe, monkeypatch, "--config", config, "--output_dir", folder, *words)

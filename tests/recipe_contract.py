@@ -26,9 +26,9 @@ from hfattn.reports.base import TrainedRun
 
 CLOCKS = ("runtime", "per_second", "preparation_time")
 Configure = Callable[..., Path]
-# What is added to the command line, as typed or as a function of a folder for the files that it needs.
+# Words of the command line, as typed, or a function from a folder (for files) to them.
 Words = str | Callable[[Path], list[object]]
-# Words, and what the refusal says of them (a regular expression).
+# Words of the command line, and a regular expression that the refusal matches.
 BadInput = tuple[Words, str]
 # The scores in a card's metadata, (type, name), and where they are in the metrics: (part, name).
 Stated = dict[tuple[str, str], tuple[str, str]]
@@ -38,18 +38,16 @@ def in_folder(words: Words, folder: Path) -> list[object]:
     return list(shlex.split(words)) if isinstance(words, str) else words(folder)
 
 
-def without_clocks(values: Any) -> Any:
-    if not isinstance(values, dict):
-        return values
-    return {name: without_clocks(value) for name, value in values.items() if not name.endswith(CLOCKS)}
-
-
 def flat(values: dict[str, Any], *path: str) -> dict[tuple[str, ...], Any]:
-    """All values of nested dictionaries by their path."""
+    """Return the values of nested dictionaries by their path."""
     found: dict[tuple[str, ...], Any] = {}
     for name, value in values.items():
         found |= flat(value, *path, name) if isinstance(value, dict) else {(*path, name): value}
     return found
+
+
+def without_clocks(metrics: dict[str, Any]) -> dict[tuple[str, ...], Any]:
+    return {path: value for path, value in flat(metrics).items() if not path[-1].endswith(CLOCKS)}
 
 
 class RecipeTests:
@@ -74,12 +72,12 @@ class RecipeTests:
 
 
 class FinishedRun(RecipeTests):
-    """What a finished run leaves behind. Its fixture ``finished`` is the folder of the configuration and of ``run``.
+    """What a finished run leaves behind. The fixture ``finished`` is the folder of its configuration and of ``run``.
 
     Attributes:
-        files: names of files beside results and card.
-        pictures: names of pictures that its card shows or that stand beside it.
-        stated: scores that the metadata of the card have.
+        files: names of files in the run folder.
+        pictures: names of pictures in the run folder.
+        stated: scores in the metadata of the card.
     """
 
     files: ClassVar[set[str]] = {"config.json", "model.safetensors", "tokenizer.json"}
@@ -87,7 +85,7 @@ class FinishedRun(RecipeTests):
     stated: ClassVar[Stated]
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
-        """What the card says beside the scores, and what it says that its code prints."""
+        """Check the rest of the card, and the output that it shows for its code."""
         raise NotImplementedError
 
     def test_a_run_leaves_a_model_folder_pictures_and_no_path_of_this_machine(self, finished: Path) -> None:
@@ -124,7 +122,7 @@ class KilledRun(RecipeTests):
         raise NotImplementedError
 
     def check_resumed(self, folder: Path) -> None:
-        """More that holds for the folder of a resumed run."""
+        """Check what else holds for the folder of a resumed run."""
 
     def test_a_killed_run_ends_as_an_unkilled_one(
         self, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
