@@ -13,6 +13,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
 from ..errors import UserError
+from ..files import write_json
 from ..hub_access import hub_errors, no_token
 from .manifest import published_files, repository_files, unpublished_files
 from .verify import check_publishable, verify
@@ -159,7 +160,8 @@ def push(
         plan.url = commit.pr_url if options.pr else commit.commit_url
         _check_arrived(api, folder, names, repo_id, repo_type, commit.pr_revision if options.pr else commit.oid)
     if not options.pr:
-        _remember(folder, repo_type, plan, commit.oid)
+        (folder / PUSHED).parent.mkdir(parents=True, exist_ok=True)
+        write_json(folder / PUSHED, _pushed_commits(folder) | {_key(repo_type, plan): commit.oid})
     return plan
 
 
@@ -208,7 +210,8 @@ def _same(path: Path, there: RepoFile) -> bool:
 
 def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: str | None) -> None:
     """Check that the commit that a push builds on was made from this folder, or may be replaced."""
-    if plan.head is None or not (plan.changed or plan.deleted) or _remembered(folder, repo_type, plan) == plan.head:
+    own = _pushed_commits(folder).get(_key(repo_type, plan))
+    if plan.head is None or not (plan.changed or plan.deleted) or own == plan.head:
         return
     if over is not None and len(over) >= 7 and plan.head.startswith(over):
         return
@@ -228,16 +231,9 @@ def _check_arrived(
             raise UserError(f"{name} did not arrive at {repo_id} as it was sent; try again.")
 
 
-def _remembered(folder: Path, repo_type: str, plan: PushPlan) -> str | None:
+def _pushed_commits(folder: Path) -> dict[str, str]:
     path = folder / PUSHED
-    return json.loads(path.read_text()).get(_key(repo_type, plan)) if path.is_file() else None
-
-
-def _remember(folder: Path, repo_type: str, plan: PushPlan, oid: str) -> None:
-    path = folder / PUSHED
-    path.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(known | {_key(repo_type, plan): oid}, indent=2))
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _key(repo_type: str, plan: PushPlan) -> str:
