@@ -7,7 +7,7 @@
         subprocess.run(command, env=os.environ | hub.environment(tmp_path))
 
 It speaks the git-LFS side of the protocol, not Xet: a process that uploads needs `HF_HUB_DISABLE_XET=1`, which
-`Hub.environment` sets. Gated repositories, discussions that are no pull requests, and merging are left out.
+`Hub.environment` sets. Gated repositories, tags, discussions, merging and deleting are left out.
 """
 
 from __future__ import annotations
@@ -147,33 +147,17 @@ class Commit:
         return _front_matter(self.files.get("README.md", Blob(b"")).data.decode())
 
 
-@dataclass(frozen=True)
-class PullRequest:
-    """A proposal to change the branch `base`; the commits that it proposes are a branch of the name `revision`."""
-
-    number: int
-    title: str
-    description: str
-    base: str
-    date: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def revision(self) -> str:
-        return f"refs/pr/{self.number}"
-
-
 @dataclass
 class Repo:
-    """One repository: its branches, tags and pull requests, and every commit that it ever had."""
+    """One repository: its branches, the number of its pull requests, and every commit that it ever had."""
 
     kind: str
     name: str
     private: bool = False
     sdk: str | None = None
     branches: dict[str, Commit] = field(default_factory=dict)
-    tags: dict[str, Commit] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
-    pull_requests: list[PullRequest] = field(default_factory=list)
+    pull_requests: int = 0
 
     def __post_init__(self) -> None:
         self.commit("main", {".gitattributes": Blob(GIT_ATTRIBUTES.encode())}, "initial commit")
@@ -194,16 +178,15 @@ class Repo:
             raise HubError(404, "Invalid rev id", "RevisionNotFound")
         return self.branches[branch]
 
-    def propose(self, base: str, start: Commit, title: str, description: str) -> PullRequest:
-        """Opens a pull request to the branch `base`, as yet without a commit of its own after `start`."""
-        pull = PullRequest(len(self.pull_requests) + 1, title, description, base)
-        self.pull_requests.append(pull)
-        self.branches[pull.revision] = start
-        return pull
+    def propose(self, start: Commit) -> int:
+        """Opens a pull request, the branch refs/pr/N, as yet without a commit of its own after `start`; returns N."""
+        self.pull_requests += 1
+        self.branches[f"refs/pr/{self.pull_requests}"] = start
+        return self.pull_requests
 
     def resolve(self, revision: str) -> Commit:
-        """The commit named by a branch, a tag, or an object id of which 7 digits suffice; raises HubError."""
-        if commit := self.branches.get(revision) or self.tags.get(revision):
+        """The commit named by a branch, or by an object id of which 7 digits suffice; raises HubError."""
+        if commit := self.branches.get(revision):
             return commit
         matches = [commit for oid, commit in self.commits.items() if len(revision) >= 7 and oid.startswith(revision)]
         if len(matches) != 1:
@@ -343,7 +326,7 @@ class Hub:
             return repo.commit(branch, {**head.files, **blobs}, "Put files").oid
 
     def files(self, kind: str, name: str, revision: str = "main") -> dict[str, bytes]:
-        """All files of a repository at a branch, tag or commit; raises HubError where there is no such thing."""
+        """All files of a repository at a branch or commit; raises HubError where there is no such thing."""
         with self.lock:
             return {path: blob.data for path, blob in self.repo(kind, name).resolve(revision).files.items()}
 
@@ -516,11 +499,6 @@ class _Api:
             return _json({"error": str(error), "url": url}, error.status, error.headers)
         return _json({"url": url, "name": name})
 
-    def delete_repo(self, request: Request) -> Response:
-        repo = self.hub.repo(*self._repo_of(request.json()))
-        del self.hub.repos[repo.kind, repo.name]
-        return _json({})
-
     def _repo_of(self, payload: Json) -> tuple[str, str]:
         return payload.get("type") or "model", f"{payload.get('organization') or self.hub.user}/{payload['name']}"
 
@@ -567,49 +545,6 @@ class _Api:
         form, commit = parse_qs(request.body.decode()), repo.resolve(revision)
         return _json([entry for path in form.get("paths", []) if (entry := commit.entry(path.rstrip("/")))])
 
-    def refs(self, request: Request, repo: Repo) -> Response:
-        def listed(folder: str, refs: Mapping[str, Commit]) -> list[Json]:
-            return [
-                {"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": commit.oid}
-                for name, commit in refs.items()
-            ]
-
-        pulls = {str(pull.number): repo.head(pull.revision) for pull in repo.pull_requests}
-        proposed = {pull.revision for pull in repo.pull_requests}
-        branches = {name: commit for name, commit in repo.branches.items() if name not in proposed}
-        return _json(
-            {
-                "branches": listed("heads", branches),
-                "tags": listed("tags", repo.tags),
-                "converts": [],
-                "pullRequests": listed("pr", pulls),
-            }
-        )
-
-    def discussions(self, request: Request, repo: Repo) -> Response:
-        found = [self._described(repo, pull) for pull in repo.pull_requests]
-        return _json({"discussions": found, "count": len(found), "start": 0})
-
-    def discussion(self, request: Request, repo: Repo, number: str) -> Response:
-        pull = next((pull for pull in repo.pull_requests if pull.number == int(number)), None)
-        if pull is None:
-            raise HubError(404, "Discussion not found")
-        comment = {"latest": {"raw": pull.description, "html": ""}, "edited": False, "hidden": False}
-        said = {"id": "0", "type": "comment", "createdAt": _timestamp(pull.date), "data": comment}
-        details = {"events": [said], "changes": {"base": f"refs/heads/{pull.base}"}, "filesWithConflicts": []}
-        return _json(self._described(repo, pull) | details)
-
-    def _described(self, repo: Repo, pull: PullRequest) -> Json:
-        return {
-            "num": pull.number,
-            "title": pull.title,
-            "author": {"name": self.hub.user},
-            "createdAt": _timestamp(pull.date),
-            "status": "open",
-            "isPullRequest": True,
-            "repo": {"name": repo.name, "type": repo.kind},
-        }
-
     def list_commits(self, request: Request, repo: Repo, revision: str) -> Response:
         def described(commit: Commit) -> Json:
             text = {"title": commit.title, "message": commit.description}
@@ -644,25 +579,6 @@ class _Api:
         if branch in repo.branches:
             raise HubError(409, "Reference already exists")
         repo.branches[branch] = repo.resolve(request.json().get("startingPoint", "main"))
-        return _json({})
-
-    def delete_branch(self, request: Request, repo: Repo, branch: str) -> Response:
-        if branch == "main":
-            raise HubError(403, "The main branch cannot be deleted")
-        repo.head(branch)
-        del repo.branches[branch]
-        return _json({})
-
-    def create_tag(self, request: Request, repo: Repo, revision: str) -> Response:
-        tag, commit = request.json()["tag"], repo.resolve(revision)
-        if tag in repo.tags:
-            raise HubError(409, "Tag reference exists already")
-        repo.tags[tag] = commit
-        return _json({})
-
-    def delete_tag(self, request: Request, repo: Repo, tag: str) -> Response:
-        if repo.tags.pop(tag, None) is None:
-            raise HubError(404, "Invalid rev id", "RevisionNotFound")
         return _json({})
 
     def preupload(self, request: Request, repo: Repo, revision: str) -> Response:
@@ -728,8 +644,8 @@ class _Api:
                     raise HubError(400, f"Unknown operation {key}")
         address, links = f"{self.hub.url}/{repo.path}", {}
         if proposal:
-            pull = repo.propose(revision, head, title, description)
-            revision, links = pull.revision, {"pullRequestUrl": f"{address}/discussions/{pull.number}"}
+            number = repo.propose(head)
+            revision, links = f"refs/pr/{number}", {"pullRequestUrl": f"{address}/discussions/{number}"}
         oid = repo.commit(revision, files, title, description).oid
         return _json(
             {"success": True, "commitOid": oid, "commitUrl": f"{address}/commit/{oid}", "hookOutput": ""} | links
@@ -745,9 +661,7 @@ _PLACEHOLDERS = {
     "{path}": r"(?P<path>.+)",
     "{revision}": r"(?P<revision>[^/]+)",
     "{branch}": r"(?P<branch>[^/]+)",
-    "{tag}": r"(?P<tag>[^/]+)",
     "{oid}": r"(?P<oid>[0-9a-f]{64})",
-    "{number}": r"(?P<number>\d+)",
 }
 
 # Whose requests an endpoint answers: anyone's, those with a token of the account, those with one that can write.
@@ -776,21 +690,14 @@ ROUTES = [
     Route("GET", "/api/whoami-v2", _Api.whoami, "account"),
     Route("POST", "/api/validate-yaml", _Api.validate_yaml),
     Route("POST", "/api/repos/create", _Api.create_repo, "write"),
-    Route("DELETE", "/api/repos/delete", _Api.delete_repo, "write"),
     Route("GET", "/api/{kind}/{name}", _Api.repo_info),
     Route("GET", "/api/{kind}/{name}/revision/{revision}", _Api.repo_info),
     Route("GET", "/api/{kind}/{name}/tree/{revision}", _Api.tree),
     Route("GET", "/api/{kind}/{name}/tree/{revision}/{path}", _Api.tree),
     Route("POST", "/api/{kind}/{name}/paths-info/{revision}", _Api.paths_info),
-    Route("GET", "/api/{kind}/{name}/refs", _Api.refs),
     Route("GET", "/api/{kind}/{name}/commits/{revision}", _Api.list_commits),
-    Route("GET", "/api/{kind}/{name}/discussions", _Api.discussions),
-    Route("GET", "/api/{kind}/{name}/discussions/{number}", _Api.discussion),
     Route("GET", "/{web}{name}/resolve/{revision}/{path}", _Api.resolve),
     Route("POST", "/api/{kind}/{name}/branch/{branch}", _Api.create_branch, "write"),
-    Route("DELETE", "/api/{kind}/{name}/branch/{branch}", _Api.delete_branch, "write"),
-    Route("POST", "/api/{kind}/{name}/tag/{revision}", _Api.create_tag, "write"),
-    Route("DELETE", "/api/{kind}/{name}/tag/{tag}", _Api.delete_tag, "write"),
     Route("POST", "/api/{kind}/{name}/preupload/{revision}", _Api.preupload, "write"),
     Route("POST", "/{web}{name}.git/info/lfs/objects/batch", _Api.lfs_batch, "write"),
     # The client sends no token here: on the real Hub this is a signed address of another host.

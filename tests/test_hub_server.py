@@ -82,11 +82,6 @@ def test_account_and_repositories(hub: Hub, api: HfApi) -> None:
         assert not HfApi(endpoint=hub.url, token=False).repo_exists(NAME, repo_type=kind)
     assert api.space_info(NAME).sdk == "gradio"
     assert api.create_repo("short").repo_id == "user/short"
-    api.delete_repo(NAME, repo_type="dataset")
-    assert [kind for kind, name in hub.repos if name == NAME] == ["model", "space"]
-    with pytest.raises(RepositoryNotFoundError):
-        api.delete_repo(NAME, repo_type="dataset")
-    api.delete_repo(NAME, repo_type="dataset", missing_ok=True)
 
 
 def test_upload_arrives_whole_and_once(hub: Hub, api: HfApi, folder: Path) -> None:
@@ -141,13 +136,12 @@ def test_description(hub: Hub, api: HfApi, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["model", "dataset", "space"])
-def test_download_by_branch_tag_and_commit(hub: Hub, api: HfApi, tmp_path: Path, kind: str) -> None:
+def test_download_by_branch_and_commit(hub: Hub, api: HfApi, tmp_path: Path, kind: str) -> None:
     old = hub.put(kind, NAME, {"a.txt": b"old", "model.safetensors": b"\0old"})
-    api.create_tag(NAME, tag="v1", repo_type=kind)
     api.create_branch(NAME, branch="side/line", repo_type=kind)
     new = hub.put(kind, NAME, {"a.txt": b"new"})
     before = {"a.txt": b"old", "model.safetensors": b"\0old"}
-    for revision, files in {"main": before | {"a.txt": b"new"}, "v1": before, "side/line": before, old: before}.items():
+    for revision, files in {"main": before | {"a.txt": b"new"}, "side/line": before, old: before}.items():
         where = api.snapshot_download(NAME, repo_type=kind, revision=revision, cache_dir=tmp_path / "cache")
         assert contents(where) == files
         assert Path(where).name == (new if revision == "main" else old)
@@ -157,28 +151,15 @@ def test_download_by_branch_tag_and_commit(hub: Hub, api: HfApi, tmp_path: Path,
     assert Path(file).read_bytes() == b"old"
 
 
-def test_branches_and_tags(hub: Hub, api: HfApi) -> None:
+def test_branches(hub: Hub, api: HfApi) -> None:
     old, new = hub.put("model", NAME, {"a": b"1"}), hub.put("model", NAME, {"a": b"2"})
     api.create_branch(NAME, branch="side", revision=old)
-    api.create_tag(NAME, tag="v1", revision="side")
     with pytest.raises(HfHubHTTPError, match="409"):
         api.create_branch(NAME, branch="side")
-    with pytest.raises(HfHubHTTPError, match="409"):
-        api.create_tag(NAME, tag="v1")
     api.create_branch(NAME, branch="side", exist_ok=True)
-    api.create_tag(NAME, tag="v1", exist_ok=True)
     side = api.upload_file(repo_id=NAME, path_or_fileobj=b"3", path_in_repo="a", revision="side").oid
-    refs = api.list_repo_refs(NAME)
-    assert {ref.name: ref.target_commit for ref in refs.branches} == {"main": new, "side": side}
-    assert [(ref.ref, ref.target_commit) for ref in refs.tags] == [("refs/tags/v1", old)]
     assert [commit.commit_id for commit in api.list_repo_commits(NAME, revision="side")][:2] == [side, old]
-    api.delete_branch(NAME, branch="side")
-    api.delete_tag(NAME, tag="v1")
-    with pytest.raises(HfHubHTTPError, match="403"):
-        api.delete_branch(NAME, branch="main")
-    with pytest.raises(RevisionNotFoundError):
-        api.delete_tag(NAME, tag="v1")
-    assert [ref.name for ref in api.list_repo_refs(NAME).branches] == ["main"]
+    assert hub.repos["model", NAME].head("main").oid == new
 
 
 def test_commits_apply_in_order_or_not_at_all(hub: Hub, api: HfApi) -> None:
@@ -228,17 +209,15 @@ def test_writing_needs_the_token(hub: Hub, api: HfApi, token: str | bool) -> Non
     before = hub.files("model", NAME)
     for write in (
         lambda: stranger.create_repo("user/other"),
-        lambda: stranger.delete_repo(NAME),
         lambda: stranger.upload_file(repo_id=NAME, path_or_fileobj=b"2", path_in_repo="a"),
         lambda: stranger.create_branch(NAME, branch="side"),
-        lambda: stranger.create_tag(NAME, tag="v1"),
     ):
         with pytest.raises(HfHubHTTPError) as refusal:
             write()
         assert refusal.value.response.status_code == 401
     assert hub.files("model", NAME) == before
     assert list(hub.repos) == [("model", NAME)]
-    assert not hub.repos["model", NAME].tags
+    assert list(hub.repos["model", NAME].branches) == ["main"]
 
 
 def test_a_read_only_token_reads_and_writes_nothing(hub: Hub, api: HfApi, tmp_path: Path) -> None:
@@ -252,7 +231,7 @@ def test_a_read_only_token_reads_and_writes_nothing(hub: Hub, api: HfApi, tmp_pa
         lambda: reader.upload_file(repo_id=NAME, path_or_fileobj=b"2", path_in_repo="a"),
         lambda: reader.upload_file(repo_id=NAME, path_or_fileobj=b"2", path_in_repo="a", create_pr=True),
         lambda: reader.delete_file("a", NAME),
-        lambda: reader.create_tag(NAME, tag="v1"),
+        lambda: reader.create_branch(NAME, branch="side"),
     ):
         with pytest.raises(HfHubHTTPError, match="403 Forbidden: This token can only read"):
             write()
@@ -294,21 +273,6 @@ def test_pull_requests(hub: Hub, api: HfApi, kind: str, tmp_path: Path) -> None:
     oid = api.create_commit(NAME, more, commit_message="Five", revision="refs/pr/1", repo_type=kind).oid
     assert [commit.commit_id for commit in api.list_repo_commits(NAME, revision="refs/pr/1", repo_type=kind)][:3] == [
         oid, first.oid, head
-    ]  # fmt: skip
-
-    listed = list(api.get_repo_discussions(NAME, repo_type=kind))
-    assert [(each.num, each.title, each.is_pull_request, each.status) for each in listed] == [
-        (1, "Threes", True, "open"), (2, "Fours", True, "open")
-    ]  # fmt: skip
-    details = api.get_discussion_details(NAME, 1, repo_type=kind)
-    assert (details.git_reference, details.target_branch) == ("refs/pr/1", "refs/heads/main")
-    assert details.events[0]._event["data"]["latest"]["raw"] == "Better than twos"
-    with pytest.raises(HfHubHTTPError, match="404"):
-        api.get_discussion_details(NAME, 3, repo_type=kind)
-    refs = api.list_repo_refs(NAME, repo_type=kind, include_pull_requests=True)
-    assert [ref.name for ref in refs.branches] == ["main"]
-    assert [(ref.ref, ref.target_commit) for ref in refs.pull_requests or []] == [
-        ("refs/pr/1", oid), ("refs/pr/2", second.oid)
     ]  # fmt: skip
 
 
