@@ -167,13 +167,13 @@ def test_a_nanogpt(tmp_path: Path, bias: bool, tied: bool) -> None:
 def test_what_nanogpt_weights_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     theirs = randomize(TheirGPT(1, 2, 16, 8, True, 12))
     file = saved(tmp_path, theirs.state_dict())
-    with pytest.raises(UserError, match="how many heads the model has; write --set n_head=N"):
+    with pytest.raises(UserError, match="the number of heads; write --set n_head=N"):
         convert("nanogpt", file, tmp_path / "ours")
     with pytest.raises(UserError, match="'n_heads' is not a field of GPT2Config; did you mean 'n_head'"):
         convert("nanogpt", file, tmp_path / "ours", settings={"n_heads": 2, "n_head": 2})
     with pytest.raises(UserError, match="n_layer=3 contradicts the model, which has 1"):
         convert("nanogpt", file, tmp_path / "ours", settings={"n_head": 2, "n_layer": 3})
-    with pytest.raises(UserError, match="say n_embd=32, and its weights 16"):
+    with pytest.raises(UserError, match="say n_embd=32, but its weights 16"):
         convert("nanogpt", file, tmp_path / "ours", config=written(tmp_path, "args.json", {"n_embd": 32, "n_head": 2}))
     window = {**theirs.state_dict(), "transformer.h.0.attn.bias": torch.ones(1, 1, 8, 8).tril().triu(-2)}
     with pytest.raises(UserError, match=r"transformer.h.0.attn.bias of .* is not a causal mask"):
@@ -190,7 +190,7 @@ def test_a_matrix_that_a_file_leaves_out_is_shared_only_if_somebody_says_so(tmp_
     state = theirs.state_dict()
     save_file({name: tensor.clone() for name, tensor in state.items() if name != "lm_head.weight"}, silent)
     assert_same(convert("nanogpt", noted, tmp_path / "a", settings={"n_head": 2}).model.eval()(ids).logits, theirs(ids))
-    with pytest.raises(UserError, match=r"has no lm_head.weight, without which there is no GPT2LMHeadModel"):
+    with pytest.raises(UserError, match=r"has no lm_head.weight, which GPT2LMHeadModel requires"):
         convert("nanogpt", silent, tmp_path / "b", settings={"n_head": 2})
     ours = convert("nanogpt", silent, tmp_path / "b", settings={"n_head": 2, "tie_word_embeddings": True}).model
     assert_same(ours.eval()(ids).logits, theirs(ids))
@@ -245,11 +245,11 @@ def test_what_torch_weights_do_not_tell_is_said(tmp_path: Path) -> None:
         "activation": "relu", "layer_norm_eps": 1e-5, "scale_embedding": True,
         "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     }  # fmt: skip
-    with pytest.raises(UserError, match=r"write --set num_attention_heads=N, which divides 16"):
+    with pytest.raises(UserError, match=r"write --set num_attention_heads=N, where N divides 16"):
         convert("torch-transformer", file, tmp_path / "no", renames=RENAMES)
     with pytest.raises(UserError, match=r"has no target_embedding.weight; it has .*--rename THEIRS=OURS"):
         convert("torch-transformer", file, tmp_path / "no")
-    with pytest.raises(UserError, match=r"has no transfomer\., which --rename is to replace"):
+    with pytest.raises(UserError, match=r"has no transfomer\., which --rename should replace"):
         convert("torch-transformer", file, tmp_path / "no", renames={"transfomer.": ""})
     with pytest.raises(UserError, match=r"gives two weights of .* one name"):
         convert("torch-transformer", file, tmp_path / "no", renames={"src_tok_emb": "tgt_tok_emb"})
@@ -395,9 +395,9 @@ def test_an_opennmt_transformer(tmp_path: Path, kind: str, shared: bool) -> None
     ("change", "sentence"),
     [
         ({"alpha": 0.8}, "residuals by alpha=0.8"),
-        ({"activation": "glu"}, "the activation glu, which is not supported; supported are"),
+        ({"activation": "glu"}, "the activation glu, which is not supported; use one of"),
         ({"type": "recurrent"}, "type recurrent; only transformer"),
-        ({"layer_norm": "post"}, "says layer_norm: post, and the weights are pre-norm"),
+        ({"layer_norm": "post"}, "says layer_norm: post, but the weights are pre-norm"),
     ],
 )
 def test_what_joeynmt_has_and_we_do_not(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
@@ -415,10 +415,10 @@ def test_what_joeynmt_has_and_we_do_not(tmp_path: Path, change: dict[str, Any], 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"max_relative_positions": 20}, "max_relative_positions=20, and ours only 0"),
-        ({"layer_norm": "rms"}, "layer_norm=rms, and ours only standard"),
+        ({"max_relative_positions": 20}, "max_relative_positions=20, but our models support only 0"),
+        ({"layer_norm": "rms"}, "layer_norm=rms, but our models support only standard"),
         ({"pos_ffn_activation_fn": "gated-gelu"}, "the activation gated-gelu"),
-        ({"position_encoding_type": "SinusoidalConcat"}, "says positions=learned, and its weights sinusoidal"),
+        ({"position_encoding_type": "SinusoidalConcat"}, "says positions=learned, but its weights sinusoidal"),
     ],
 )
 def test_what_opennmt_has_and_we_do_not(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
@@ -444,16 +444,16 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_written(tmp_path: Path
         assert not (tmp_path / "ours").exists()
         assert {path.suffix for path in tmp_path.iterdir()} <= {".safetensors", ".json"}
 
-    refused({k: v for k, v in state.items() if k != "rnn.bias_hh_l1"}, "has no rnn.bias_hh_l1, without which")
+    refused({k: v for k, v in state.items() if k != "rnn.bias_hh_l1"}, "has no rnn.bias_hh_l1, which")
     refused({k: v for k, v in state.items() if k != "decoder.bias"}, "has no decoder.bias")
     refused({**state, "rnn.weight_ih_l0_reverse": state["rnn.weight_ih_l0"]}, "has rnn.weight_ih_l0_reverse, which")
-    refused({**state, "rnn.bias_ih_l1": torch.zeros(5)}, r"has the shape \(5,\), and the other weights make it \(24,\)")
-    refused({**state, "decoder.weight": torch.zeros(12, 8, dtype=torch.int8)}, "int8, and a weight is a floating-point")
+    refused({**state, "rnn.bias_ih_l1": torch.zeros(5)}, r"has the shape \(5,\), but the other weights require \(24,\)")
+    refused({**state, "decoder.weight": torch.zeros(12, 8, dtype=torch.int8)}, "int8, but weights must be")
     refused(state, "has 3 tokens, and the model 12", vocabulary=written(tmp_path, "v.json", ["a", "b", "c"]))
     refused(state, "has 'a' twice", vocabulary=written(tmp_path, "v.json", ["a", "b", "a"]))
     refused(state, "not one character", vocabulary=written(tmp_path, "v.json", [*CHARACTERS[:-1], "ab"]))
     refused(state, "do not run from 0 to 1", vocabulary=written(tmp_path, "v.json", {"a": 1, "b": 2}))
-    refused(state, "--target-vocabulary is for translation", target_vocabulary=tmp_path / "v.json")
+    refused(state, "--target-vocabulary is for translation models only", target_vocabulary=tmp_path / "v.json")
     refused(state, "--set 'dropuot' is not a field of CharRNNConfig", settings={"dropuot": 0.1})
     refused(state, "none.json was not found", vocabulary=tmp_path / "none.json")
 
@@ -467,15 +467,15 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path) -> None:
         convert("char_rnn", tmp_path / "x.pt", tmp_path / "ours")
     torch.save({"model": Stranger()}, tmp_path / "whole.pt")
     with pytest.raises(
-        UserError, match=r"holds test_convert.Stranger, which is not a tensor.* torch.save\(model.state_dict"
+        UserError, match=r"contains test_convert.Stranger, which is not a tensor.* torch.save\(model.state_dict"
     ):
         convert("char-rnn", tmp_path / "whole.pt", tmp_path / "ours", allow_pt=True)
     for name in ("broken.pt", "broken.safetensors"):
         (tmp_path / name).write_bytes(b"not a checkpoint")
-        with pytest.raises(UserError, match=r"is not a complete|holds something"):
+        with pytest.raises(UserError, match=r"is not a complete|contains something"):
             convert("char-rnn", tmp_path / name, tmp_path / "ours", allow_pt=True)
     torch.save({"epoch": 3}, tmp_path / "empty.pt")
-    with pytest.raises(UserError, match="holds epoch, and no weights by name"):
+    with pytest.raises(UserError, match="contains epoch, but no weights by name"):
         convert("char-rnn", tmp_path / "empty.pt", tmp_path / "ours", allow_pt=True)
     with pytest.raises(UserError, match="was not found"):
         convert("char-rnn", tmp_path / "none.pt", tmp_path / "ours")

@@ -146,10 +146,10 @@ def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classe
             lambda: GPT2LMHeadModel(
                 GPT2Config(vocab_size=5, n_embd=8, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=1)
             ),
-            "nanoGPT has only activation_function=gelu, and this model gelu_new",
+            "nanoGPT supports only activation_function=gelu, but this model has gelu_new",
         ),
         (lambda: translator(norm="none"), "no Transformer without layer norms"),
-        (lambda: translator(cross_attention_distribution="sparsemax"), "no attention but softmax of scaled_dot"),
+        (lambda: translator(cross_attention_distribution="sparsemax"), "only scaled_dot attention with softmax"),
         (lambda: translator(head_dim=5), "no heads of width 5"),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_graph_that_computes_something_else_is_not_kept(
     monkeypatch.setattr(to_onnx, "_program", lambda runner, example: Other())
     other = CharRNNForCausalLM(model.config)
     other.save_pretrained(tmp_path / "ours")
-    with pytest.raises(UserError, match="computes other logits than the model on a batch of 1 x 1, by"):
+    with pytest.raises(UserError, match="The logits of the graph and the model differ on a batch of 1 x 1, by"):
         export("onnx", tmp_path / "ours", tmp_path / "onnx")
     wider = model_folder(tmp_path / "wider", CharRNNForCausalLM(CharRNNConfig(vocab_size=12, cell="lstm")))
     with pytest.raises(UserError, match="The graph does not run on a batch of 1 x 1"):
@@ -251,7 +251,7 @@ def test_a_graph_that_computes_something_else_is_not_kept(
 def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = RNNEncoderConfig(vocab_size=9, pooling="hierarchical", sentence_end_token_ids=[3])
     by_sentences = model_folder(tmp_path / "sentences", RNNEncoderForSequenceClassification(config))
-    with pytest.raises(UserError, match="Hierarchical pooling cuts texts into sentences"):
+    with pytest.raises(UserError, match="Hierarchical pooling splits texts into sentences"):
         export("onnx", by_sentences, tmp_path / "onnx")
     with pytest.raises(
         UserError, match="VaswaniForConditionalGeneration cannot be exported to ONNX; give a classifier"
@@ -264,7 +264,7 @@ def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         export("onnx", tmp_path, tmp_path / "onnx")
     with pytest.raises(UserError, match="'onxx' is not a kind of export; did you mean 'onnx'"):
         export("onxx", by_sentences, tmp_path / "onnx")
-    with pytest.raises(UserError, match="--quantization is for ctranslate2"):
+    with pytest.raises(UserError, match="--quantization is for ctranslate2 only"):
         export("onnx", by_sentences, tmp_path / "onnx", quantization="int8")
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if "onnx" in name else found(name, *rest))

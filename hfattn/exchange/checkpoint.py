@@ -21,7 +21,7 @@ class Checkpoint:
         weights: its weights.
         config: its own configuration, if there is a file.
         settings: fields of the new configuration that the user sets.
-        vocabulary, target_vocabulary: files; the second one if the target side has its own.
+        vocabulary, target_vocabulary: vocabulary files; the second one only if the target side has its own.
     """
 
     weights: Weights
@@ -37,8 +37,8 @@ class Converted:
 
     Attributes:
         model: a model of hfattn or of transformers, with the weights.
-        tokenizer: None without a vocabulary.
-        target_tokenizer: for a target side with a vocabulary of its own.
+        tokenizer: its tokenizer; None if no vocabulary was given.
+        target_tokenizer: the target side's tokenizer, if it has its own vocabulary.
         assumed: fields of the configuration that the checkpoint does not store, with the assumed values.
     """
 
@@ -54,7 +54,7 @@ def make_config(
     """Return a configuration.
 
     Args:
-        told: fields that follow from weights and files.
+        told: fields that the weights and files determine.
         settings: fields that the user sets.
 
     Raises:

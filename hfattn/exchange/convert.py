@@ -72,7 +72,7 @@ def convert(
         converted = FORMATS[kind](checkpoint)
         model, tokenizer = converted.model, converted.tokenizer
         if target_vocabulary is not None and not model.config.is_encoder_decoder:
-            raise UserError("--target-vocabulary is for translation; a model of one text has one --vocabulary.")
+            raise UserError("--target-vocabulary is for translation models only; give one --vocabulary.")
         if model.config.is_encoder_decoder and tokenizer is not None:
             save_translator(folder, model, tokenizer, converted.target_tokenizer)
         else:

@@ -45,12 +45,12 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
 
     Raises:
         UserError: the folder has no model that can be exported to this format, or the result computes something
-            else. Nothing is written then.
+            else. In these cases, nothing is written.
     """
     if kind not in TARGETS:
         raise UserError(unknown_message(kind, TARGETS, "a kind of export"))
     if quantization is not None and kind != "ctranslate2":
-        raise UserError(f"--quantization is for ctranslate2; leave it out of {kind}.")
+        raise UserError("--quantization is for ctranslate2 only; remove it.")
     with new_folder(output) as new:
         model, tokenizer = _load(folder)
         try:
@@ -66,7 +66,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
                 tokenizer.save_pretrained(new)
         else:
             if tokenizer is None:
-                raise UserError(f"{folder} has no tokenizer, which CTranslate2 needs; save it beside the weights.")
+                raise UserError(f"{folder} has no tokenizer, which CTranslate2 needs; save it in the model folder.")
             new.rmdir()  # the converter of CTranslate2 creates the folder
             export_ctranslate2(model, tokenizer, target_tokenizer, new, quantization or "float32")
 
@@ -74,7 +74,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
 def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     """Load a model with the head that it was saved with, and its tokenizer if there is one."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder} is not a model folder: config.json is missing; give that of a trained model.")
+        raise UserError(f"{folder} is not a model folder: config.json is missing; give the folder of a trained model.")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         (architecture,) = config.architectures or [""]

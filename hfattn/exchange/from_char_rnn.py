@@ -21,7 +21,7 @@ LAYER: Table = {
 }
 OUTPUT: Table = {"decoder.*": "lm_head.*"}
 
-# What other ports call the three parts.
+# Names of the three parts in other ports.
 ALIASES = {
     "encoder": ("embedding", "embed", "emb"),
     "rnn": ("lstm", "gru"),

@@ -29,7 +29,7 @@ DECODER = Stack("model.decoder", DECODER_LAYER, "decoder.layer_norm", "trg_embed
 OUTPUT: Table = {"decoder.output_layer.weight": "lm_head.weight"}
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "tanh": "tanh"}
-IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
+IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # they follow <unk>
 
 
 def from_joeynmt(checkpoint: Checkpoint) -> Converted:
@@ -44,18 +44,18 @@ def from_joeynmt(checkpoint: Checkpoint) -> Converted:
         told = [_told(side) for side in sides]
     except (KeyError, TypeError) as error:
         raise UserError(
-            f"The weights of {checkpoint.weights.path} do not tell all of the model, and no model.encoder and "
-            "model.decoder of JoeyNMT's are given; add --config with the config.yaml of the training."
+            f"The weights of {checkpoint.weights.path} do not determine the whole model, and model.encoder or "
+            "model.decoder is missing; add --config with the config.yaml of the training."
         ) from error
     for name, value in told[0].items():
         if told[1][name] != value:
-            raise UserError(f"Encoder and decoder differ in {name}: {value} and {told[1][name]}; ours have one.")
+            raise UserError(f"Encoder and decoder differ in {name} ({value}, {told[1][name]}); our models do not.")
     # Only pre-norm has a final norm. The weights decide, because the default of JoeyNMT depends on its release.
     pre = f"{ENCODER.norm}.weight" in checkpoint.weights.tensors
     norm = "pre" if pre else "post"
     if any(side.get("layer_norm", norm) != norm for side in sides):
         raise UserError(
-            f"The configuration says layer_norm: {sides[0].get('layer_norm')}, and the weights are {norm}-norm."
+            f"The configuration says layer_norm: {sides[0].get('layer_norm')}, but the weights are {norm}-norm."
         )
     fields = {**told[0], "norm": norm, "layer_norm_eps": 1e-6}
     return load_translator(checkpoint, (ENCODER, DECODER), OUTPUT, fields, checkpoint.settings, IDS)
@@ -68,7 +68,7 @@ def _told(side: dict[str, Any]) -> dict[str, Any]:
             f"The configuration has the type {side.get('type', 'recurrent')}; only transformer can be converted."
         )
     if side.get("alpha", 1.0) != 1.0:
-        raise UserError(f"The configuration weighs residuals by alpha={side['alpha']}; ours have them by 1 only.")
+        raise UserError(f"The configuration scales residuals by alpha={side['alpha']}; our models support only 1.")
     activation = side.get("activation", "relu")
     dropout = side.get("dropout", 0.0)
     return {

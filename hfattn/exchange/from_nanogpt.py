@@ -65,7 +65,7 @@ def from_nanogpt(checkpoint: Checkpoint) -> Converted:
     heads = settings.get("n_head")
     if not isinstance(heads, int) or heads < 1 or told["n_embd"] % heads:
         raise UserError(
-            f"The weights of {weights.path} do not tell how many heads the model has; write --set n_head=N, which "
+            f"The weights of {weights.path} do not determine the number of heads; write --set n_head=N, where N "
             f"divides {told['n_embd']}."
         )
     end = END_OF_TEXT if vocab_size > END_OF_TEXT and checkpoint.vocabulary is None else None
@@ -90,7 +90,7 @@ def _of_arguments(arguments: dict[str, Any], told: dict[str, Any], weights: Weig
     for name, ours in theirs.items():
         if name in arguments and arguments[name] != told[ours]:
             raise UserError(
-                f"model_args of {weights.path} say {name}={arguments[name]}, and its weights {told[ours]}; give the "
+                f"model_args of {weights.path} say {name}={arguments[name]}, but its weights {told[ours]}; give the "
                 "arguments of this model."
             )
     settings = {name: arguments[name] for name in ("n_head",) if name in arguments}

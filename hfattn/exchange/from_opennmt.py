@@ -32,7 +32,7 @@ OUTPUT: Table = {"generator.*": "lm_head.*"}
 
 BIASES = (r"\.(linear_\w+|final_linear)\.bias$", r"\.w_[12]\.bias$")  # add_qkvbias, add_ffnbias
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu"}
-# Options that change the computation, and the one value of each that ``VaswaniConfig`` supports.
+# Options that change the computation, each with the only value that ``VaswaniConfig`` supports.
 ONLY = {
     "encoder_type": "transformer",
     "decoder_type": "transformer",
@@ -46,7 +46,7 @@ ONLY = {
     "sliding_window": 0,
     "num_experts": 0,
 }
-IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # behind <unk>
+IDS = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}  # they follow <unk>
 
 
 def from_opennmt(checkpoint: Checkpoint) -> Converted:
@@ -63,7 +63,7 @@ def from_opennmt(checkpoint: Checkpoint) -> Converted:
     options = _options(checkpoint)
     for name, value in ONLY.items():
         if options.get(name, value) != value:
-            raise UserError(f"The model has {name}={options[name]}, and ours only {value}; it cannot be converted.")
+            raise UserError(f"The model has {name}={options[name]}, but our models support only {value}.")
     vocabularies = None
     if checkpoint.vocabulary is None and isinstance(found := weights.extras.get("vocab"), dict):
         vocabularies = (tokens_of(found.get("src"), "vocab.src"), tokens_of(found.get("tgt"), "vocab.tgt"))
@@ -88,7 +88,7 @@ def _options(checkpoint: Checkpoint) -> dict[str, Any]:
     options = options if isinstance(options, dict) else vars(options)
     if "heads" not in options:
         raise UserError(
-            f"{checkpoint.weights.path} does not tell the options of its training, such as heads; add --config "
+            f"{checkpoint.weights.path} does not contain its training options, such as heads; add --config "
             "with them, in YAML."
         )
     return options
@@ -113,7 +113,7 @@ def _told(options: dict[str, Any]) -> dict[str, Any]:
     if not adds_positions:
         return told | {"positions": "none"}
     interleaved = options.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
-    # Sines beside cosines are another table, which the checkpoint has, and which can be kept as if it had been learned.
+    # Concatenated sines and cosines are a different table; the one in the checkpoint is kept as learned positions.
     return told | {"positions": "sinusoidal" if interleaved else "learned"}
 
 

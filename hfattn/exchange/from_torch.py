@@ -40,7 +40,7 @@ DECODER_LAYER = _layer("decoder", ("self_attn", "cross_attn", "feed_forward"), c
 
 ENCODER = Stack("model.encoder", ENCODER_LAYER, "encoder.norm", "source_embedding.weight", "source_positions")
 DECODER = Stack("model.decoder", DECODER_LAYER, "decoder.norm", "target_embedding.weight", "target_positions")
-# A language model in torch is an encoder with a causal mask: its decoder requires an encoder's output.
+# A language model in torch is an encoder with a causal mask, because the decoder of torch requires an encoder's output.
 ALONE = {"norm": "encoder.norm", "embedding": "embedding.weight", "positions": "positions"}
 CLASSIFIER = Stack("model.encoder", ENCODER_LAYER, **ALONE)
 LANGUAGE_MODEL = Stack("model.decoder", ENCODER_LAYER, **ALONE)

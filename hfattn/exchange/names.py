@@ -36,8 +36,7 @@ def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) 
 
     Args:
         num_layers: number of layers, which ``#`` counts from 0.
-        transposed: those names of theirs, as the table writes them with a last ``weight``, that are matrices (in, out)
-            here and (out, in) there, or the other way round.
+        transposed: their names, ending in ``weight`` as in the table, of the matrices that are transposed here.
     """
     rows = []
     for theirs, ours in table.items():
@@ -50,7 +49,7 @@ def expand(table: Table, num_layers: int = 1, transposed: Collection[str] = ()) 
 
 
 def count_layers(weights: Weights, table: Table) -> int:
-    """Return the number of layers in the weights: one more than the highest number of a name in the table."""
+    """Return the number of layers in the weights: one more than the highest layer number in their names."""
     patterns = [
         re.compile(re.escape(name).replace(r"\#", r"(\d+)").replace(r"\*", "(?:weight|bias)")) for name in table
     ]
@@ -67,7 +66,7 @@ def width(weights: Weights, name: str, dimension: int) -> int:
     tensor = weights.tensors.get(name)
     if tensor is None:
         raise UserError(
-            f"{weights.path} has no {name}; it has {listed(weights.tensors)}: map names of your own with "
+            f"{weights.path} has no {name}; it has {listed(weights.tensors)}; map other names with "
             "--rename THEIRS=OURS."
         )
     if tensor.ndim <= dimension:
@@ -109,7 +108,7 @@ def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zer
     state, ties = model.state_dict(), model.all_tied_weights_keys
     if lacking := state.keys() - {name for row in rows for name in row.ours} - set(zeros) - ties.keys():
         raise UserError(
-            f"{weights.path} has nothing for {listed(lacking)} of {type(model).__name__}; leave out the --set "
+            f"{weights.path} has no weights for {listed(lacking)} of {type(model).__name__}; remove the --set "
             "that asks for it, or give the whole model."
         )
     dtype = torch.float32
@@ -118,12 +117,12 @@ def load_ours(model: PreTrainedModel, weights: Weights, rows: Sequence[Row], zer
         expected = _their_shape(state, row)
         if tuple(tensor.shape) != expected:
             raise UserError(
-                f"{row.theirs} of {weights.path} has the shape {tuple(tensor.shape)}, and the other weights make it "
-                f"{expected}; the file is of another model than its names say, or a --set is wrong."
+                f"{row.theirs} of {weights.path} has the shape {tuple(tensor.shape)}, but the other weights require "
+                f"{expected}; the weights are from different models, or a --set is wrong."
             )
         if not tensor.is_floating_point():
             raise UserError(
-                f"{row.theirs} of {weights.path} is {tensor.dtype}, and a weight is a floating-point number; give "
+                f"{row.theirs} of {weights.path} is {tensor.dtype}, but weights must be floating-point; give "
                 "the model as it was before it was quantized."
             )
         dtype = torch.promote_types(dtype, tensor.dtype)
@@ -144,13 +143,13 @@ def check_names(weights: Weights, names: Collection[str], target: str) -> None:
     """
     if missing := set(names) - weights.tensors.keys():
         raise UserError(
-            f"{weights.path} has no {listed(missing)}, without which there is no {target}; map names of your own "
+            f"{weights.path} has no {listed(missing)}, which {target} requires; map other names "
             "with --rename THEIRS=OURS, or give the whole model."
         )
     if surplus := weights.tensors.keys() - set(names):
         raise UserError(
-            f"{weights.path} has {listed(surplus)}, which {target} does not have; map names of your own with "
-            "--rename THEIRS=OURS, or leave this model where it is: without them it would be another."
+            f"{weights.path} has {listed(surplus)}, which {target} does not have; map other names with "
+            "--rename THEIRS=OURS, or do not convert this model: without them, it would be a different one."
         )
 
 

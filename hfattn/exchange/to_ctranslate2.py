@@ -17,7 +17,7 @@ from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneratio
 
 QUANTIZATIONS = ("float32", "int8")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
-# Rows of the position table that replaces our function: the longest text that the engine can read.
+# Rows of the position table, which replaces our function: the longest text that the engine can read.
 LONGEST = 2048
 _TOLERANCE = 1e-3  # nats
 
@@ -201,6 +201,6 @@ def _check(model: VaswaniForConditionalGeneration, vocabularies: Sequence[list[s
         difference = (scores[torch.arange(len(expected)), expected] - torch.tensor(result.log_probs)).abs().max()
         if not difference <= _TOLERANCE * scores.abs().max().clamp(min=1):
             raise UserError(
-                f"CTranslate2 gives a text another probability than the model, by {float(difference):.2g} nats; "
+                f"The probabilities of CTranslate2 and the model differ by {float(difference):.2g} nats; "
                 "nothing was kept."
             )

@@ -24,7 +24,7 @@ FILE = "model.onnx"
 _EXAMPLE, _CHECKED = (2, 5), ((1, 1), (1, 6), (3, 4), (4, 11))
 _TOLERANCE = 1e-4  # fraction of the largest output
 
-# ONNX stacks the gates of a cell in another order than torch.
+# ONNX stacks the gates of a cell in a different order than torch.
 _GATES = {Elman: [0], LSTM: [0, 3, 1, 2], GRU: [1, 0, 2], GRUResetBefore: [1, 0, 2]}
 _OPERATORS = {Elman: "RNN", LSTM: "LSTM", GRU: "GRU", GRUResetBefore: "GRU"}
 
@@ -33,7 +33,7 @@ class OnnxRecurrentLayer(nn.Module):
     """A ``RecurrentLayer`` that uses the ONNX operator for its cell, with the same inputs and outputs.
 
     That operator reads ``lengths`` steps from the left. The real steps of each row are therefore moved to the left, and
-    padding, which may be at any position, to the right.
+    padding, which may be anywhere, to the right.
     """
 
     inputs_weight: torch.Tensor
@@ -160,7 +160,7 @@ def _runner(model: PreTrainedModel, tokenizer: Any) -> Classifier | StatefulLang
             f"{type(model).__name__} cannot be exported to ONNX; give a classifier of texts or a character model."
         )
     if getattr(model.config, "pooling", None) == "hierarchical":
-        raise UserError("Hierarchical pooling cuts texts into sentences, for which ONNX has no operator.")
+        raise UserError("Hierarchical pooling splits texts into sentences, for which ONNX has no operator.")
     known = inspect.signature(model.forward).parameters
     names = tokenizer.model_input_names if tokenizer is not None else ("input_ids", "attention_mask")
     return Classifier(model, [name for name in names if name in known])
@@ -244,6 +244,6 @@ def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
             difference = (torch.from_numpy(theirs) - ours).abs().max() if ours.shape == theirs.shape else torch.inf
             if not difference <= _TOLERANCE * ours.abs().max().clamp(min=1):
                 raise UserError(
-                    f"The graph computes other {name} than the model on a batch of {batch_size} x {length}, by "
+                    f"The {name} of the graph and the model differ on a batch of {batch_size} x {length}, by "
                     f"{float(difference):.2g}; nothing was kept."
                 )

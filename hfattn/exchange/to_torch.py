@@ -81,9 +81,9 @@ def _nanogpt(model: GPT2LMHeadModel) -> tuple[dict[str, torch.Tensor], dict[str,
     }
     for name, value in only.items():
         if getattr(config, name) != value:
-            raise UserError(f"nanoGPT has only {name}={value}, and this model {getattr(config, name)}.")
+            raise UserError(f"nanoGPT supports only {name}={value}, but this model has {getattr(config, name)}.")
     if config.n_inner not in (None, 4 * config.n_embd):
-        raise UserError(f"nanoGPT has only n_inner={4 * config.n_embd} at this width, and this model {config.n_inner}.")
+        raise UserError(f"nanoGPT supports only n_inner={4 * config.n_embd} here, but this model has {config.n_inner}.")
     state = to_theirs(model, nanogpt_rows(config.n_layer, tied=False))
     biases = [name for name in state if name.endswith(".bias")]
     biased = any(state[name].any() for name in biases)
@@ -100,7 +100,7 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
     if config.norm == "none":
         raise UserError('torch has no Transformer without layer norms; export one with norm "post" or "pre".')
     if any(config.attention_parts(kind) != STANDARD_ATTENTION for kind in ("self", "cross")):
-        raise UserError("torch has no attention but softmax of scaled_dot; export a model with these.")
+        raise UserError("torch has only scaled_dot attention with softmax; export a model with these.")
     if config.head_width * config.num_attention_heads != config.hidden_size:
         raise UserError(f"torch has no heads of width {config.head_width} here; export a model without head_dim.")
     stacks, output = _TRANSFORMERS[type(model)]

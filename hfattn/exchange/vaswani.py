@@ -24,7 +24,7 @@ class Stack(NamedTuple):
 
     Attributes:
         ours: its module here.
-        layer: table of a layer, without the module's name on our side.
+        layer: table of a layer; our names are relative to ``ours``.
         norm: their module of the last layer norm, which may be absent.
         embedding, positions: their embedding, and table of positions, which may be absent.
     """
@@ -71,7 +71,7 @@ def supported_activation(name: str, activations: Mapping[str, str]) -> str:
     """
     if name not in activations:
         known = ", ".join(activations)
-        raise UserError(f"The model has the activation {name}, which is not supported; supported are {known}.")
+        raise UserError(f"The model has the activation {name}, which is not supported; use one of {known}.")
     return activations[name]
 
 
@@ -146,14 +146,14 @@ def load_transformer(
     for name, value in told.items():
         if fields.setdefault(name, value) != value:
             raise UserError(
-                f"The configuration of {weights.path} says {name}={value}, and its weights {fields[name]}; "
+                f"The configuration of {weights.path} says {name}={value}, but its weights {fields[name]}; "
                 "give that of this model."
             )
     heads = fields.get("num_attention_heads", settings.get("num_attention_heads"))
     if heads is None:
         raise UserError(
-            f"The weights of {weights.path} do not tell how many heads the model has; write --set "
-            f"num_attention_heads=N, which divides {hidden_size}."
+            f"The weights of {weights.path} do not determine the number of heads; write --set "
+            f"num_attention_heads=N, where N divides {hidden_size}."
         )
     model = model_class(make_config(VaswaniConfig, fields, settings))
     rows = transformer_rows(stacks, output, model.config, output_bias)
@@ -187,7 +187,7 @@ def load_translator(
     settings = {**settings, **assumed}
     settings.setdefault("decoder_start_token_id", settings["bos_token_id"])
     model = load_transformer(checkpoint, stacks, output, VaswaniForConditionalGeneration, told, settings, biases)
-    # Without a length of its own, generate() would stop after 20 tokens.
+    # By default, generate() stops after 20 tokens.
     model.generation_config.max_new_tokens = min(LONGEST, max_positions(model.config) or LONGEST)
     vocabularies = vocabularies or _read_vocabularies(checkpoint)
     if vocabularies is None:
@@ -197,9 +197,7 @@ def load_translator(
     for tokens, size in zip(vocabularies, sizes, strict=True):
         check_size(tokens, size, str(checkpoint.weights.path))
     if own and config.share_embeddings:
-        raise UserError(
-            f"{checkpoint.weights.path} has one embedding for source and target, but two vocabularies; give one."
-        )
+        raise UserError(f"{checkpoint.weights.path} has one embedding for source and target; give one vocabulary.")
     specials = [find_specials(tokens) for tokens in vocabularies]
     for role, field in FIELDS.items():
         if role not in specials[1]:
@@ -208,7 +206,7 @@ def load_translator(
         setattr(model.generation_config, field, getattr(config, field))
     pad = vocabularies[1].index(specials[1]["pad"])
     if vocabularies[0][pad] != specials[0].get("pad"):
-        raise UserError("Padding has two ids, one in each vocabulary; only a model where it has one can be converted.")
+        raise UserError("The vocabularies have different padding ids; a model must have the same one for both.")
     config.decoder_start_token_id = checkpoint.settings.get("decoder_start_token_id", config.bos_token_id)
     model.generation_config.decoder_start_token_id = config.decoder_start_token_id
     reader = word_tokenizer(vocabularies[0], specials[0], closes)
@@ -220,14 +218,14 @@ def _read_vocabularies(checkpoint: Checkpoint) -> tuple[list[str], list[str]] | 
     """Read the vocabulary files of source and target; None if none are given."""
     if checkpoint.vocabulary is None:
         if checkpoint.target_vocabulary is not None:
-            raise UserError("--target-vocabulary stands beside the --vocabulary of the source; give both.")
+            raise UserError("--target-vocabulary requires the source's --vocabulary; give both.")
         return None
     tokens = read_vocabulary(checkpoint.vocabulary)
     return tokens, tokens if checkpoint.target_vocabulary is None else read_vocabulary(checkpoint.target_vocabulary)
 
 
 def _inner(stack: Stack) -> str:
-    """Return their name of the first matrix of the first feed-forward network."""
+    """Return their name for the first matrix of the first feed-forward network."""
     (name,) = [theirs for theirs, ours in stack.layer.items() if ours == "feed_forward.fc1.*"]
     return name.replace("#", "0").replace("*", "weight")
 
@@ -235,7 +233,7 @@ def _inner(stack: Stack) -> str:
 def _has_final_norm(weights: Weights, stacks: Sequence[Stack]) -> bool:
     found = [f"{stack.norm}.weight" in weights.tensors for stack in stacks]
     if len(set(found)) > 1:
-        raise UserError(f"{weights.path} has a last layer norm above one stack only; our models have it above both.")
+        raise UserError(f"{weights.path} has a final layer norm in one stack only; our models have it in both.")
     return found[0]
 
 
@@ -254,7 +252,7 @@ def _positions(weights: Weights, stacks: Sequence[Stack], hidden_size: int) -> d
         return {"positions": "sinusoidal"}
     if len(found) < len(tables) or len({len(table) for table in found.values()}) > 1:
         raise UserError(
-            f"{weights.path} has other positions in its encoder than in its decoder; our models have one kind and "
+            f"{weights.path} has different positions in its encoder and decoder; our models have one kind and "
             "number of them."
         )
     weights.tensors.update(found)

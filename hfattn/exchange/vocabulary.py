@@ -85,7 +85,7 @@ def character_tokenizer(tokens: Sequence[str], size: int, where: str) -> PreTrai
     check_size(tokens, size, where)
     specials = find_specials(tokens)
     if longer := [token for token in tokens if len(token) != 1 and token not in specials.values()]:
-        raise UserError(f"{where} has {longer[0]!r}, which is not one character; give a vocabulary of characters.")
+        raise UserError(f"{where} contains {longer[0]!r}, which is not one character; give a vocabulary of characters.")
     used = {role: token for role, token in specials.items() if role in ("pad", "unknown")}
     backend = _word_level(tokens, used)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

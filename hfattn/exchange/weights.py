@@ -45,7 +45,7 @@ class Weights:
             beginning = re.compile(rf"{re.escape(theirs.removesuffix('.'))}(\.|$)")
             if not any(map(beginning.match, self.tensors)):
                 raise UserError(
-                    f"{self.path} has no {theirs}, which --rename is to replace; it has {listed(self.tensors)}."
+                    f"{self.path} has no {theirs}, which --rename should replace; it has {listed(self.tensors)}."
                 )
             new = {name: beginning.sub(rf"{ours}\1" if ours else "", name, count=1) for name in self.tensors}
             if len(set(new.values())) < len(new):
@@ -83,7 +83,7 @@ def read_weights(path: Path, allow_pt: bool = False) -> Weights:
         return Weights(path, _without_wrappers(tensors))
     if not allow_pt:
         raise UserError(
-            f"{path} is not safetensors; add --allow-pt to read it as a pickle of PyTorch, of which only weights and "
+            f"{path} is not safetensors; add --allow-pt to read it as a PyTorch pickle, from which only weights and "
             "plain values are loaded."
         )
     content = _load_pickle(path)
@@ -100,11 +100,11 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     if not path.is_file():
-        raise UserError(f"{path} was not found; give the configuration of the training as --config.")
+        raise UserError(f"{path} was not found; give the training configuration with --config.")
     try:
         settings = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); correct it.") from error
+        raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); fix it.") from error
     if not isinstance(settings, dict):
         raise UserError(f"{path} is not a mapping; give the training configuration.")
     return settings
@@ -119,7 +119,7 @@ def _load_pickle(path: Path) -> Any:
         found = re.search(r"GLOBAL (\S+)", str(error))
         what = f"{found[1]}, which is not a tensor" if found else "something that is not a tensor"
         raise UserError(
-            f"{path} holds {what}, and loading it could run any code; where it was made, write "
+            f"{path} contains {what}, and loading it could run any code; where it was saved, run "
             "torch.save(model.state_dict(), 'weights.pt') and give that file."
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, TypeError) as error:
@@ -133,9 +133,9 @@ def _find_weights(content: Any, path: Path) -> tuple[dict[str, torch.Tensor], di
         for name in _WEIGHTS:
             if _is_state(content.get(name)):
                 return dict(content[name]), {key: value for key, value in content.items() if key != name}
-    found = f"holds {listed(map(str, content))}" if isinstance(content, dict) else f"is a {type(content).__name__}"
+    found = f"contains {listed(map(str, content))}" if isinstance(content, dict) else f"is a {type(content).__name__}"
     raise UserError(
-        f"{path} {found}, and no weights by name; give what torch.save(model.state_dict(), 'weights.pt') writes."
+        f"{path} {found}, but no weights by name; give what torch.save(model.state_dict(), 'weights.pt') writes."
     )
 
 
