@@ -138,7 +138,7 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
     def result(self) -> subprocess.CompletedProcess[str]:
-        """Of a process that has ended."""
+        """The result of a process that has ended."""
         assert self.returncode is not None
         output, error = (file.read() for file in self._output)
         return subprocess.CompletedProcess(self.command, self.returncode, output, error)

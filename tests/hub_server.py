@@ -237,7 +237,7 @@ class Fault:
     path: str
 
     def concerns(self, request: Request) -> bool:
-        # Half of no body is no fault: a HEAD request would use it up unseen.
+        # Half of an empty body is not a fault: a HEAD request would use it up unseen.
         bodiless = request.method == "HEAD" and self.kind in ("cut", "corrupt")
         return request.endpoint == self.endpoint and request.path.endswith(self.path) and not bodiless
 
@@ -343,7 +343,7 @@ class Hub:
             endpoint: name of an `_Api` method, such as "create_repo", "lfs_upload" or "resolve".
             kind: one of the above.
             times: how many requests are concerned.
-            seconds: of "slow" and "429".
+            seconds: duration of "slow" and "429".
             path: the end of the path of the requests that are meant, such as "/model.safetensors"; default: all.
 
         Raises:

@@ -438,7 +438,7 @@ for form in (additive_energies, lambda *tensors: pairwise(pairs, *tensors)):
 
 
 def test_peak_memory() -> None:
-    """Of the whole process, in MiB: T S H is 100 of them, and holding all pairs takes three times that."""
+    """Peak memory of the whole process, in MiB: T S H is 100 of them, and holding all pairs takes three times that."""
     done = subprocess.run([sys.executable, "-c", MEMORY], env=environment(), capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     additive, by_autograd = map(float, done.stdout.split())

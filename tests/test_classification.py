@@ -177,7 +177,7 @@ def test_counterfactuals_are_of_texts_in_which_a_word_was_swapped(finished: Path
 
 
 def test_the_vectors_that_the_embeddings_began_with_are_counted(finished: Path) -> None:
-    """Of the vocabulary's words and marks, "dull", "." and "!" have none."""
+    """In the vocabulary, "dull", "." and "!" have no vector."""
     vectors = results_of(finished / "run")["data"]["vectors"]
     assert (vectors["name"], vectors["found"], vectors["missing"]) == ("vectors.txt", 11, 3)
     assert set(vectors["most_frequent_missing"]) == {"dull", ".", "!"}

@@ -336,7 +336,7 @@ def assert_same_translations(
         ids = reader(text, return_tensors="pt").input_ids
         expected = greedy(lambda written, ids=ids: theirs(ids, torch.ones_like(ids), written), [start], 20)[1:]
         expected = expected[: expected.index(3)] if 3 in expected else expected
-        assert own == " ".join(words[i] for i in [start, *expected] if i > 3)  # where it is no special symbol
+        assert own == " ".join(words[i] for i in [start, *expected] if i > 3)  # where it is not a special token
 
 
 @pytest.mark.parametrize(("pre", "shared"), [(True, True), (False, False)])

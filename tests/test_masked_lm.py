@@ -1,4 +1,4 @@
-"""Masked language modelling: what is hidden, pairs of passages, and the recipe through its real command line."""
+"""Masked language modeling: what is hidden, pairs of passages, and the recipe through its real command line."""
 
 import json
 from pathlib import Path
@@ -230,7 +230,7 @@ def test_sentences() -> None:
 
 
 def test_half_of_the_pairs_are_of_one_document_and_go_on(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Of 1,200 pairs; 4 standard deviations are 5.8 points. Both kinds are equally long, or length would tell."""
+    """For 1,200 pairs, 4 standard deviations are 5.8 points. Both kinds are equally long, or length would tell."""
     documents = farm(40)
     dataset = pairs_of(documents, tokenizer, 80)
     texts = [tokenizer(item.text, add_special_tokens=False).input_ids for item in documents]
@@ -427,7 +427,7 @@ def test_new_weights_are_named(distilbert: Path) -> None:
     assert (model["base_model"], model["new_weights"]) == ("tiny-distilbert", new)
     text = (distilbert / "run" / "README.md").read_text()
     assert all(f"- `{name}`" in text for name in new)
-    assert "base_model:" not in text  # a folder, which is no id on the Hub
+    assert "base_model:" not in text  # a folder, which is not an id on the Hub
     trained = AutoModelForMaskedLM.from_pretrained(distilbert / "run")
     assert trained.vocab_projector.weight is trained.distilbert.embeddings.word_embeddings.weight
 

@@ -354,7 +354,7 @@ def test_the_interval_is_wilsons() -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A folder that is no model, so that pushing it needs no clean process; one file goes by LFS."""
+    """A folder that is not a model, so that pushing it needs no clean process; one file goes by LFS."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "README.md").write_text("---\nlicense: mit\n---\n# Numbers\n")

@@ -350,7 +350,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         return partial(tiny_config, pretrained=model)
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
-        assert "base_model:" not in str(card.data)  # a folder, which is no id on the Hub
+        assert "base_model:" not in str(card.data)  # a folder, which is not an id on the Hub
         assert results["samples"]
         for sample in results["samples"]:
             assert re.fullmatch(r"Line \d+ of test.jsonl \(id 'q\d+'\)", sample["place"])

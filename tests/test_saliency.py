@@ -159,7 +159,7 @@ def test_gradient_x_input_is_exact_where_the_model_is_linear() -> None:
 
 
 def test_integrated_gradients_follow_their_integral() -> None:
-    """Of F = (x_1 x_2)² the integral is 2 x_1² x_2² / 4 for either; the gradient alone says twice the whole."""
+    """For F = (x_1 x_2)², the integral is 2 x_1² x_2² / 4 for either; the gradient alone says twice the whole."""
     inputs = torch.tensor([[[2.0], [3.0]]], dtype=torch.float64)
 
     def product(rows: torch.Tensor) -> torch.Tensor:

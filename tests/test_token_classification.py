@@ -154,7 +154,7 @@ def test_long_sentences_in_windows_or_cut() -> None:
     encoded = EncodedSentences(sentences, made, 8, too_long="windows", overlap=2)
     texts = [made.decode(encoded[i]["input_ids"], skip_special_tokens=True) for i in range(len(encoded))]
     assert texts == ["a b c d e f", "e f g h i"]
-    # Of e and f, positions 5 and 6 of 8 in the first window, and 1 and 2 of 7 in the second.
+    # The labels of e and f: positions 5 and 6 of 8 in the first window, and 1 and 2 of 7 in the second.
     assert encoded.windows == [(0, {1: 0, 2: 1, 3: 2, 4: 3, 5: 4}), (0, {2: 5, 3: 6, 4: 7, 5: 8})]
     assert encoded[1]["labels"] == [-100, 3, 0, 0, 0, 0, -100]  # in training, both windows have e's tag
     assert encoded.lengths.tolist() == [[8], [7]]
@@ -304,7 +304,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         return partial(tiny_config, pretrained=model)
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
-        assert "base_model:" not in str(card.data)  # a folder, which is no id on the Hub
+        assert "base_model:" not in str(card.data)  # a folder, which is not an id on the Hub
         assert re.fullmatch(r"Line \d+ of test.conll", results["samples"][0]["place"])
         assert {sample["missed"] + sample["found instead"] for sample in results["samples"]} - {"––"}
         assert results["example"]["entities"]

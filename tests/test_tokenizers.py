@@ -201,7 +201,7 @@ def test_subwords_in_lower_case() -> None:
 def test_words() -> None:
     texts = ["b a, a. B don't well-made 'a'", "b, don't"]
     tokenizer = build_tokenizer(TokenizerConfig(kind="word"), texts, ends=False)
-    # By frequency, then by code point; a quotation mark is none of the word.
+    # By frequency, then by code point; a quotation mark is not part of a word.
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     assert words == ["[PAD]", "[UNK]", "a", "'", ",", "b", "don't", ".", "B", "well-made"]
     assert tokenizer.decode(tokenizer("b don't,  x").input_ids) == "b don't , [UNK]"
@@ -284,7 +284,7 @@ def test_learned_pieces() -> None:
     assert set("".join(counts)) <= pieces.keys()
     assert sum(map(math.exp, pieces.values())) == pytest.approx(1, abs=1e-4)
     assert list(pieces.values()) == sorted(pieces.values(), reverse=True)
-    # Of 4,000 words 3,000 are ab, which becomes one piece: EM is on its way to 3/4 (an a within ab is not a word a).
+    # 3,000 of 4,000 words are ab, which becomes one piece: EM is on its way to 3/4 (an a within ab is not a word a).
     assert math.exp(learn_pieces({"ab": 3000, "a": 1000}, 3)["ab"]) == pytest.approx(0.75, abs=0.1)
     assert len(learn_pieces(counts, 16)) == len(set("".join(counts))) + 1 == 16
 

@@ -188,8 +188,8 @@ class TheirTranslator(nn.Module):
             four matrices, norms, feed-forward matrices, last norms, embeddings, positions, output.
         pre: layer norms stand before the sub-layers.
         scale: embeddings are multiplied by the root of the width.
-        table: of positions as the project shapes it, (1, P, width) or (P, 1, width), or None for no positions.
-        biases: of attention, of the feed-forward network, of the output layer.
+        table: position table in the project's shape, (1, P, width) or (P, 1, width), or None for no positions.
+        biases: whether attention, the feed-forward network and the output layer have biases.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ def tiny_model(folder: Path, kind: str = "distilbert", texts: Sequence[str] = TE
         folder: to make.
         kind: one of ``MODELS``; ours has the head of a masked language model.
         texts: that its tokenizer is learned from.
-        layers: of the body.
+        layers: number of layers of the body.
     """
     torch.manual_seed(0)
     tokenizer = byte_tokenizer(texts) if kind in ("gpt2", "llama") else wordpiece_tokenizer(texts, kind == "bert")

@@ -48,7 +48,7 @@ def check_tiny_variant(path: Path, scratch: Path, models: Path, monkeypatch: pyt
     started = time.perf_counter()
     run_here(path.parent, monkeypatch, *words)
     assert time.perf_counter() - started < LONGEST
-    made = ["--tiny"] if overrides != expected else []  # by its command, a run of a folder made here is no tiny variant
+    made = ["--tiny"] if overrides != expected else []  # by its command, a run of a folder made here is not a variant
     checked = CliRunner().invoke(app, ["recipes", "check", str(scratch / "run"), *made])
     assert "tiny variant" in checked.output
     assert checked.exit_code == 0, checked.output

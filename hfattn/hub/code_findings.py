@@ -16,19 +16,19 @@ from dataclasses import dataclass
 
 # Each kind of finding, and its description.
 KINDS: Mapping[str, str] = {
-    "network": "can talk to a network",
+    "network": "can access a network",
     "process": "starts or ends processes",
-    "code": "makes code at run time, or imports what a string names",
-    "pickle": "unpickles, or is a pickle, which can run anything",
-    "native": "calls machine code",
+    "code": "creates code at run time, or imports a module named by a string",
+    "pickle": "loads a pickle, or is one; a pickle can run any code",
+    "native": "calls native code",
     "files": "writes, moves or deletes files",
-    "environment": "reads the environment, or where secrets are kept",
+    "environment": "reads environment variables, or places where secrets are stored",
     "import time": "does more than define names when it is imported",
-    "decoding": "decodes what can hide something",
-    "hidden": "reaches names in a way that hides them",
-    "characters": "has characters that do not look like what they are",
-    "missing": "refers to what is not there",
-    "elsewhere": "names code of another repository",
+    "decoding": "decodes data that can hide code",
+    "hidden": "accesses names in a way that hides them",
+    "characters": "contains characters that are invisible or look like others",
+    "missing": "refers to a file or class that does not exist",
+    "elsewhere": "refers to code in another repository",
     "unreadable": "cannot be read",
 }
 
@@ -75,11 +75,11 @@ _SUSPECT_ATTRIBUTES: Mapping[str, str] = {
 _CODECS = ("base64", "bz2", "hex", "quopri", "rot13", "rot_13", "unicode_escape", "uu", "zip", "zlib")
 _SECRETS = re.compile(r"\.ssh\b|\.netrc|\.aws\b|\.git-credentials|huggingface/token|HF_TOKEN|/etc/passwd|id_rsa")
 _PAYLOAD = re.compile(r"[A-Za-z0-9+/=_-]{400,}")
-# "x = x.a; x = x.b; ..." doubles with each statement.
+# Limit for each name: "x = x.a; x = x.b; ..." doubles the number of meanings with each statement.
 _MEANINGS = 20
-# Code that assembles these words from pieces tries to hide them.
+# If code assembles one of these words from pieces, it hides it.
 _HIDDEN_WORDS = {"__builtins__", "__import__", "compile", "eval", "exec", "popen", "subprocess", "system"}
-# Calls of these when a file is imported define something or register it; none runs code of the repository itself.
+# Calls of these at import only define or register something; none runs other code of the repository.
 _ORDINARY, _ORDINARY_BUILTINS = (
     frozenset(names.split())
     for names in (
@@ -147,7 +147,7 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         if encoding not in ("utf-8", "utf-8-sig"):
-            add("unreadable", 1, f"It says that its encoding is {encoding}, so that it may not be what it looks like.")
+            add("unreadable", 1, f"It declares the encoding {encoding}, so its text may differ from what is shown.")
         tree = ast.parse(content)
         for token in tokenize.tokenize(io.BytesIO(content).readline):
             # Python normalizes letters that look like others: ｅｖａｌ is eval.
@@ -174,19 +174,19 @@ def read_module(path: str, content: bytes, files: set[str]) -> Module:
 
 
 def printable(text: str, length: int | None = None) -> str:
-    """Return text without control or invisible characters, cut after ``length`` characters."""
+    """Return text without control or invisible characters, truncated to ``length`` characters."""
     escaped = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
     return escaped if length is None or len(escaped) <= length else f"{escaped[: length - 1]}…"
 
 
 def _invisible(character: str) -> bool:
-    if 0xE0000 <= ord(character) <= 0xE0FFF:  # tags and selectors, of which a whole text can be made
+    if 0xE0000 <= ord(character) <= 0xE0FFF:  # tags and selectors, which can encode a whole text
         return True
     return character not in "\t\f" and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 
 
 def _siblings(path: str, node: ast.ImportFrom, files: set[str]) -> tuple[list[str], list[str]]:
-    """Return the files that a relative import reads, and those that it would read if they existed."""
+    """Return the files that a relative import reads, and the missing ones that it would read."""
     folder = path.split("/")[: -node.level]
     if len(path.split("/")) < node.level:
         return [], [f"{'.' * node.level}{node.module or ''}"]
@@ -204,13 +204,13 @@ class _Reader:
         self.tree = tree
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self.imports: set[str] = set()
-        self.modules: set[str] = set()  # names that an import statement binds to a whole module
+        self.modules: set[str] = set()  # names that an import statement binds to a module
         self.defined: set[str] = set()
         self.meanings: dict[str, set[str]] = {}
         self.texts: dict[str, str] = {}  # values of strings by name
         for node in ast.walk(tree):
             self._bind(node)
-        # A name may be bound to another that is bound further down.
+        # A name may refer to another one that is bound later in the file.
         for _ in range(2):
             for node in ast.walk(tree):
                 if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
@@ -310,7 +310,7 @@ class _Reader:
     def _of_expression(self, node: ast.expr) -> Iterator[str]:
         parent = self.parents.get(node)
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
-        if not isinstance(parent, ast.Attribute):  # which has the whole name
+        if not isinstance(parent, ast.Attribute):  # handled at the parent, which has the full name
             for name in self.names(node):
                 for kind in _kinds(name):
                     if not (call and self._is_safe(name, call)):
@@ -356,7 +356,7 @@ class _Reader:
         return False
 
     def unusual(self, body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-        """Yield statements that do more than define and register names when the file is imported."""
+        """Yield statements that do more than define or register names when the file is imported."""
         for node in body:
             match node:
                 case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Raise():
@@ -394,7 +394,7 @@ class _Reader:
             waiting += ast.iter_child_nodes(node)
 
     def _unusual_decorators(self, decorators: list[ast.expr]) -> Iterator[ast.expr]:
-        # They are called without looking like it; one that is a call is seen as such.
+        # A decorator is called although it is not a call expression; those that are calls are found as calls.
         yield from (d for d in decorators if not isinstance(d, ast.Call) and not self._is_ordinary(d))
 
     def _is_ordinary(self, function: ast.expr) -> bool:
@@ -434,6 +434,6 @@ def _is_constant(node: ast.expr | None, value: bool) -> bool:
 
 
 def _writes(call: ast.Call, position: int) -> bool:
-    """Whether ``open`` is, or may be, called to write: its mode is at a position or has a name."""
+    """Whether ``open`` is, or may be, called to write; the mode is the argument at ``position``, or a keyword."""
     modes = [keyword.value for keyword in call.keywords if keyword.arg == "mode"] + call.args[position : position + 1]
     return any(not (isinstance(mode, ast.Constant) and set(str(mode.value)) <= set("rbtU")) for mode in modes)

@@ -78,7 +78,7 @@ def best_null_threshold(
     """Find the null threshold with the best F1, as SQuAD 2.0's script does.
 
     Args:
-        texts: (n,) the best nonempty answer to each question; empty if there is none.
+        texts: (n,) the best nonempty answer to each question; empty if there is no answer.
         null_margins: (n,) score of "no answer" minus the score of the text; an answer is given if this is at most the
             threshold.
         answers: (n,) correct answers to each question; empty if it is unanswerable.
