@@ -11,7 +11,8 @@ import pytest
 import torch
 from generation_tests import Make, Seq2SeqGenerationTests, V, row_of, sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
-from peft import LoraConfig, PeftModel, get_peft_model
+from model_checks import check_adapter, check_half_precision
+from peft import LoraConfig, get_peft_model
 from test_cells import literal_step
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCache, set_seed
@@ -598,20 +599,8 @@ def test_gradient_checkpointing_changes_no_gradient(variant: str, reentrant: boo
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_half_precision(variant: str, dtype: torch.dtype) -> None:
-    model, source, labels = build(variant).eval(), texts([5, 3, 7]), targets()
-    expected = model(**source, labels=labels)
-    half = copy.deepcopy(model).to(dtype)
-    outputs = half(**source, labels=labels)
-    assert outputs.logits.dtype == dtype
-    torch.testing.assert_close(outputs.logits.float(), expected.logits, rtol=0.1, atol=0.03)
-    outputs.loss.backward()
-    if dtype == torch.bfloat16:
-        with torch.autocast("cpu", dtype=dtype):
-            mixed = model.train()(**source, labels=labels)
-        mixed.loss.backward()
-        torch.testing.assert_close(mixed.logits.float(), expected.logits, rtol=0.1, atol=0.03)
-        generated = half.generate(**source, max_new_tokens=5, num_beams=2)
-        assert generated.shape[0] == 3
+    inputs = {**texts([5, 3, 7]), "decoder_input_ids": targets()}
+    check_half_precision(build(variant).eval(), inputs, targets(), dtype, tolerance=0.03)
 
 
 LINEAR = {"bahdanau": ["lm_head", "maxout"], "luong": ["lm_head", "attentional"]}
@@ -625,22 +614,11 @@ RECURRENT = {
 @pytest.mark.parametrize("variant", LINEAR)
 def test_lora(tmp_path: Path, variant: str, recurrent: bool) -> None:
     """Train, save, load and merge adapters on the linear layers and on the recurrent weights."""
-    model = build(variant).eval()
-    source, labels = texts([5, 3, 7]), targets()
     chosen = {"target_modules": [], "target_parameters": RECURRENT[variant]}
-    config = LoraConfig(r=2, init_lora_weights=False, **(chosen if recurrent else {"target_modules": LINEAR[variant]}))
-    adapted = get_peft_model(copy.deepcopy(model), config)
-    before = adapted(**source, labels=labels).loss
-    optimizer = torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.1)
-    before.backward()
-    optimizer.step()
-    after = adapted(**source, labels=labels)
-    assert after.loss < before
-    adapted.save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(copy.deepcopy(model), tmp_path)
-    torch.testing.assert_close(loaded(**source, labels=labels).logits, after.logits)
-    merged = loaded.merge_and_unload()
-    torch.testing.assert_close(merged(**source, labels=labels).logits, after.logits, rtol=1e-4, atol=1e-5)
+    config = LoraConfig(r=2, lora_alpha=4, **(chosen if recurrent else {"target_modules": LINEAR[variant]}))
+    inputs = {**texts([5, 3, 7]), "decoder_input_ids": targets()}
+    remains = 1.0 if recurrent else 0.9  # recurrent weights of an untrained model hardly reach the logits
+    check_adapter(make(variant), config, inputs, targets(), tmp_path, steps=20, learning_rate=0.05, remains=remains)
 
 
 def test_an_adapter_that_the_decoder_would_bypass_is_refused() -> None:

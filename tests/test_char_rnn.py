@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from peft import LoraConfig, PeftModel, get_peft_model
+from model_checks import check_adapter, check_half_precision
+from peft import LoraConfig
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
@@ -231,25 +232,14 @@ def test_gradient_checkpointing_changes_no_gradient_and_keeps_the_state(cell: st
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("cell", CELLS)
 def test_half_precision(cell: str, dtype: torch.dtype) -> None:
-    """Half-precision weights and autocast are close to float32, for logits, states, training and generation."""
-    model = make(cell).float()
-    text = ids(2, 12)
-    expected = model(text).logits
-    try:
-        torch.nn.functional.linear(torch.ones(2, 2, dtype=dtype), torch.ones(2, 2, dtype=dtype))
-        half = make(cell).to(dtype)
-        outputs = half(text)
-    except RuntimeError as error:  # this hardware has no such arithmetic
-        pytest.skip(f"{dtype} is not computed here: {error}")
-    assert outputs.logits.dtype == dtype
-    torch.testing.assert_close(outputs.logits.float(), expected, atol=0.05, rtol=0.05)
-    generated = half.generate(text, max_new_tokens=5, do_sample=False)
-    assert torch.equal(generated, half.generate(text, max_new_tokens=5, do_sample=False, use_cache=False))
+    """Also for a text whose beginning is in the cache, in float32, and whose rest is read under autocast."""
+    model, text = make(cell).float(), ids(2, 12)
+    check_half_precision(model, {"input_ids": text}, text, dtype)
     if dtype == torch.bfloat16:
         with torch.autocast("cpu", dtype):
             first = model(text[:, :6], use_cache=True)
             second = model(text[:, 6:], labels=text[:, 6:], past_key_values=first.past_key_values)
-        torch.testing.assert_close(second.logits.float(), expected[:, 6:], atol=0.05, rtol=0.05)
+        torch.testing.assert_close(second.logits.float(), model(text).logits[:, 6:], atol=0.05, rtol=0.05)
         second.loss.backward()
         assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
@@ -313,33 +303,9 @@ def test_auto_classes_load_the_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_lora_on_the_recurrent_weights(tmp_path: Path, cell: str) -> None:
-    model = make(cell).train()
     text = ids(4, 12)
-    before = model(text).logits.detach()
     names = [f"layers.{i}.rnn.weight_{half}_l0" for i in range(2) for half in ("ih", "hh")]
-    adapted = get_peft_model(
-        model, LoraConfig(r=2, lora_alpha=4, target_modules=[], target_parameters=names, task_type="CAUSAL_LM")
-    )
-    torch.testing.assert_close(adapted(text).logits, before)  # B starts at zero
-    trainable = {name: parameter for name, parameter in adapted.named_parameters() if parameter.requires_grad}
-    assert trainable
-    assert all("lora" in name for name in trainable)
-    optimizer = torch.optim.Adam(trainable.values(), lr=0.05)
-    losses = []
-    for _ in range(40):
-        loss = adapted(text, labels=text).loss
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(parameter.grad is not None for parameter in trainable.values())
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.1
-    adapted.eval()
-    after = adapted(text).logits.detach()
-    adapted.save_pretrained(tmp_path)
-    reloaded = PeftModel.from_pretrained(make(cell), tmp_path).eval()
-    torch.testing.assert_close(reloaded(text).logits, after, atol=1e-6, rtol=0)
-    merged = reloaded.merge_and_unload()
-    torch.testing.assert_close(merged(text).logits, after, atol=1e-6, rtol=0)
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=[], target_parameters=names, task_type="CAUSAL_LM")
+    merged = check_adapter(make(cell), config, {"input_ids": text}, text, tmp_path, steps=40, learning_rate=0.05)
     generated = merged.generate(text, max_new_tokens=4, do_sample=False)
     assert torch.equal(generated, merged.generate(text, max_new_tokens=4, do_sample=False, use_cache=False))

@@ -1,6 +1,5 @@
 """The Transformer: equal to other implementations with the same weights, and a model of transformers in every use."""
 
-import copy
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +11,8 @@ import torch
 from commands import run
 from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
-from peft import LoraConfig, PeftModel, get_peft_model
+from model_checks import check_adapter, check_half_precision
+from peft import LoraConfig
 from torch import nn
 from transformers import (
     AutoModel,
@@ -1075,20 +1075,6 @@ def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
     assert make(VaswaniForMaskedLM, dropout=0.3).model.encoder.embedding_dropout.p == 0.3
 
 
-def test_training_is_deterministic_under_a_seed() -> None:
-    def train() -> torch.Tensor:
-        model = make(dropout=0.3, attention_dropout=0.1).train()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        torch.manual_seed(4)
-        for _ in range(3):
-            loss = model(ids(2, 5), labels=ids(2, 4)).loss
-            loss.backward()
-            optimizer.step()
-        return loss
-
-    assert torch.equal(train(), train())
-
-
 # As a citizen of transformers
 
 
@@ -1113,24 +1099,9 @@ def test_gradient_checkpointing_changes_no_gradient(kind: Any, reentrant: bool) 
 @pytest.mark.parametrize("norm", ["post", "none"])
 @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
 def test_half_precision(dtype: torch.dtype, norm: str, attn_implementation: str) -> None:
-    fields = {"norm": norm, "attn_implementation": attn_implementation}
-    model = make(dtype=torch.float32, **fields)
+    model = make(dtype=torch.float32, norm=norm, attn_implementation=attn_implementation)
     inputs = batch(type(model))
-    expected = model(**inputs).logits
-    half = make(dtype=dtype, **fields)
-    logits = half(**inputs).logits
-    assert logits.dtype == dtype
-    torch.testing.assert_close(logits.float(), expected, atol=0.05, rtol=0.05)
-    options = {"max_new_tokens": 5, "do_sample": False}
-    generated = half.generate(inputs["input_ids"], **options)
-    assert torch.equal(generated, half.generate(inputs["input_ids"], **options, use_cache=False))
-    half(**inputs, labels=inputs["decoder_input_ids"]).loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in half.parameters())
-    if dtype == torch.bfloat16:
-        with torch.autocast("cpu", dtype):
-            outputs = model(**inputs, labels=inputs["decoder_input_ids"])
-        torch.testing.assert_close(outputs.logits.float(), expected, atol=0.05, rtol=0.05)
-        outputs.loss.backward()
+    check_half_precision(model, inputs, labels_of(type(model), inputs), dtype)
 
 
 @pytest.fixture
@@ -1181,32 +1152,8 @@ def test_torch_compile_without_a_graph_break(kind: Any, fields: dict[str, Any]) 
 def test_lora(tmp_path: Path, kind: Any) -> None:
     tasks = dict(zip(HEADED, ("SEQ_2_SEQ_LM", "CAUSAL_LM", "FEATURE_EXTRACTION", "SEQ_CLS"), strict=True))
     model, inputs = make(kind, dropout=0.0), batch(kind)
-    labels = labels_of(kind, inputs)
-    before = model(**inputs).logits.detach()
-    base = copy.deepcopy(model)
-    adapted = get_peft_model(
-        model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "fc1"], task_type=tasks[kind])
-    )
-    torch.testing.assert_close(adapted(**inputs).logits, before)  # B starts at zero
-    trainable = {name: parameter for name, parameter in adapted.named_parameters() if parameter.requires_grad}
-    assert all("lora" in name or "classifier" in name for name in trainable)
-    optimizer = torch.optim.Adam(trainable.values(), lr=0.02)
-    losses = []
-    for _ in range(15):
-        loss = adapted(**inputs, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(parameter.grad is not None for parameter in trainable.values())
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.9 * losses[0]
-    adapted.eval()
-    after = adapted(**inputs).logits.detach()
-    adapted.save_pretrained(tmp_path)
-    reloaded = PeftModel.from_pretrained(base, tmp_path).eval()
-    torch.testing.assert_close(reloaded(**inputs).logits, after, atol=1e-6, rtol=0)
-    merged = reloaded.merge_and_unload()
-    torch.testing.assert_close(merged(**inputs).logits, after, atol=1e-6, rtol=0)
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "fc1"], task_type=tasks[kind])
+    check_adapter(model, config, inputs, labels_of(kind, inputs), tmp_path, steps=15, learning_rate=0.02)
 
 
 @pytest.mark.parametrize(
@@ -1276,15 +1223,6 @@ def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path) -> N
         assert torch.equal(saved[f"{name} generates"], generated)
 
 
-def test_a_saved_folder_holds_what_the_model_imports(tmp_path: Path) -> None:
-    make().save_pretrained(tmp_path)
-    files = {path.name for path in tmp_path.glob("*.py")}
-    assert files >= {
-        "configuration_vaswani.py", "modeling_vaswani.py", "strict_config.py", "attention.py", "attention_scores.py",
-        "attention_distributions.py",
-    }  # fmt: skip
-
-
 # generate()
 
 
@@ -1311,28 +1249,11 @@ class TestSeq2SeqGeneration(Seq2SeqGenerationTests):
     def make(self, request: pytest.FixtureRequest) -> Callable[..., Any]:
         return lambda **fields: sharpen(make(**{**request.param, "vocab_size": 12, **fields}), 3)
 
-    @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
-    def test_static_cache(self, attn_implementation: str) -> None:
-        model, inputs = sharpen(make(vocab_size=12, attn_implementation=attn_implementation), 3), texts([2, 5, 3])
-        for num_beams in (1, 3):
-            options = {"max_new_tokens": 8, "num_beams": num_beams, "do_sample": False, "disable_compile": True}
-            expected = model.generate(**inputs, **options)
-            assert torch.equal(model.generate(**inputs, **options, cache_implementation="static"), expected)
-
 
 class TestCausalGeneration(GenerationTests):
     @pytest.fixture(params=ATTENTIONS[1:])
     def make(self, request: pytest.FixtureRequest) -> Callable[..., Any]:
         return lambda **fields: sharpen(make(VaswaniForCausalLM, **{**request.param, "vocab_size": 12, **fields}), 3)
-
-    @pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
-    def test_static_cache(self, attn_implementation: str) -> None:
-        fields = {"vocab_size": 12, "attn_implementation": attn_implementation}
-        model, inputs = sharpen(make(VaswaniForCausalLM, **fields), 3), texts([2, 5, 3])
-        for num_beams in (1, 3):
-            options = {"max_new_tokens": 8, "num_beams": num_beams, "do_sample": False, "disable_compile": True}
-            expected = model.generate(**inputs, **options)
-            assert torch.equal(model.generate(**inputs, **options, cache_implementation="static"), expected)
 
     def test_generation_continues_from_a_returned_cache(self, make: Callable[..., Any]) -> None:
         model, inputs = make(eos_token_id=None), texts([2, 5, 3])
@@ -1351,6 +1272,16 @@ class TestCausalGeneration(GenerationTests):
         assistant = make(eos_token_id=None, decoder_layers=1)
         options = {"max_new_tokens": 10, "do_sample": False}
         assert torch.equal(model.generate(text, assistant_model=assistant, **options), model.generate(text, **options))
+
+
+@pytest.mark.parametrize("kind", [VaswaniForConditionalGeneration, VaswaniForCausalLM])
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_static_cache(kind: Any, attn_implementation: str) -> None:
+    model, inputs = sharpen(make(kind, vocab_size=12, attn_implementation=attn_implementation), 3), texts([2, 5, 3])
+    for num_beams in (1, 3):
+        options = {"max_new_tokens": 8, "num_beams": num_beams, "do_sample": False, "disable_compile": True}
+        expected = model.generate(**inputs, **options)
+        assert torch.equal(model.generate(**inputs, **options, cache_implementation="static"), expected)
 
 
 def test_attention_module_is_the_one_of_the_package() -> None:

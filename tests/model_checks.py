@@ -1,0 +1,83 @@
+"""Checks that hold for a model of any family: half precision and adapters."""
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+
+Inputs = Mapping[str, torch.Tensor]
+
+
+def check_half_precision(
+    model: Any, inputs: Inputs, labels: torch.Tensor, dtype: torch.dtype, tolerance: float = 0.05
+) -> None:
+    """Weights in half precision, and autocast, give nearly the logits of ``model`` and finite gradients."""
+
+    def close(logits: torch.Tensor) -> None:
+        torch.testing.assert_close(logits.to(expected.dtype), expected, atol=tolerance, rtol=tolerance)
+
+    expected = model(**inputs, labels=labels).logits.detach()
+    half = copy.deepcopy(model).to(dtype)
+    outputs = half(**inputs, labels=labels)
+    assert outputs.logits.dtype == dtype
+    close(outputs.logits)
+    outputs.loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in half.parameters())
+    if model.can_generate():
+        prompt = {name: tensor for name, tensor in inputs.items() if not name.startswith("decoder_")}
+        for num_beams in (1, 2):
+            options = {"max_new_tokens": 5, "do_sample": False, "num_beams": num_beams}
+            generated = half.generate(**prompt, **options)
+            assert torch.equal(generated, half.generate(**prompt, **options, use_cache=False))
+    if dtype == torch.bfloat16:
+        mixed = copy.deepcopy(model).float()
+        with torch.autocast("cpu", dtype):
+            outputs = mixed(**inputs, labels=labels)
+        close(outputs.logits)
+        outputs.loss.backward()
+        assert all(parameter.grad.isfinite().all() for parameter in mixed.parameters())
+
+
+def check_adapter(
+    model: Any,
+    config: LoraConfig,
+    inputs: Inputs,
+    labels: torch.Tensor,
+    folder: Path,
+    *,
+    steps: int,
+    learning_rate: float,
+    remains: float = 0.9,
+) -> Any:
+    """An adapter starts as nothing, learns, is saved and loaded, and is merged; returns the merged model.
+
+    Training must bring the loss below ``remains`` times the first one.
+    """
+    base = copy.deepcopy(model)
+    before = model(**inputs).logits.detach()
+    adapted = get_peft_model(model.train(), config)
+    torch.testing.assert_close(adapted(**inputs).logits, before)  # B starts at zero
+    trainable = {name: parameter for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    assert trainable
+    assert all("lora" in name or "modules_to_save" in name for name in trainable)
+    optimizer = torch.optim.Adam(trainable.values(), lr=learning_rate)
+    losses = []
+    for _ in range(steps):
+        loss = adapted(**inputs, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in trainable.values())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < remains * losses[0], losses
+    adapted.eval()
+    after = adapted(**inputs).logits.detach()
+    adapted.save_pretrained(folder)
+    reloaded = PeftModel.from_pretrained(base, folder).eval()
+    torch.testing.assert_close(reloaded(**inputs).logits, after, atol=1e-6, rtol=0)
+    merged = reloaded.merge_and_unload()
+    torch.testing.assert_close(merged(**inputs).logits, after, atol=1e-6, rtol=0)
+    return merged
