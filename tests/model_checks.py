@@ -1,4 +1,4 @@
-"""Checks that hold for a model of any family: half precision and adapters."""
+"""Checks that hold for a model of any family: half precision, gradient checkpointing and adapters."""
 
 import copy
 from collections.abc import Mapping
@@ -39,6 +39,33 @@ def check_half_precision(
         close(outputs.logits)
         outputs.loss.backward()
         assert all(parameter.grad.isfinite().all() for parameter in mixed.parameters())
+
+
+def check_gradient_checkpointing(model: Any, inputs: Inputs, labels: torch.Tensor, reentrant: bool) -> None:
+    """Fewer activations are kept, dropout is replayed, and no gradient changes."""
+    gradients, kept = [], []
+    for checkpointing in (False, True):
+        copied = copy.deepcopy(model).train()
+        if checkpointing:
+            copied.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            if reentrant and not copied.get_input_embeddings().weight.requires_grad:
+                copied.enable_input_require_grads()  # this kind replays only layers whose inputs have gradients
+        saved: dict[int, int] = {}
+
+        def count(tensor: torch.Tensor, saved: dict[int, int] = saved) -> torch.Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        torch.manual_seed(3)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            loss = copied(**inputs, labels=labels).loss
+        kept.append(sum(saved.values()))
+        loss.backward()
+        gradients.append({name: p.grad for name, p in copied.named_parameters() if p.grad is not None})
+    assert kept[1] < kept[0]
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient)
 
 
 def check_adapter(

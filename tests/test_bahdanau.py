@@ -1,6 +1,5 @@
 """The recurrent encoder-decoders, against the papers' formulas and as transformers models."""
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pytest
 import torch
 from generation_tests import Make, Seq2SeqGenerationTests, V, row_of, sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
-from model_checks import check_adapter, check_half_precision
+from model_checks import check_adapter, check_gradient_checkpointing, check_half_precision
 from peft import LoraConfig, get_peft_model
 from test_cells import literal_step
 from torch import nn
@@ -572,28 +571,7 @@ def test_a_parameter_missing_from_the_checkpoint_is_initialized(tmp_path: Path, 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradient_checkpointing_changes_no_gradient(variant: str, reentrant: bool) -> None:
-    model, source, labels = make(variant).train(), texts([5, 3, 7]), targets()
-    labels = targets(3, 30)
-    gradients, kept = [], []
-    for checkpointing in (False, True):
-        copied = copy.deepcopy(model)
-        if checkpointing:
-            copied.gradient_checkpointing_enable({"use_reentrant": reentrant})
-        saved: dict[int, int] = {}
-
-        def count(tensor: torch.Tensor, saved: dict[int, int] = saved) -> torch.Tensor:
-            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            loss = copied(**source, labels=labels).loss
-        kept.append(sum(saved.values()))
-        loss.backward()
-        gradients.append({name: p.grad for name, p in copied.named_parameters() if p.grad is not None})
-    assert kept[1] < kept[0]
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient)
+    check_gradient_checkpointing(make(variant), texts([5, 3, 7]), targets(3, 30), reentrant)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
