@@ -12,6 +12,7 @@ _EXPLAIN = ("captum", "matplotlib")
 EXTRAS = {
     "recipes": _RECIPES,
     "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
+    "tune": (*_RECIPES, "optuna"),
     "trackio": (*_RECIPES, "trackio"),
     "explain": _EXPLAIN,
     "spaces": (*_RECIPES, *_EXPLAIN, "gradio"),

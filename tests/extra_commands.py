@@ -122,6 +122,11 @@ def baselines() -> None:
     recipe("baselines", "reviews_es", "--output_dir", "vectors", "--cleaning.word_form", "lemma", *vectors)
 
 
+def tune() -> None:
+    Path("search.yaml").write_text("fields: {model.hidden_size: [4, 8]}\ntrials: 1\n")
+    command("tune", "classification/opinions", "search.yaml", "--data.examples", "40", *SHORT)
+
+
 def trackio() -> None:
     recipe(*CHAR_LM, "--output_dir", "tracked", "--training.report_to", "trackio")
 
@@ -143,7 +148,7 @@ def export() -> None:
     command("export", "ctranslate2", "transformer", "--output", "ctranslate2")
 
 
-COMMANDS = {f.__name__: f for f in (base, recipes, baselines, trackio, explain, spaces, export)}
+COMMANDS = {f.__name__: f for f in (base, recipes, baselines, tune, trackio, explain, spaces, export)}
 
 
 def main(extra: str, folder: str, missing: Sequence[str]) -> None:

@@ -75,8 +75,28 @@ def test_the_page_has_mean_and_deviation_of_the_runs(
     assert "| additive | did not finish |" in page
     assert "| sparsemax | not run |" in page
     assert "Hardware: a slow one." in page
-    assert not any(table.verdict in page for table in claims.TABLES.values())  # no table is complete
+    assert "- dot is better than additive: not tested: two runs of each are needed" in page
     assert claims.logged(claims.folder(tmp_path, "scores", "dot", 2))[0] == {"step": 10, "loss": 1.2}
     assert "(assets/claims-scores.png)" in page
     assert (tmp_path / "assets" / "claims-scores.png").stat().st_size > 10_000
     assert "claims-norms" not in page  # nothing to draw
+
+
+@pytest.mark.parametrize(
+    ("relation", "left", "right", "word"),
+    [
+        ("better than", [30.0, 30.2, 29.8], [28.0, 28.1, 27.9], "supported (+2.0 BLEU, +1.6 to +2.4)"),
+        ("better than", [28.0, 28.1, 27.9], [30.0, 30.2, 29.8], "refuted"),
+        ("better than", [28.0, 30.0], [27.0, 29.0], "undecided"),
+        ("as good as", [29.8, 29.9, 29.7], [30.0, 30.1, 29.9], "supported"),  # worse, but by less than a point
+        ("as good as", [25.0, 25.1, 24.9], [30.0, 30.1, 29.9], "refuted"),
+        ("as good as", [28.0, 29.9], [29.0, 30.1], "undecided"),
+        ("equal to", [29.8, 29.9, 29.7], [30.0, 30.1, 29.9], "supported"),
+        ("equal to", [33.0, 33.1, 32.9], [30.0, 30.1, 29.9], "refuted"),
+        ("equal to", [31.0], [30.0, 30.1], "not tested"),
+    ],
+)
+def test_a_verdict_is_computed_from_the_runs(
+    claims: ModuleType, relation: str, left: list[float], right: list[float], word: str
+) -> None:
+    assert claims.verdict(relation, left, right).startswith(word)

@@ -66,6 +66,7 @@ def write_run(folder: Path, *words: str, bleu: float = 38.1234, config: str = "p
             },
         },
         "training": {"steps": 12000, "epochs": 3.0, "wall_time_seconds": 4510.2},
+        "selection": {"checkpoint": {"part": "validation", "metric": "loss"}, "settings": None},
     }
     (folder / "results.json").write_text(json.dumps({**facts, **fields}))
     return folder
@@ -269,6 +270,30 @@ def test_lower_may_be_better_and_a_band_may_not_be_known_yet(recipes: Path, tmp_
     assert "scored 1 (metrics.test.bleu), and no band is known yet; write full.band in its" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("selection", "refusal"),
+    [
+        ({"checkpoint": None, "settings": None}, None),
+        ({"checkpoint": {"part": "validation", "metric": "loss"}, "settings": None}, None),
+        ({"checkpoint": {"part": "test", "metric": "bleu"}, "settings": None}, "its checkpoint was chosen on test"),
+        (
+            {"checkpoint": None, "settings": {"part": "test", "metric": "metrics.test.bleu", "trials": [{}, {}]}},
+            "its settings were chosen on test",
+        ),
+    ],
+)
+def test_a_score_on_the_part_that_chose_the_run_is_refused(
+    recipes: Path, tmp_path: Path, selection: dict[str, Any], refusal: str | None
+) -> None:
+    run = write_run(tmp_path / "run", selection=selection)
+    checked, recorded = hfattn("check", run), hfattn("record", run)
+    assert (checked.exit_code, recorded.exit_code) == ((0, 0) if refusal is None else (1, 2))
+    if refusal is not None:
+        assert f"; refused: {refusal}, the part that is reported" in checked.stdout
+        assert f"cannot be recorded: {refusal}, the part that is reported; report another part" in recorded.stderr
+        assert read_expected(recipes / "translation" / "pairs.expected.json").full.recorded == []
+
+
 def test_a_file_without_a_tiny_variant_has_no_tiny_run(tmp_path: Path) -> None:
     expected = read_expected(written(tmp_path, tiny={}))
     assert not is_tiny(read_run(write_run(tmp_path / "run")), expected)
@@ -303,18 +328,20 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
             "test": {"bleu": 38.1234, "exact_match": 0.5, "beam": {"bleu": 41.5}},
         },
         "versions": {"torch": "2.13.0"},
+        "selection": {"checkpoint": {"part": "validation", "metric": "loss"}, "settings": None},
     }
     assert (second.seed, second.score, other.overrides) == (2, 37.0, ["--model.cell", "lstm"])
     page = (recipes / PAGE).read_text()
     assert page == results_page(recipes)
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    reference = r"38 (A et al. 2015, Table 1; lowercased \| tokenized)"
+    chosen = "checkpoint: validation"
+    reference = r"38 (A et al. 2015, Table 1; lowercased \| tokenized) | 1,234,567"
     assert rows == [
-        f"| `pairs` | 38.12 bleu (test) | 37.5 to 40 | 38 (reached) | {reference} | 1,234,567 | 12,000 | 75 min "
+        f"| `pairs` | 38.12 bleu (test) | {chosen} | 37.5 to 40 | 38 (reached) | {reference} | 12,000 | 75 min "
         "| A CPU, 1 thread | 1 |",
-        f"| `pairs` | 37 bleu (test) | 37.5 to 40 (outside) | 38 (missed) | {reference} | 1,234,567 | 12,000 | 75 min "
+        f"| `pairs` | 37 bleu (test) | {chosen} | 37.5 to 40 (outside) | 38 (missed) | {reference} | 12,000 | 75 min "
         "| A GPU, 2 processes | 2 |",
-        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | 37.5 to 40 | 38 (reached) | {reference} | 1,234,567 | 5 "
+        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | {chosen} | 37.5 to 40 | 38 (reached) | {reference} | 5 "
         "| 61 s | A CPU, 1 thread | 1 |",
     ]
     assert page.count(BLEU_SIGNATURE) == 1
@@ -335,7 +362,7 @@ def test_the_score_of_a_beam_search_has_its_own_signature(recipes: Path, tmp_pat
     (run,) = read_expected(path).full.recorded
     assert (run.score, run.signature) == (41.5, "of the beam")
     page = (recipes / PAGE).read_text()
-    assert "| 41.5 beam bleu (test) | 37.5 to 40 (outside) |" in page
+    assert "| 41.5 beam bleu (test) | checkpoint: validation | 37.5 to 40 (outside) |" in page
     assert "- beam bleu (test): `of the beam`" in page
 
 

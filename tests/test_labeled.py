@@ -13,6 +13,7 @@ from transformers import DataCollatorWithPadding
 from hfattn.data import (
     EncodedTexts,
     Labeled,
+    LabeledDataConfig,
     LabeledTexts,
     read_labeled,
 )
@@ -273,3 +274,10 @@ def test_a_sampler_draws_by_seed_epoch_and_index() -> None:
     assert set(drawn[0]) == {6, 7}
     tight = EncodedTexts(texts, tokenizer, 6, sampler=shuffled, seed=3)
     assert {len(tight[i]["input_ids"]) for i in range(64)} == {6}
+
+
+def test_a_split_on_the_hub_is_refused_beside_a_local_dataset(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.tsv"
+    path.write_text("text\tlabel\ngood\t1\nbad\t0\n")
+    with pytest.raises(UserError, match=r"is the file .*reviews\.tsv, and 'validation' can only be a split on the Hub"):
+        LabeledDataConfig(dataset=str(path), test="validation").read_parts(seed=1)

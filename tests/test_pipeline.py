@@ -150,6 +150,11 @@ def test_nothing_to_translate(text: Any) -> None:
         translator("bahdanau")(text)
 
 
+def test_characters_that_the_tokenizer_does_not_know_are_named() -> None:
+    with pytest.raises(ValueError, match="cannot encode 'go→Ж': it does not know 'Ж', '→'; remove them"):
+        translator("bahdanau")("go→Ж")
+
+
 CLEAN = """
 import sys, json
 sys.modules['hfattn'] = None  # as if it were not installed

@@ -10,6 +10,7 @@ from .publish import card, push, verify
 from .recipes import recipes_app, soup, train
 from .show import attend, show_app
 from .space import space_app
+from .tune import tune
 from .use import evaluate, generate, score, translate
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(recipes_app, name="recipes")
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(train)
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(tune)
 app.command()(evaluate)
 app.command()(generate)
 app.command()(score)

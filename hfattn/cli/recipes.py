@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -41,21 +41,41 @@ def train(
     """
     with one_sentence():
         require("recipes")
-        path = Path(config) if Path(config).suffix == ".yaml" else resource("recipes") / f"{config}.yaml"
-        if not path.is_file():
-            raise UserError(f"The configuration {config} was not found; hfattn recipes list shows those that exist.")
-        script = path.parent / "train.py"
-        if not script.is_file():
-            raise UserError(f"{script} was not found; keep {path.name} in the folder of a recipe, beside its train.py.")
+        path = find_config(config)
         if accelerate is not None and not accelerate.is_file():
             raise UserError(f"The file {accelerate} was not found; recipes/accelerate/ has examples.")
-        launch = ONE_PROCESS if accelerate is None else ["--config_file", str(accelerate)]
-        # Run the accelerate of this interpreter, not the one on the PATH.
-        words = [*launch, _from_here(script), "--config", _from_here(path), *(overrides or [])]
+        words = launch_words(path, overrides or [], accelerate)
         print(shlex.join(["accelerate", "launch", *words]), flush=True)
     if not dry_run:
-        done = subprocess.run([sys.executable, "-m", "accelerate.commands.launch", *words], check=False)
-        raise typer.Exit(done.returncode)
+        raise typer.Exit(launch(words))
+
+
+def find_config(config: str) -> Path:
+    """Return the YAML file of a configuration that the user names, by path or as listed.
+
+    Raises:
+        UserError: it does not exist, or its folder has no train.py.
+    """
+    path = Path(config) if Path(config).suffix == ".yaml" else resource("recipes") / f"{config}.yaml"
+    if not path.is_file():
+        raise UserError(f"The configuration {config} was not found; hfattn recipes list shows those that exist.")
+    script = path.parent / "train.py"
+    if not script.is_file():
+        raise UserError(f"{script} was not found; keep {path.name} in the folder of a recipe, beside its train.py.")
+    return path
+
+
+def launch_words(config: Path, overrides: list[str], accelerate: Path | None = None) -> list[str]:
+    """Return the arguments of ``accelerate launch`` that train a configuration; by default in one process."""
+    launcher = ONE_PROCESS if accelerate is None else ["--config_file", str(accelerate)]
+    return [*launcher, _from_here(config.parent / "train.py"), "--config", _from_here(config), *overrides]
+
+
+def launch(words: list[str], log: TextIO | None = None) -> int:
+    """Run ``accelerate launch``, whose output goes to the terminal or to ``log``, and return its exit code."""
+    # Run the accelerate of this interpreter, not the one on the PATH.
+    command = [sys.executable, "-m", "accelerate.commands.launch", *words]
+    return subprocess.run(command, check=False, stdout=log, stderr=log and subprocess.STDOUT).returncode
 
 
 def _from_here(path: Path) -> str:

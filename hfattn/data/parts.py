@@ -6,7 +6,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from huggingface_hub.dataclasses import strict
 
+from ..errors import UserError
+from ..fields import one_of
 from .examples import Examples
+from .grouping import split_by_phrase, split_by_shared_text
 from .labeled import Labeled, LabeledTexts, read_labeled
 from .rows import is_local
 from .text import check_split
@@ -37,6 +40,7 @@ class PartsConfig(Generic[Part]):
     config: str | None = None  # configuration of a dataset on the Hub
     hub_split: str = "train"
     revision: str | None = None
+    without_test: bool = False  # leave out the test part, as hfattn tune does
 
     def validate_parts(self) -> None:
         if not self.dataset:
@@ -58,15 +62,16 @@ class PartsConfig(Generic[Part]):
             UserError: a part cannot be read, or the split does not fit.
         """
         if self.dataset in self.generated:
-            return self.generate(seed)
-        whole = self.read(self.dataset, self.hub_split)
-        parts = {"train": whole}
-        if self.validation is None:
-            parts = dict(zip(PARTS, self.cut(whole, seed), strict=False))
-        for part, place in (("validation", self.validation), ("test", self.test)):
-            if place is not None:
-                parts[part] = self.read(*self.locate(place), train=whole)
-        return parts
+            parts = self.generate(seed)
+        else:
+            whole = self.read(self.dataset, self.hub_split)
+            parts = {"train": whole}
+            if self.validation is None:
+                parts = dict(zip(PARTS, self.cut(whole, seed), strict=False))
+            for part, place in (("validation", self.validation), ("test", self.test)):
+                if place is not None:
+                    parts[part] = self.read(*self.locate(place), train=whole)
+        return {part: parts[part] for part in parts if part in PARTS[:2] or not self.without_test}
 
     def read(self, dataset: str, split: str, train: Part | None = None) -> Part:
         """Read one part.
@@ -91,8 +96,19 @@ class PartsConfig(Generic[Part]):
         return whole.split(self.split, seed, key=self.key, unit=self.unit)
 
     def locate(self, place: str) -> tuple[str, str]:
-        """Return the dataset and the split that ``validation`` or ``test`` names."""
-        return (place, self.hub_split) if is_local(self.dataset) else (self.dataset, place)
+        """Return the dataset and the split that ``validation`` or ``test`` names.
+
+        Raises:
+            UserError: the dataset is a file, and the part is not.
+        """
+        if not is_local(self.dataset):
+            return self.dataset, place
+        if not is_local(place):
+            raise UserError(
+                f"data.dataset is the file {self.dataset}, and {place!r} can only be a split on the Hub; write null "
+                "or another file for the part that has this value."
+            )
+        return place, self.hub_split
 
 
 @strict
@@ -110,6 +126,16 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
     labels: list[str] | None = None  # names of the classes, from class 0 on; null: names in the data
     # Column with the part to which a row of the file belongs; hub_split, validation and test are then its values.
     part_column: str | None = None
+    # What goes into one part if dataset is split. text: equal first texts; shared_text: pairs that share a text, also
+    # indirectly, through other pairs; phrase: a sentence and its phrases, of which those of a held-out sentence leave
+    # training.
+    split_by: str = one_of(("text", "shared_text", "phrase"), "text")
+
+    def validate_split_by(self) -> None:
+        if self.split_by == "shared_text" and self.pair_column is None:
+            raise ValueError("split_by: shared_text is for pairs; write split_by: text, or pair_column.")
+        if self.split_by == "phrase" and self.pair_column is not None:
+            raise ValueError("split_by: phrase is for single texts; write split_by: shared_text, or no pair_column.")
 
     def read(self, dataset: str, split: str, train: LabeledTexts | None = None) -> LabeledTexts:
         return read_labeled(
@@ -126,6 +152,12 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
 
     def key(self, item: Labeled) -> Hashable:
         return item.text
+
+    def cut(self, whole: LabeledTexts, seed: int) -> list[LabeledTexts]:
+        if self.split_by == "text":
+            return super().cut(whole, seed)
+        split = split_by_phrase if self.split_by == "phrase" else split_by_shared_text
+        return split(whole, self.split, seed)
 
     def locate(self, place: str) -> tuple[str, str]:
         return (self.dataset, place) if self.part_column is not None else super().locate(place)

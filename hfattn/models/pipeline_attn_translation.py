@@ -108,11 +108,17 @@ class AttnTranslationPipeline(Pipeline):
         """Return ids and mask (1, S).
 
         Raises:
-            ValueError: if the input is empty or not a string.
+            ValueError: if the input is empty, not a string, or has characters that the tokenizer does not know.
         """
         if not isinstance(input_, str) or not input_:
             raise ValueError(f"Cannot translate {input_!r}; give a text of at least one character.")
-        encoded = self.tokenizer(input_, return_tensors="pt")
+        try:
+            encoded = self.tokenizer(input_, return_tensors="pt")
+        except Exception as error:  # tokenizers raises this class itself
+            unknown = ", ".join(map(repr, sorted(set(input_).difference(*self.tokenizer.get_vocab()))))
+            raise ValueError(
+                f"The tokenizer cannot encode {input_!r}: it does not know {unknown}; remove them."
+            ) from error
         return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
     def _forward(self, input_tensors: dict[str, torch.Tensor], **generate_kwargs: Any) -> dict[str, Any]:

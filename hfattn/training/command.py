@@ -13,6 +13,8 @@ from transformers import TrainingArguments, set_seed
 from ..errors import UserError
 from ..files import write_at_once
 from ..hub import check_may_push
+from .config import split_overrides
+from .selection import read_search
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
 LENGTH = ("num_train_epochs", "max_steps")  # fields of the section training that may change when a run is resumed
@@ -30,6 +32,7 @@ class RecipeCommand:
         overrides: command-line arguments that change fields of the YAML file.
         push_to: repository on the Hub to push the finished run to, if any.
         push_private: whether to create that repository as private.
+        search: search.json of the search that chose the settings, if any.
     """
 
     recipe: str
@@ -39,6 +42,7 @@ class RecipeCommand:
     overrides: list[str]
     push_to: str | None = None
     push_private: bool = False
+    search: Path | None = None
 
     @property
     def _writes(self) -> bool:
@@ -48,12 +52,22 @@ class RecipeCommand:
         """
         return int(os.environ.get("RANK", "0")) == 0
 
+    def chosen_settings(self) -> dict[str, Any] | None:
+        """Return how the settings were chosen, or None if no search is given.
+
+        Raises:
+            UserError: as ``read_search``.
+        """
+        return None if self.search is None else read_search(self.search, dict(split_overrides(self.overrides)))
+
     def check_run(self) -> None:
         """Make sure that the run may write to its folder.
 
         Raises:
-            UserError: the folder holds a finished run, or files other than a run to resume.
+            UserError: the folder holds a finished run, or files other than a run to resume, or the settings are not
+                those of the given search.
         """
+        self.chosen_settings()
         if not self._writes or not self.run.exists():
             return
         if not self.run.is_dir():
@@ -127,8 +141,13 @@ def parse_command(recipe: str, description: str, words: list[str] | None = None)
         "--push_to", metavar="USER/NAME", help="verify the finished run and push it to this repository on the Hub"
     )
     parser.add_argument("--push_private", action="store_true", help="create the repository as private")
+    parser.add_argument(
+        "--search", metavar="FILE", type=Path, help="search.json of hfattn tune, whose best settings this run has"
+    )
     known, overrides = parser.parse_known_args(words)
     run = known.output_dir or Path("runs") / f"{recipe}-{known.config.stem}"
     if known.push_to is not None:
         check_may_push(known.push_to)
-    return RecipeCommand(recipe, known.config, run, known.resume, overrides, known.push_to, known.push_private)
+    return RecipeCommand(
+        recipe, known.config, run, known.resume, overrides, known.push_to, known.push_private, known.search
+    )

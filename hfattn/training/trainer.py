@@ -196,6 +196,13 @@ class ReliableTrainer(Trainer):
         batches = (order[start : start + rows] for start in range(0, len(order), rows))
         return padding_share(self.train_dataset.lengths, batches)
 
+    @property
+    def checkpoint_choice(self) -> dict[str, str] | None:
+        """Part and metric by which the checkpoint was chosen; None if the weights are those of the last steps."""
+        if self.averaging.last or not self.args.load_best_model_at_end:
+            return None
+        return {"part": "validation", "metric": self.args.metric_for_best_model or "loss"}
+
     def training_facts(self, unit: str, number: float) -> dict[str, Any]:
         """Return the steps, duration and memory of a finished training run for ``results.json``.
 

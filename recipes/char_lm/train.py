@@ -49,6 +49,7 @@ class DataConfig:
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])  # train, validation[, test]
     max_length: int = at_least(1, 100)  # characters of a window
     stride: int = at_least(1, 1)  # characters between the starts of two training windows (stateless)
+    without_test: bool = False  # leave out the test part, as hfattn tune does
     stateful: bool = False  # whether the hidden state is carried from one window to the next
 
     def validate_sizes(self) -> None:
@@ -114,6 +115,8 @@ def main() -> None:
     encoded = encode_text(text, tokenizer)
     entropies = {"unigram entropy": encoded.unigram_entropy(), "bigram entropy": encoded.bigram_entropy()}
     train, validation, *test = (encoded.ids[part] for part in split_positions(len(encoded), data.split))
+    if data.without_test:
+        test = []
     evaluation_rows = arguments.eval_batch_size * arguments.world_size
     train_set: Windows | Streams
     evaluation_sets: list[Windows | Streams]

@@ -1,0 +1,50 @@
+"""The command ``tune``."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UserError, one_sentence
+from ..extras import require
+from .recipes import find_config, launch, launch_words
+
+
+def tune(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
+    ],
+    search: Annotated[Path, typer.Argument(help="YAML file of the search: fields, metric, trials, seed.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to override in all trials.")
+    ] = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="Folder of the search; default: runs/tune-RECIPE-CONFIG.")
+    ] = None,
+) -> None:
+    """Search for settings of a recipe; the trials are compared on validation, and do not read the test part.
+
+    Options of this command must precede CONFIG. An interrupted search continues when the command is given again.
+
+    Example: hfattn tune classification/opinions search.yaml --training.num_train_epochs 1
+    """
+    with one_sentence():
+        require("tune")
+        from ..tuning import RECORD, best_overrides, table, tune
+
+        path = find_config(config)
+        name = f"{path.parent.name}/{path.stem}"
+        folder = output_dir or Path("runs") / f"tune-{path.parent.name}-{path.stem}"
+
+        def train(words: list[str], log: Path) -> None:
+            with log.open("a", encoding="utf-8") as file:
+                code = launch(launch_words(path, words), file)
+            if code != 0:
+                raise UserError(f"its training ended with exit code {code}; {log} has its messages.")
+
+        record = tune(name, search, overrides or [], folder, train)
+        print(f"\n{table(record)}")
+        print(f"\nSettings and scores of all trials: {folder / RECORD}")
+        words = [config, *best_overrides(record), "--search", str(folder / RECORD)]
+        print(f"Train with the best settings: hfattn train {shlex.join(words)}")

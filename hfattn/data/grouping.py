@@ -1,0 +1,101 @@
+"""Splits that separate what belongs together: pairs that share a text, and phrases of one sentence."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from random import Random
+
+from ..errors import UserError
+from .labeled import Labeled, LabeledTexts
+from .text import split_positions
+
+PHRASE_WORDS = 3  # shorter phrases, such as "a film", occur in most parts of any dataset
+
+
+def split_by_shared_text(pairs: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:
+    """Split pairs so that no text, first or second, occurs in two parts.
+
+    Pairs that share a text are connected, and the pairs of a connected component go into one part. The largest
+    component is assigned first, and each to the part that lacks most pairs.
+
+    Args:
+        pairs: the pairs.
+        split: fractions or counts of pairs, see ``split_positions``. The parts come as close as the components allow.
+        seed: random seed for the order of components of the same size.
+
+    Raises:
+        UserError: the split is impossible, or leaves a part empty.
+    """
+    import networkx  # slow to import, and only needed here
+
+    graph = networkx.Graph()
+    for item in pairs:
+        networkx.add_path(graph, pairs.texts(item))
+    component_of = {text: i for i, texts in enumerate(networkx.connected_components(graph)) for text in texts}
+    components: dict[int, list[Labeled]] = defaultdict(list)
+    for item in pairs:
+        components[component_of[item.text]].append(item)
+    order = list(components.values())
+    Random(seed).shuffle(order)
+    lacking = [where.stop - where.start for where in split_positions(len(pairs), split, "pairs")]
+    part_of: dict[str, int] = {}
+    for items in sorted(order, key=len, reverse=True):
+        part = lacking.index(max(lacking))
+        lacking[part] -= len(items)
+        part_of |= dict.fromkeys((item.text for item in items), part)
+    return _parts(pairs, [part_of[item.text] for item in pairs], split, f"{len(order)} groups of connected pairs")
+
+
+def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:
+    """Split a dataset that has sentences and their phrases, such as SST-2, into parts that share no phrase.
+
+    A sentence is a text that is not part of another one. The parts after the first one consist of sentences. All other
+    texts are for training, except phrases of three or more words that occur in a sentence of another part, which are
+    left out.
+
+    Args:
+        texts: the sentences and phrases; words are separated by spaces.
+        split: fractions or counts of sentences, see ``split_positions``.
+        seed: random seed for shuffling.
+
+    Raises:
+        UserError: the split is impossible, or leaves a part empty.
+    """
+    words = [" ".join(item.text.split()) for item in texts]
+    every = _Sentences(set(words))
+    sentences = [text for text in dict.fromkeys(words) if not every.contain(text)]
+    Random(seed).shuffle(sentences)
+    positions = split_positions(len(sentences), split, "sentences")
+    part_of = {text: part for part, where in enumerate(positions) for text in sentences[where]}
+    held_out = _Sentences(text for text, part in part_of.items() if part > 0)
+    parts = [
+        part_of.get(text, None if len(text.split()) >= PHRASE_WORDS and held_out.contain(text) else 0) for text in words
+    ]
+    return _parts(texts, parts, split, f"{len(sentences)} sentences")
+
+
+def _parts(
+    texts: LabeledTexts, part_of: Sequence[int | None], split: Sequence[float | int | str], has: str
+) -> list[LabeledTexts]:
+    parts = [
+        replace(texts, items=[item for item, of in zip(texts, part_of, strict=True) if of == part])
+        for part in range(len(split))
+    ]
+    if not all(parts):
+        raise UserError(f"{texts.name} has {has}, and split {list(split)} leaves a part empty; write another split.")
+    return parts
+
+
+class _Sentences:
+    """An index of texts by their words, in which a phrase is looked up by its rarest word."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._with_word: dict[str, list[str]] = defaultdict(list)
+        for text in texts:
+            for word in dict.fromkeys(text.split()):
+                self._with_word[word].append(f" {text} ")
+
+    def contain(self, phrase: str) -> bool:
+        """Return whether a text contains the phrase as consecutive words, and is longer."""
+        candidates = min((self._with_word.get(word, []) for word in phrase.split()), key=len, default=[])
+        return any(f" {phrase} " in text and len(text) > len(phrase) + 2 for text in candidates)
