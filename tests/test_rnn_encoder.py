@@ -461,6 +461,19 @@ def test_gradient_checkpointing_changes_no_gradient(pooling: str, frozen: bool, 
     check_gradient_checkpointing(model, inputs, torch.tensor([0, 1, 0, 1, 0]), reentrant)
 
 
+def test_two_runs_with_one_seed_are_equal() -> None:
+    text, mask = with_holes()
+
+    def run() -> torch.Tensor:
+        set_seed(3)
+        model = make("hierarchical", embedding_dropout=0.3, classifier_dropout=0.3).train()
+        for _ in range(3):
+            step(model, text, torch.tensor([0, 1, 0, 1, 0]))
+        return model.eval()(text, attention_mask=mask).logits
+
+    assert torch.equal(run(), run())
+
+
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_it_learns_from_padded_texts(pooling: str, side: str) -> None:

@@ -1075,6 +1075,20 @@ def test_dropout_acts_where_it_is_said_to_and_only_in_training() -> None:
     assert make(VaswaniForMaskedLM, dropout=0.3).model.encoder.embedding_dropout.p == 0.3
 
 
+def test_training_is_deterministic_under_a_seed() -> None:
+    def train() -> torch.Tensor:
+        model = make(dropout=0.3, attention_dropout=0.1).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(4)
+        for _ in range(3):
+            loss = model(ids(2, 5), labels=ids(2, 4)).loss
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    assert torch.equal(train(), train())
+
+
 # As a citizen of transformers
 
 
