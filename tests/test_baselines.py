@@ -159,6 +159,7 @@ def literal(kind: str, train: list[list[str]], texts: list[list[str]], names: li
                     "one_hot": float(tf > 0),
                     "bag_of_words": float(tf),
                     "tfidf_textbook": tf * math.log(len(train) / df),
+                    "tfidf_relative": tf / max(1, 2 * len(words) - 1) * math.log(len(train) / df),
                     "tfidf_sklearn": tf * (math.log((1 + len(train)) / (1 + df)) + 1),
                 }[kind]
             )
@@ -167,7 +168,7 @@ def literal(kind: str, train: list[list[str]], texts: list[list[str]], names: li
     return np.array(rows)
 
 
-@pytest.mark.parametrize("kind", ["one_hot", "bag_of_words", "tfidf_textbook", "tfidf_sklearn"])
+@pytest.mark.parametrize("kind", ["one_hot", "bag_of_words", "tfidf_textbook", "tfidf_relative", "tfidf_sklearn"])
 def test_features_are_what_the_formula_says(kind: str) -> None:
     train = [text.split() for text in ("a b a c", "a b", "a c c d", "a")]
     new = [text.split() for text in ("c c a b", "z z", "")]
@@ -177,6 +178,21 @@ def test_features_are_what_the_formula_says(kind: str) -> None:
     assert fitted.dtype == np.float64
     np.testing.assert_allclose(fitted.toarray(), literal(kind, train, train, counts.names), rtol=1e-14)
     np.testing.assert_allclose(counts.transform(new).toarray(), literal(kind, train, new, counts.names), rtol=1e-14)
+
+
+def test_relative_frequencies_of_four_sentences() -> None:
+    """Computed by hand: ln(4 / 4) = 0, ln(4 / 3) = 0.287682, ln(4 / 2) = 0.693147, ln(4 / 1) = 1.386294."""
+    sentences = ["the cat sat", "the cat sat on the mat", "the dog ran", "the dog sat on the cat"]
+    counts = Counts(FeaturesConfig(kind="tfidf_relative"))
+    features = counts.fit_transform([sentence.split() for sentence in sentences])
+    assert counts.names == ["cat", "dog", "mat", "on", "ran", "sat", "the"]
+    table = [
+        [0.095894, 0, 0, 0, 0, 0.095894, 0],
+        [0.047947, 0, 0.231049, 0.115525, 0, 0.047947, 0],
+        [0, 0.231049, 0, 0, 0.462098, 0, 0],
+        [0.047947, 0.115525, 0, 0.115525, 0, 0.047947, 0],
+    ]
+    np.testing.assert_allclose(features.toarray(), table, atol=5e-7)
 
 
 def test_rare_n_grams_are_left_out() -> None:

@@ -12,7 +12,7 @@ from ..extras import optional
 from ..fields import at_least
 from ..models.strict_config import unknown_message
 
-KINDS = ("one_hot", "bag_of_words", "tfidf_textbook", "tfidf_sklearn", "vectors")
+KINDS = ("one_hot", "bag_of_words", "tfidf_textbook", "tfidf_relative", "tfidf_sklearn", "vectors")
 
 Words = Sequence[str]
 
@@ -29,6 +29,8 @@ class FeaturesConfig:
     - bag_of_words: tf(t, d);
     - tfidf_textbook: tf(t, d) · ln(N / df(t)), neither smoothed nor normalized (Salton & Buckley 1988, "tfx"); an
       n-gram that all training texts contain has weight 0;
+    - tfidf_relative: tf(t, d) / |d| · ln(N / df(t)), with |d| the number of all n-grams of the text, so that long
+      texts have no larger features than short ones;
     - tfidf_sklearn: tf(t, d) · (ln((1 + N) / (1 + df(t))) + 1), then each text is divided by its Euclidean norm
       (scikit-learn's default).
 
@@ -86,17 +88,17 @@ class Counts:
             ) from None
         self.names = vectorizer.get_feature_names_out().tolist()
         texts_with = np.bincount(counts.indices, minlength=len(self.names))  # a text has each column at most once
-        if self.config.kind == "tfidf_textbook":
+        if self.config.kind in ("tfidf_textbook", "tfidf_relative"):
             self.idf = np.log(len(texts) / texts_with)
         elif self.config.kind == "tfidf_sklearn":
             self.idf = optional("baselines", "sklearn.feature_extraction.text").TfidfTransformer().fit(counts).idf_
         else:
             self.idf = np.ones(len(self.names))
-        return self._weighted(counts)
+        return self._weighted(counts, texts)
 
     def transform(self, texts: Sequence[Words]) -> Any:
         """Return the sparse features (n, F) of the words of texts; n-grams unseen in training are left out."""
-        return self._weighted(self._vectorizer(vocabulary=self.names).transform(texts))
+        return self._weighted(self._vectorizer(vocabulary=self.names).transform(texts), texts)
 
     def _vectorizer(self, **options: Any) -> Any:
         # The texts are already split into words.
@@ -110,8 +112,12 @@ class Counts:
             **options,
         )
 
-    def _weighted(self, counts: Any) -> Any:
+    def _weighted(self, counts: Any, texts: Sequence[Words]) -> Any:
         weighted = counts.multiply(self.idf).tocsr()
+        if self.config.kind == "tfidf_relative":
+            shortest, longest = self.config.ngrams
+            sizes = [sum(max(len(text) - n + 1, 0) for n in range(shortest, longest + 1)) for text in texts]
+            return weighted.multiply(1 / np.maximum(sizes, 1)[:, None]).tocsr()
         if self.config.kind == "tfidf_sklearn":
             return optional("baselines", "sklearn.preprocessing").normalize(weighted, copy=False)
         return weighted
