@@ -333,7 +333,7 @@ def test_a_folder_with_a_custom_cell_needs_its_file_where_hfattn_loads_it(
     path.unlink()
     monkeypatch.delitem(sys.modules, "hfattn.models.relu_cell")
     with pytest.raises(
-        ValueError, match=r"relu_cell\.py was not found on sys\.path; add the folder that holds it, such as that"
+        ValueError, match=r"relu_cell\.py was not found on sys\.path; add its folder, such as that of a saved"
     ):
         architecture(tmp_path / "model")
     monkeypatch.syspath_prepend(str(tmp_path / "model"))
