@@ -109,6 +109,10 @@ def test_preset_yang2016() -> None:
         ({"classifier_dropout": 1.0}, "classifier_dropout is 1.0; write a probability from 0 to below 1"),
         ({"dropout": 0.1}, "write num_hidden_layers: 2 or more, or use embedding_dropout or classifier_dropout"),
         ({"initializer_range": float("nan")}, "write a number above 0"),
+        (
+            {"pooling": "attention", "attention_distribution_options": {"estimator": "score_function"}},
+            "write attention_distribution_options: {estimator: straight_through}",
+        ),
         ({"pad_token_id": 1000}, "write an id from 0 to 999, or null"),
         ({"sentence_end_token_ids": [4]}, "write pooling: hierarchical, or remove sentence_end_token_ids"),
         ({"pooling": "hierarchical", "sentence_end_token_ids": [4, 1000]}, "contains 1000; write ids from 0 to 999"),

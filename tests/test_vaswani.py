@@ -108,6 +108,13 @@ def test_defaults_are_the_base_model_of_the_paper() -> None:
         ({"source_vocab_size": 100}, "write share_embeddings: false, or leave source_vocab_size out"),
         ({"self_attention_score": "scaled"}, "'scaled' is not a score; did you mean 'scaled_dot'?"),
         ({"cross_attention_distribution": "softmin"}, "did you mean 'softmax'?"),
+        (
+            {
+                "cross_attention_distribution": "hard",
+                "cross_attention_distribution_options": {"estimator": "score_function"},
+            },
+            "write cross_attention_distribution_options: {estimator: straight_through}",
+        ),
         ({"self_attention_score_options": {"scale": 2}}, "'scale' is not an option of the score 'scaled_dot'"),
     ],
 )

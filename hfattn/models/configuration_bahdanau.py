@@ -292,11 +292,7 @@ class BahdanauConfig(StrictConfig):
                     score_options=self.attention_score_options,
                     distribution_options=self.attention_distribution_options,
                 )
-        if self.attention_distribution_options.get("estimator") == "score_function":
-            raise ValueError(
-                "The estimator 'score_function' needs a term in the loss that this model does not have; write "
-                "attention_distribution_options: {estimator: straight_through}."
-            )
+        self._check_estimator("attention_distribution_options")
         if self.input_feeding and (self.attention_position, self.output_layer) != ("after", "attentional"):
             raise ValueError(
                 "input_feeding feeds the attentional vector of the previous step; write attention_position: after and "

@@ -142,6 +142,7 @@ class RNNEncoderConfig(StrictConfig):
             )
         if self.attention_hidden_size is not None:
             self._check_positive("attention_hidden_size")
+        self._check_estimator("attention_distribution_options")
         self._check_sentences()
 
     def _check_sentences(self) -> None:

@@ -252,6 +252,7 @@ class VaswaniConfig(StrictConfig):
         parts = self.attention_parts(kind)
         if parts == STANDARD_ATTENTION:
             return
+        self._check_estimator(f"{kind}_attention_distribution_options")
         # Imported here because the import takes seconds and is rarely needed.
         import torch
 

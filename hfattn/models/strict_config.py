@@ -245,6 +245,13 @@ class StrictConfig(PreTrainedConfig):
                     f"{name} is {getattr(self, name)}; write a probability from 0 to below 1, such as 0.2."
                 )
 
+    def _check_estimator(self, name: str) -> None:
+        if getattr(self, name).get("estimator") == "score_function":
+            raise ValueError(
+                "The estimator 'score_function' needs a term in the loss that this model does not have; write "
+                f"{name}: {{estimator: straight_through}}."
+            )
+
     def _check_choice(self, name: str, choices: Collection[str]) -> None:
         if getattr(self, name) not in choices:
             raise ValueError(f"{name} is {getattr(self, name)!r}; write one of {_listed(choices)}.")
