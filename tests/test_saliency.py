@@ -448,10 +448,10 @@ def test_a_page_colors_each_piece() -> None:
     for token in HARD.tokens:
         assert token.strip() in read.text
     assert not re.search(r"[a-z]+://", page)
-    strengths = [float(s) for s in re.findall(r'<span style="background:rgb\(\d+ \d+ \d+/([\d.]+)\)', page)]
-    assert strengths == pytest.approx([0.7 * abs(score) / 2 for score in HARD.scores.tolist()], abs=1e-3)
-    whole = [float(s) for s in re.findall(r"background:rgb\(0 114 178/([\d.]+)", scores_snippet(HARD, limit=1))]
-    assert max(whole) == 0.7  # nothing is stronger than the full color
+    strengths = [int(s, 16) for s in re.findall(r'<span style="background:#[0-9a-f]{6}([0-9a-f]{2})', page)]
+    assert strengths == [round(255 * 0.7 * abs(score) / 2) for score in HARD.scores.tolist()]
+    whole = [int(s, 16) for s in re.findall(r"background:#0072b2([0-9a-f]{2})", scores_snippet(HARD, limit=1))]
+    assert max(whole) == round(255 * 0.7)  # nothing is stronger than the full color
     assert "-2" in Page(scores_snippet(HARD)).text
     positive = ScoredText(("a ", "b"), torch.tensor([0.2, 0.8]), "attention")
     assert Page(scores_snippet(positive)).text.endswith("0+0.8")
@@ -484,8 +484,8 @@ def test_a_plot_breaks_lines_and_cuts_nothing() -> None:
     assert all(
         not one.overlaps(other) for i, one in enumerate(boxes[:60]) for other in boxes[i + 1 : 60] if one and other
     )
-    shown = [patch.get_alpha() for patch in axes.patches]
-    assert shown == pytest.approx([0.7 * abs(score) for score in scored.scores.tolist()])
+    shown = [patch.get_facecolor()[3] for patch in axes.patches]
+    assert shown == pytest.approx([0.7 * abs(score) for score in scored.scores.tolist()], abs=0.5 / 255)
 
 
 def test_scores_in_a_terminal() -> None:
