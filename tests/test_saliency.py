@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 from tiny_models import TEXTS, byte_tokenizer, wordpiece_tokenizer
 from transformers import (
     BertConfig,
@@ -484,7 +485,7 @@ def test_a_plot_breaks_lines_and_cuts_nothing() -> None:
     assert all(
         not one.overlaps(other) for i, one in enumerate(boxes[:60]) for other in boxes[i + 1 : 60] if one and other
     )
-    shown = [patch.get_facecolor()[3] for patch in axes.patches]
+    shown = [to_rgba(patch.get_facecolor())[3] for patch in axes.patches]
     assert shown == pytest.approx([0.7 * abs(score) for score in scored.scores.tolist()], abs=0.5 / 255)
 
 
