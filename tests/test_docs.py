@@ -1,6 +1,5 @@
 """The commands and the Python of the README run, in its order, its scores are true, and links lead somewhere."""
 
-import json
 import re
 import shlex
 import sys
@@ -9,6 +8,9 @@ from pathlib import Path
 import pytest
 from commands import ROOT, run
 from hub_server import HubServer
+
+from hfattn.training.expected import read_expected
+from hfattn.training.selection import reported_on_its_own_choice
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
 # Environments have documents of their own, and of pinned cards the pictures are not kept.
@@ -53,12 +55,17 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
 
 
 def test_the_scores_in_the_readme_are_those_that_were_recorded() -> None:
-    rows = re.findall(r"^\| `(\w+/\w+)` \|[^|]*\| ([\d.]+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+/\w+)` \|[^|]*\| ([\d.]+) \|[^|]*\| ([^|]*) \|", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     assert len(rows) > 5
-    for config, score in rows:
-        recorded = json.loads((ROOT / "recipes" / f"{config}.expected.json").read_text())["full"]["recorded"]
+    for config, score, chosen in rows:
+        expected = read_expected(ROOT / "recipes" / f"{config}.expected.json")
         digits = len(score.partition(".")[2])
-        assert any(f"{run['score']:.{digits}f}" == score for run in recorded), (config, score)
+        runs = [each for each in expected.full.recorded if f"{each.score:.{digits}f}" == score]
+        assert runs, (config, score)
+        on_test = reported_on_its_own_choice(expected.metric, runs[0].selection) is not None
+        assert chosen.startswith("test") == on_test, (config, chosen)
 
 
 def test_the_page_of_the_models_from_top_to_bottom() -> None:

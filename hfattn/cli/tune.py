@@ -15,7 +15,9 @@ def tune(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
     ],
-    search: Annotated[Path, typer.Argument(help="YAML file of the search: fields, metric, trials, seed.")],
+    search: Annotated[
+        Path, typer.Argument(metavar="SEARCH", help="YAML file of the search: fields, metric, trials, seed.")
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to override in all trials.")
     ] = None,
