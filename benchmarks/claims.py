@@ -301,9 +301,10 @@ def write(runs: Path) -> None:
         "the number of steps. `python benchmarks/claims.py write` generates this page from the `results.json` of",
         "the runs. BLEU is cased, with greedy search, on test_2016_flickr of Multi30k; ± is the standard deviation",
         "over seeds. The models are small and the runs are short, so the tables test each claim in that setting",
-        "only. Below each table, statements about two rows are judged by the 95% confidence interval of the difference of their",
-        "mean BLEU (Student's t over the seeds). A statement is supported if the whole interval agrees with it, refuted if the",
-        f"interval excludes zero and does not agree with it, and undecided otherwise. A difference below {TOLERANCE:g} BLEU counts as equal.",
+        "only. Below each table, statements about two rows are judged by the 95% confidence interval of the difference",
+        "of their mean BLEU (Student's t over the seeds). A statement is supported if the whole interval agrees with",
+        "it, refuted if the interval excludes zero and does not agree with it, and undecided otherwise. A difference",
+        f"below {TOLERANCE:g} BLEU counts as equal.",
         f"Hardware: {', '.join(machines)}.",
     ]
     for name, table in TABLES.items():
