@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
-from hfattn.data import PermutationSampler, Streams, Windows, encode_text, open_text, split_positions
+from hfattn.data import PermutationSampler, Streams, Text, Windows, encode_text, open_text, split_positions
 from hfattn.errors import UserError
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -41,6 +41,12 @@ def test_local_file_is_read_exactly_across_the_borders_of_pieces(
         assert len(text) == len(TEXT)
         assert text.counts == Counter(TEXT)
     assert text.name == "text.txt"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 3), (2, 7), (5, 5), (6, 9), (0, 9)])
+def test_a_part_of_a_text_is_its_characters_across_the_borders_of_pieces(start: int, stop: int) -> None:
+    text = Text("text", lambda: iter(["abc", "", "defg", "hi"]))
+    assert "".join(text.part(slice(start, stop)).pieces()) == "abcdefghi"[start:stop]
 
 
 def test_encoding_equals_the_tokenizer_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

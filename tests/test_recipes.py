@@ -137,6 +137,10 @@ BAD: list[BadInput] = [
     (lambda f: ["--config", written(f / "broken.yaml", "data: [1, 2\nmodel: }")], "is not valid YAML"),
     ("--data.dataset no.txt", "no.txt was not found locally or on the Hub"),
     (lambda f: ["--data.dataset", written(f / "a.txt", "The end " * 4)], "and one window of 16 needs 17"),
+    (
+        lambda f: ["--data.dataset", written(f / "end.txt", "The end " * 90 + "ñ")],
+        r"end\.txt has 'ñ' \(U\+00F1\), which is not in the tokenizer's vocabulary; .* with unknown: true",
+    ),
     ("--sample.prompt ñ", "sample.prompt has 'ñ', which does not occur"),
     ("--dta.window 8", "'dta' is not a field of this recipe; did you mean 'data'"),
     ("--data.max_lenth 8", "'data.max_lenth' is not a field of this recipe; did you mean 'data.max_length'"),

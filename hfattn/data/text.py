@@ -60,6 +60,19 @@ class Text:
         """Number of characters (Unicode code points)."""
         return self.counts.total()
 
+    def part(self, where: slice) -> "Text":
+        """Return the characters at a range of positions as a text."""
+
+        def pieces() -> Iterator[str]:
+            start = 0
+            for piece in self.pieces():
+                yield piece[max(where.start - start, 0) : max(where.stop - start, 0)]
+                start += len(piece)
+                if start >= where.stop:
+                    return
+
+        return Text(self.name, pieces)
+
 
 def open_text(
     dataset: str,

@@ -109,9 +109,12 @@ def main() -> None:
     text = open_text(
         data.dataset, text_column=data.text_column, config=data.config, split=data.hub_split, revision=data.revision
     )
-    tokenizer = build_character_tokenizer(text.counts, **asdict(config.tokenizer))
+    training_text = text.part(split_positions(len(text), data.split)[0])
+    tokenizer = build_character_tokenizer(training_text.counts, **asdict(config.tokenizer))
     if missing := uncovered_characters(tokenizer, config.sample.prompt):
-        raise UserError(f"sample.prompt has {missing[0]!r}, which does not occur in the text; write another prompt.")
+        raise UserError(
+            f"sample.prompt has {missing[0]!r}, which does not occur in the training part; write another prompt."
+        )
     encoded = encode_text(text, tokenizer)
     entropies = {"unigram entropy": encoded.unigram_entropy(), "bigram entropy": encoded.bigram_entropy()}
     train, validation, *test = (encoded.ids[part] for part in split_positions(len(encoded), data.split))
