@@ -172,6 +172,11 @@ def placeholder(word: str, root: Path) -> Path:
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
     if word == "TINY_TEACHER":
         return tiny_teacher(path, placeholder("TINY_REVIEWS", root))
+    if word == "TINY_BODY":  # of the teacher, for a new head
+        teacher = placeholder("TINY_TEACHER", root)
+        DistilBertModel.from_pretrained(teacher).save_pretrained(path)
+        AutoTokenizer.from_pretrained(teacher).save_pretrained(path)
+        return path
     return tiny_model(path, word.removeprefix("TINY_").lower(), (*TEXTS, *_GOOD, *_BAD, *_THINGS))
 
 
