@@ -2,7 +2,7 @@
 
 accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml
 accelerate launch recipes/classification/train.py --config recipes/classification/sst2_minilm.yaml \\
-    --model.name my_model --data.dataset my.jsonl --data.validation null --data.labels null
+    --model.name my_model --data.dataset my.jsonl --data.test null --data.split_by text --data.labels null
 accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml --resume
 """
 
