@@ -13,7 +13,6 @@ from .errors import UserError
 from .extras import optional
 from .fields import at_least
 from .files import write_at_once
-from .training import load_config
 from .training.expected import read_run
 
 RECORD = "search.json"
@@ -50,9 +49,9 @@ class SearchConfig:
 
 
 def tune(
-    config: str, search: Path, overrides: list[str], folder: Path, train: Callable[[list[str], Path], None]
+    config: str, search: SearchConfig, overrides: list[str], folder: Path, train: Callable[[list[str], Path], None]
 ) -> dict[str, Any]:
-    """Train trials of a recipe until there are as many as ``search`` says, and write ``search.json``.
+    """Train trials of a recipe until there are as many as ``search`` wants, and write ``search.json``.
 
     Each trial is a run without the test part in its own folder, of which the results and the logs are kept. The values
     come from Optuna's tree-structured Parzen estimator (Bergstra et al. 2011), whose seed is that of the search plus
@@ -60,7 +59,7 @@ def tune(
 
     Args:
         config: name of the configuration, for the record.
-        search: file with the fields of ``SearchConfig``.
+        search: the fields and the number of trials.
         overrides: overrides that all trials share.
         folder: folder of the search. If it holds a search, that one continues.
         train: function that trains with the given overrides and writes what training prints to the given file.
@@ -69,11 +68,10 @@ def tune(
         The contents of ``search.json``: the search, and ``trials`` with the settings and score of each.
 
     Raises:
-        UserError: the file is invalid, the folder holds another search or other files, or no trial finishes.
+        UserError: the folder holds another search or other files, or no trial finishes.
     """
     optuna = optional("tune", "optuna")
-    settings = load_config(SearchConfig, search)
-    description = {"config": config, "overrides": overrides, **asdict(settings), "part": "validation"}
+    description = {"config": config, "overrides": overrides, **asdict(search), "part": "validation"}
     journal = folder / _JOURNAL
     if folder.exists() and not journal.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty and holds no search; choose another folder with --output_dir.")
@@ -82,7 +80,7 @@ def tune(
     study = optuna.create_study(
         storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal))),
         study_name="search",
-        direction="maximize" if settings.higher_is_better else "minimize",
+        direction="maximize" if search.higher_is_better else "minimize",
         load_if_exists=True,
     )
     _check_same(study.user_attrs.get("search"), description, folder)
@@ -92,29 +90,33 @@ def tune(
     def finish(number: int, values: Mapping[str, Any]) -> None:
         run = folder / f"trial-{number + 1}"
         chosen = [word for name, value in values.items() for word in (f"--{name}", str(value))]
-        print(f"Trial {number + 1} of {settings.trials}: {' '.join(chosen)}", end="", flush=True)
+        print(f"Trial {number + 1} of {search.trials}: {' '.join(chosen)}", end="", flush=True)
         try:
             if not (run / "results.json").exists():
                 words = [*overrides, *chosen, "--data.without_test", "true", "--output_dir", str(run), "--resume"]
                 train(words, run.with_suffix(".log"))
-            score = read_run(run).score(settings.metric)
+            score = read_run(run).score(search.metric)
         except UserError as error:
             study.tell(number, state=states.FAIL)
+            print(flush=True)
             if not study.get_trials(deepcopy=False, states=(states.COMPLETE,)):
                 raise UserError(f"Trial {number + 1} failed, and none has finished: {error}") from None
-            print(f": failed: {error}", flush=True)
+            print(f"Trial {number + 1} failed: {error}", flush=True)
         else:
             study.tell(number, score)
             shutil.rmtree(run / "checkpoints", ignore_errors=True)
             print(f": {score:.6g}", flush=True)
 
     for trial in study.get_trials(states=(states.RUNNING,)):
-        finish(trial.number, trial.params)
-    while len(study.get_trials(deepcopy=False)) < settings.trials:
+        if trial.params.keys() == search.fields.keys():
+            finish(trial.number, trial.params)
+        else:  # interrupted while its settings were drawn
+            study.tell(trial.number, state=states.FAIL)
+    while len(study.get_trials(deepcopy=False)) < search.trials:
         number = len(study.get_trials(deepcopy=False))
-        study.sampler = optuna.samplers.TPESampler(seed=settings.seed + number)
+        study.sampler = optuna.samplers.TPESampler(seed=search.seed + number)
         trial = study.ask()
-        finish(trial.number, {name: _suggest(trial, name, values) for name, values in settings.fields.items()})
+        finish(trial.number, {name: _suggest(trial, name, values) for name, values in search.fields.items()})
 
     finished = study.get_trials(deepcopy=False, states=(states.COMPLETE,))
     record = {
@@ -134,6 +136,14 @@ def tune(
     }
     write_at_once(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     return record
+
+
+def first_overrides(search: SearchConfig) -> list[str]:
+    """Return overrides with the first or lowest value of each field, to check that the recipe has these fields."""
+    words = []
+    for name, values in search.fields.items():
+        words += [f"--{name}", str(values[0] if isinstance(values, list) else values["low"])]
+    return words
 
 
 def table(record: Mapping[str, Any]) -> str:

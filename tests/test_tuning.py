@@ -12,7 +12,8 @@ from commands import run
 from tiny_models import labeled_file
 
 from hfattn.errors import UserError
-from hfattn.tuning import tune
+from hfattn.training import load_config
+from hfattn.tuning import SearchConfig, tune
 
 FIELDS = {"training.learning_rate": {"low": 1e-5, "high": 1e-1, "log": True}, "model.layers": {"low": 1, "high": 4}}
 
@@ -21,6 +22,10 @@ def search_file(folder: Path, **fields: Any) -> Path:
     path = folder / "search.yaml"
     path.write_text(yaml.safe_dump({"fields": FIELDS, "trials": 8, **fields}))
     return path
+
+
+def search(folder: Path, **fields: Any) -> SearchConfig:
+    return load_config(SearchConfig, search_file(folder, **fields))
 
 
 def test_a_search_continues_and_its_best_trial_trains(tmp_path: Path) -> None:
@@ -76,34 +81,33 @@ def without_seconds(record: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stop_at", [1, 4])
 def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, stop_at: int) -> None:
-    search = search_file(tmp_path)
-    whole = tune("any/tiny", search, [], tmp_path / "whole", Training())
+    whole = tune("any/tiny", search(tmp_path), [], tmp_path / "whole", Training())
     with pytest.raises(KeyboardInterrupt):
-        tune("any/tiny", search, [], tmp_path / "stopped", Training(stop_at))
-    continued = tune("any/tiny", search, [], tmp_path / "stopped", Training())
+        tune("any/tiny", search(tmp_path), [], tmp_path / "stopped", Training(stop_at))
+    continued = tune("any/tiny", search(tmp_path), [], tmp_path / "stopped", Training())
     assert without_seconds(continued) == without_seconds(whole)
     assert len(whole["trials"]) == 8
 
 
 def test_a_search_with_more_trials_keeps_those_that_it_has(tmp_path: Path) -> None:
-    four = tune("any/tiny", search_file(tmp_path, trials=4), [], tmp_path / "search", Training())
+    four = tune("any/tiny", search(tmp_path, trials=4), [], tmp_path / "search", Training())
     training = Training()
-    eight = tune("any/tiny", search_file(tmp_path, trials=8), [], tmp_path / "search", training)
+    eight = tune("any/tiny", search(tmp_path, trials=8), [], tmp_path / "search", training)
     assert training.calls == 4
     assert eight["trials"][:4] == four["trials"]
 
 
 def test_the_best_trial_is_the_lowest_where_lower_is_better(tmp_path: Path) -> None:
-    record = tune("any/tiny", search_file(tmp_path, higher_is_better=False), [], tmp_path / "search", Training())
+    record = tune("any/tiny", search(tmp_path, higher_is_better=False), [], tmp_path / "search", Training())
     assert record["trials"][record["best"] - 1]["score"] == min(trial["score"] for trial in record["trials"])
 
 
 def test_a_failed_trial_is_counted_and_the_first_one_ends_the_search(tmp_path: Path) -> None:
-    record = tune("any/tiny", search_file(tmp_path), [], tmp_path / "search", Training(fail_at=(3, 5)))
+    record = tune("any/tiny", search(tmp_path), [], tmp_path / "search", Training(fail_at=(3, 5)))
     assert record["failed"] == 2
     assert [trial["number"] for trial in record["trials"]] == [1, 2, 4, 6, 7, 8]
     with pytest.raises(UserError, match="Trial 1 failed, and none has finished: the learning rate is too large"):
-        tune("any/tiny", search_file(tmp_path), [], tmp_path / "other", Training(fail_at=(1,)))
+        tune("any/tiny", search(tmp_path), [], tmp_path / "other", Training(fail_at=(1,)))
 
 
 @pytest.mark.parametrize(
@@ -123,15 +127,21 @@ def test_a_failed_trial_is_counted_and_the_first_one_ends_the_search(tmp_path: P
 )
 def test_a_search_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        tune("any/tiny", search_file(tmp_path, **fields), [], tmp_path / "search", Training())
+        search(tmp_path, **fields)
+
+
+def test_a_field_that_the_recipe_lacks_is_refused_before_the_first_trial(tmp_path: Path) -> None:
+    search_file(tmp_path, fields={"model.hiden_size": [8, 16]})
+    done = run(["hfattn", "tune", "--output_dir", "search", "classification/opinions", "search.yaml"], cwd=tmp_path)
+    assert (done.returncode, "did you mean 'hidden_size'" in done.stderr) == (2, True)
     assert not (tmp_path / "search").exists()
 
 
 def test_another_search_in_the_folder_is_refused(tmp_path: Path) -> None:
-    tune("any/tiny", search_file(tmp_path, trials=1), [], tmp_path / "search", Training())
+    tune("any/tiny", search(tmp_path, trials=1), [], tmp_path / "search", Training())
     with pytest.raises(UserError, match="holds a search with seed 1, not 2; continue it with that"):
-        tune("any/tiny", search_file(tmp_path, seed=2), [], tmp_path / "search", Training())
+        tune("any/tiny", search(tmp_path, seed=2), [], tmp_path / "search", Training())
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
     with pytest.raises(UserError, match="run is not empty and holds no search"):
-        tune("any/tiny", search_file(tmp_path), [], tmp_path / "run", Training())
+        tune("any/tiny", search(tmp_path), [], tmp_path / "run", Training())

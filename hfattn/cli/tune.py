@@ -8,6 +8,7 @@ import typer
 
 from ..errors import UserError, one_sentence
 from ..extras import require
+from ..resources import load_recipe
 from .recipes import find_config, launch, launch_words
 
 
@@ -33,10 +34,13 @@ def tune(
     """
     with one_sentence():
         require("tune")
-        from ..tuning import RECORD, best_overrides, table, tune
+        from ..training import load_config
+        from ..tuning import RECORD, SearchConfig, best_overrides, first_overrides, table, tune
 
         path = find_config(config)
         name = f"{path.parent.name}/{path.stem}"
+        settings, recipe = load_config(SearchConfig, search), load_recipe(path.parent / "train.py")
+        recipe.validate(load_config(recipe.Config, path, [*(overrides or []), *first_overrides(settings)]))
         folder = output_dir or Path("runs") / f"tune-{path.parent.name}-{path.stem}"
 
         def train(words: list[str], log: Path) -> None:
@@ -45,7 +49,7 @@ def tune(
             if code != 0:
                 raise UserError(f"its training ended with exit code {code}; {log} has its messages.")
 
-        record = tune(name, search, overrides or [], folder, train)
+        record = tune(name, settings, overrides or [], folder, train)
         print(f"\n{table(record)}")
         print(f"\nSettings and scores of all trials: {folder / RECORD}")
         words = [config, *best_overrides(record), "--search", str(folder / RECORD)]
