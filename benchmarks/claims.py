@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hfattn.yaml_values import override_words
+
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "translation"
 PAGE = ROOT / "docs" / "claims.md"
@@ -167,7 +169,7 @@ def run(name: str, data: str, seeds: list[int], runs: Path) -> None:
             if (out / "results.json").exists():
                 continue
             fields = {**places, **table.common, **overrides, "training.seed": seed}
-            words = [word for field, value in fields.items() for word in (f"--{field}", str(value))]
+            words = override_words(fields)
             command = [sys.executable, str(RECIPE / "train.py"), "--config", str(RECIPE / f"{table.config}.yaml")]
             print(f"{name}: {variant}, seed {seed}", flush=True)
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
 """Search for the settings of a recipe: train trials, and compare them on the validation part."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,8 +11,10 @@ from huggingface_hub.dataclasses import strict
 from .errors import UserError
 from .extras import optional
 from .fields import at_least
-from .files import write_at_once
+from .files import write_json
 from .training.expected import read_run
+from .training.selection import best_settings
+from .yaml_values import override_words
 
 RECORD = "search.json"
 VALIDATION = "metrics.validation."
@@ -68,10 +69,11 @@ def tune(
         The contents of ``search.json``: the search, and ``trials`` with the settings and score of each.
 
     Raises:
-        UserError: the folder holds another search or other files, or no trial finishes.
+        UserError: a range is not possible, the folder holds another search or other files, or no trial finishes.
     """
     optuna = optional("tune", "optuna")
     description = {"config": config, "overrides": overrides, **asdict(search), "part": "validation"}
+    distributions = {name: _distribution(name, values) for name, values in search.fields.items()}
     journal = folder / _JOURNAL
     if folder.exists() and not journal.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty and holds no search; choose another folder with --output_dir.")
@@ -89,7 +91,7 @@ def tune(
 
     def finish(number: int, values: Mapping[str, Any]) -> None:
         run = folder / f"trial-{number + 1}"
-        chosen = [word for name, value in values.items() for word in (f"--{name}", str(value))]
+        chosen = override_words(values)
         print(f"Trial {number + 1} of {search.trials}: {' '.join(chosen)}", end="", flush=True)
         try:
             if not (run / "results.json").exists():
@@ -115,8 +117,8 @@ def tune(
     while len(study.get_trials(deepcopy=False)) < search.trials:
         number = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=search.seed + number)
-        trial = study.ask()
-        finish(trial.number, {name: _suggest(trial, name, values) for name, values in search.fields.items()})
+        trial = study.ask(distributions)
+        finish(trial.number, trial.params)
 
     finished = study.get_trials(deepcopy=False, states=(states.COMPLETE,))
     record = {
@@ -134,16 +136,15 @@ def tune(
             for trial in finished
         ],
     }
-    write_at_once(folder / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / RECORD, record)
     return record
 
 
 def first_overrides(search: SearchConfig) -> list[str]:
     """Return overrides with the first or lowest value of each field, to check that the recipe has these fields."""
-    words = []
-    for name, values in search.fields.items():
-        words += [f"--{name}", str(values[0] if isinstance(values, list) else values["low"])]
-    return words
+    return override_words(
+        {name: values[0] if isinstance(values, list) else values["low"] for name, values in search.fields.items()}
+    )
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -159,21 +160,20 @@ def table(record: Mapping[str, Any]) -> str:
 
 def best_overrides(record: Mapping[str, Any]) -> list[str]:
     """Return the overrides of the best trial, which ``hfattn train`` takes."""
-    best = next(trial for trial in record["trials"] if trial["number"] == record["best"])
-    return [
-        *record["overrides"],
-        *(word for name, value in best["settings"].items() for word in (f"--{name}", str(value))),
-    ]
+    return [*record["overrides"], *override_words(best_settings(record))]
 
 
-def _suggest(trial: Any, name: str, values: Any) -> Any:
+def _distribution(name: str, values: Any) -> Any:
+    distributions = optional("tune", "optuna.distributions")
     if isinstance(values, list):
-        return trial.suggest_categorical(name, values)
+        return distributions.CategoricalDistribution(values)
     whole = isinstance(values["low"], int) and isinstance(values["high"], int)
-    suggest = trial.suggest_int if whole else trial.suggest_float
-    return suggest(
-        name, values["low"], values["high"], log=values.get("log", False), step=values.get("step", 1 if whole else None)
-    )
+    try:
+        if whole:
+            return distributions.IntDistribution(**{"step": 1, **values})
+        return distributions.FloatDistribution(**values)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"fields.{name} is {values}: {error}") from None
 
 
 def _check_same(before: Mapping[str, Any] | None, now: Mapping[str, Any], folder: Path) -> None:

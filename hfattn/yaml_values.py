@@ -1,6 +1,8 @@
-"""Read YAML 1.2."""
+"""Read YAML 1.2, and write values as overrides of its fields."""
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -30,3 +32,11 @@ def load_yaml(text: str) -> Any:
         yaml.YAMLError: the text is not valid YAML.
     """
     return yaml.load(text, _Loader)
+
+
+def override_words(fields: Mapping[str, Any]) -> list[str]:
+    """Return the command-line arguments ``--section.field value`` that give fields of a recipe these values."""
+    words = []
+    for name, value in fields.items():
+        words += [f"--{name}", value if isinstance(value, str) else json.dumps(value)]
+    return words

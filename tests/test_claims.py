@@ -12,6 +12,7 @@ from commands import ROOT
 
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
+from hfattn.yaml_values import override_words
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_each_variant_is_valid_and_differs_from_the_others(claims: ModuleType) -
         configurations = []
         for overrides in table.variants.values():
             fields = {**table.common, **overrides}
-            words = [word for field, value in fields.items() for word in (f"--{field}", str(value))]
+            words = override_words(fields)
             config = load_config(recipe.Config, claims.RECIPE / f"{table.config}.yaml", words)
             recipe.validate(config)
             configurations.append(repr(config))

@@ -13,7 +13,10 @@ from tiny_models import labeled_file
 
 from hfattn.errors import UserError
 from hfattn.training import load_config
-from hfattn.tuning import SearchConfig, tune
+from hfattn.training.config import split_overrides
+from hfattn.training.selection import read_search
+from hfattn.tuning import SearchConfig, best_overrides, tune
+from hfattn.yaml_values import load_yaml
 
 FIELDS = {"training.learning_rate": {"low": 1e-5, "high": 1e-1, "log": True}, "model.layers": {"low": 1, "high": 4}}
 
@@ -128,6 +131,37 @@ def test_a_failed_trial_is_counted_and_the_first_one_ends_the_search(tmp_path: P
 def test_a_search_that_cannot_be_is_refused(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         search(tmp_path, **fields)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"low": 0.0, "high": 1.0, "log": True},
+        {"low": 1, "high": 8, "log": True, "step": 2},
+        {"low": "a", "high": "b"},
+        {"low": 1, "high": 8, "step": 0},
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"^fields\.model\.layers is \{.*\}: "):
+        tune("any/tiny", search(tmp_path, fields={"model.layers": values}), [], tmp_path / "search", Training())
+    assert not (tmp_path / "search").exists()
+
+
+def test_choices_are_written_as_the_recipe_reads_them(tmp_path: Path) -> None:
+    choices = [None, True, 0.001, "gru", "1e-4"]
+
+    def train(words: list[str], log: Path) -> None:
+        given = dict(split_overrides(words[:-1]))
+        assert load_yaml(given["model.cell"]) in (*choices, 1e-4)
+        Training()(["--training.learning_rate", "0.1", "--model.layers", "1", *words], log)
+
+    record = tune("any/tiny", search(tmp_path, fields={"model.cell": choices}), [], tmp_path / "search", train)
+    path = tmp_path / "search" / "search.json"
+    best = dict(split_overrides(best_overrides(record)))
+    assert read_search(path, best)["trials"] == record["trials"]
+    with pytest.raises(UserError, match=r"has model\.cell .*, and this run does not; write --model\.cell "):
+        read_search(path, {**best, "model.cell": "lstm"})
 
 
 def test_a_field_that_the_recipe_lacks_is_refused_before_the_first_trial(tmp_path: Path) -> None:

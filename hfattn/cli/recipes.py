@@ -17,13 +17,15 @@ from .common import NewFolder, check_output
 
 ONE_PROCESS = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 
+Configuration = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
+]
+
 recipes_app = typer.Typer(help="List, copy and validate recipes; check and record their runs.", no_args_is_help=True)
 
 
 def train(
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
-    ],
+    config: Configuration,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to override, --output_dir, --resume, --push_to."),

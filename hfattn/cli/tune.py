@@ -9,13 +9,11 @@ import typer
 from ..errors import UserError, one_sentence
 from ..extras import require
 from ..resources import load_recipe
-from .recipes import find_config, launch, launch_words
+from .recipes import Configuration, find_config, launch, launch_words
 
 
 def tune(
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
-    ],
+    config: Configuration,
     search: Annotated[
         Path, typer.Argument(metavar="SEARCH", help="YAML file of the search: fields, metric, trials, seed.")
     ],
@@ -26,7 +24,7 @@ def tune(
         Path | None, typer.Option("--output_dir", help="Folder of the search; default: runs/tune-RECIPE-CONFIG.")
     ] = None,
 ) -> None:
-    """Search for settings of a recipe; the trials are compared on validation, and do not read the test part.
+    """Train a recipe with several settings, and compare them on validation; the test part is not used.
 
     Options of this command must precede CONFIG. An interrupted search continues when the command is given again.
 

@@ -94,12 +94,28 @@ class Examples(Generic[Item]):
         Random(seed).shuffle(keys)
         parts = split_positions(len(keys), split, unit)
         part_of = {each: part for part, positions in enumerate(parts) for each in keys[positions]}
-        items: list[list[Item]] = [[] for _ in parts]
-        for item in self.items:
-            items[part_of[key(item)]].append(item)
+        return self.distribute([part_of[key(item)] for item in self.items], split, len(keys), unit)
+
+    def distribute(
+        self, part_of: Sequence[int | None], split: Sequence[float | int | str], number: int, unit: str
+    ) -> list[Self]:
+        """Return the parts of the examples, in their order.
+
+        Args:
+            part_of: the part of each example, from 0 on; None leaves it out.
+            split: the split as given, for its number of parts and for messages.
+            number, unit: what was split, for messages.
+
+        Raises:
+            UserError: a part is empty.
+        """
+        items: list[list[Item]] = [[] for _ in split]
+        for item, part in zip(self.items, part_of, strict=True):
+            if part is not None:
+                items[part].append(item)
         if not all(items):
             raise UserError(
-                f"{self.name} has {len(keys)} {unit}, and split {list(split)} leaves a part empty; add {unit}, or "
+                f"{self.name} has {number} {unit}, and split {list(split)} leaves a part empty; add {unit}, or "
                 "write another split."
             )
         return [replace(self, items=part) for part in items]

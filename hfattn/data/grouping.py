@@ -2,10 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from random import Random
 
-from ..errors import UserError
 from .labeled import Labeled, LabeledTexts
 from .text import split_positions
 
@@ -43,7 +41,7 @@ def split_by_shared_text(pairs: LabeledTexts, split: Sequence[float | int | str]
         part = lacking.index(max(lacking))
         lacking[part] -= len(items)
         part_of |= dict.fromkeys((item.text for item in items), part)
-    return _parts(pairs, [part_of[item.text] for item in pairs], split, f"{len(order)} groups of connected pairs")
+    return pairs.distribute([part_of[item.text] for item in pairs], split, len(order), "groups of connected pairs")
 
 
 def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:
@@ -71,19 +69,7 @@ def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], see
     parts = [
         part_of.get(text, None if len(text.split()) >= PHRASE_WORDS and held_out.contain(text) else 0) for text in words
     ]
-    return _parts(texts, parts, split, f"{len(sentences)} sentences")
-
-
-def _parts(
-    texts: LabeledTexts, part_of: Sequence[int | None], split: Sequence[float | int | str], has: str
-) -> list[LabeledTexts]:
-    parts = [
-        replace(texts, items=[item for item, of in zip(texts, part_of, strict=True) if of == part])
-        for part in range(len(split))
-    ]
-    if not all(parts):
-        raise UserError(f"{texts.name} has {has}, and split {list(split)} leaves a part empty; write another split.")
-    return parts
+    return texts.distribute(parts, split, len(sentences), "sentences")
 
 
 class _Sentences:

@@ -78,13 +78,14 @@ def best_null_threshold(
     """Find the null threshold with the best F1, as SQuAD 2.0's script does.
 
     Args:
-        texts: (n,) the best nonempty answer to each question; empty if there is no answer.
+        texts: (n,) best answer to each question that is not "no answer"; the empty string if there is none.
         null_margins: (n,) score of "no answer" minus the score of the text; an answer is given if this is at most the
             threshold.
         answers: (n,) correct answers to each question; empty if it is unanswerable.
 
     Returns:
-        The threshold, and the F1 with it. A threshold below all margins answers no question.
+        The threshold, and the F1 with it, which is optimistic, because the threshold is chosen on the same questions. A
+        threshold below all margins answers no question.
 
     Raises:
         UserError: the arguments are empty or differ in length.

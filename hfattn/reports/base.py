@@ -89,7 +89,7 @@ def leave_behind(
     curve = run.folder / "loss_curve.png"
     plot_curves(curve, trainer.state.log_history, levels or {}, run.title, unit, f"eval_{loss}")
     facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed)
-    facts["selection"] = {"checkpoint": trainer.checkpoint_choice, "settings": command.chosen_settings()}
+    facts["selection"] = {"checkpoint": trainer.checkpoint_choice, "settings": command.chosen_settings}
     publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts)
 
 

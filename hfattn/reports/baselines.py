@@ -57,7 +57,7 @@ def report(
     sections = ("cleaning", "classifier", "vectors" if configuration["features"]["kind"] == "vectors" else "features")
     results = {
         **run_facts(command.recipe, command.config, configuration, seed),
-        "selection": {"checkpoint": None, "settings": command.chosen_settings()},
+        "selection": {"checkpoint": None, "settings": command.chosen_settings},
         "data": {"name": train.name, "labels": train.labels, "parts": part_facts(parts)},
         "model": {
             "features": configuration["features"]["kind"],

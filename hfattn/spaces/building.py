@@ -1,6 +1,5 @@
 """Build the folder of a Space: its files, a copy of hfattn, and its models."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from ..hub.manifest import published_files
 from ..hub_access import model_folder
 from ..models.strict_config import unknown_message
 from ..resources import PACKAGE, resource
+from ..yaml_values import override_words
 from .settings import MODELS, SETTINGS, SpaceModel, read_space
 
 # Parts of the package that a Space does not need.
@@ -80,15 +80,10 @@ def _copy(model: Path, folder: Path) -> None:
 
 
 def _train(folder: Path, model: SpaceModel) -> None:
-    words = [word for field, value in model.overrides.items() for word in (f"--{field}", _text(value))]
     with TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        words += ["--output_dir", str(run)]
+        words = [*override_words(model.overrides), "--output_dir", str(run)]
         command = [sys.executable, "-m", "hfattn", "train", f"{model.recipe}/{model.config}", *words]
         if subprocess.run(command, cwd=scratch).returncode or not (run / "results.json").is_file():
             raise UserError(f"The training of {folder.name} failed; see its output above.")
         _copy(run, folder)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,9 @@ class RecipeCommand:
         """
         return int(os.environ.get("RANK", "0")) == 0
 
+    @cached_property
     def chosen_settings(self) -> dict[str, Any] | None:
-        """Return how the settings were chosen, or None if no search is given.
+        """How the settings were chosen, or None if no search is given; read once, when the run starts.
 
         Raises:
             UserError: as ``read_search``.
@@ -67,7 +69,7 @@ class RecipeCommand:
             UserError: the folder holds a finished run, or files other than a run to resume, or the settings are not
                 those of the given search.
         """
-        self.chosen_settings()
+        _ = self.chosen_settings
         if not self._writes or not self.run.exists():
             return
         if not self.run.is_dir():

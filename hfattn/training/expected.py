@@ -199,11 +199,7 @@ class FinishedRun:
         return rows
 
     def _at(self, place: str) -> Any:
-        """Return the value at a path with dots, or None if the path does not exist."""
-        value: Any = self.results
-        for name in place.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
+        return _value_at(self.results, place)
 
 
 def read_run(folder: Path) -> FinishedRun:
@@ -228,6 +224,13 @@ def read_run(folder: Path) -> FinishedRun:
         raise UserError(f"{path} has the command {results['command']!r}, which is not a recipe's; run a recipe.")
     command = parse_command(results["recipe"], "", words[scripts[0] + 1 :])
     return FinishedRun(folder, results, dict(split_overrides(command.overrides)))
+
+
+def _value_at(values: Any, place: str) -> Any:
+    """Return the value at a path with dots, or None if the path does not exist."""
+    for name in place.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
 
 
 def _is_number(value: Any) -> bool:
@@ -350,16 +353,9 @@ def differing_overrides(run: FinishedRun, schema: type[Any], config: Path) -> li
     plain, trained = (dataclasses.asdict(load_config(schema, config, words)) for words in ([], given))
     words: list[str] = []
     for name, value in sorted(run.overrides.items()):
-        if name != _SEED and _field(plain, name) != _field(trained, name):
+        if name != _SEED and _value_at(plain, name) != _value_at(trained, name):
             words += [f"--{name}", value]
     return words
-
-
-def _field(config: Any, dotted: str) -> Any:
-    """Return a field of a configuration, or None if it does not exist."""
-    for name in dotted.split("."):
-        config = config.get(name) if isinstance(config, dict) else None
-    return config
 
 
 def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Expected:

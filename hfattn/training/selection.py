@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..yaml_values import override_words
 
 Selection = Mapping[str, Mapping[str, Any] | None]
 
@@ -27,17 +28,23 @@ def read_search(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
     """
     try:
         search = json.loads(path.read_text(encoding="utf-8"))
-        best = next(trial for trial in search["trials"] if trial["number"] == search["best"])["settings"]
+        best = best_settings(search)
         chosen = {name: search[name] for name in ("part", "metric", "seed", "sampler", "fields", "trials")}
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         raise UserError(f"{path} is not the search.json of a search; give the file that hfattn tune wrote.") from None
     for name, value in best.items():
-        if overrides.get(name) != str(value):
+        option, word = override_words({name: value})
+        if overrides.get(name) != word:
             raise UserError(
-                f"The best trial of {path} has {name} {value}, and this run does not; write --{name} {value}, or leave "
+                f"The best trial of {path} has {name} {word}, and this run does not; write {option} {word}, or leave "
                 "out --search."
             )
     return chosen
+
+
+def best_settings(search: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the best trial of a ``search.json``."""
+    return next(trial["settings"] for trial in search["trials"] if trial["number"] == search["best"])
 
 
 def chosen_on(selection: Selection | None) -> str:
