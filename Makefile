@@ -31,10 +31,7 @@ quickstart: $(INSTALLED)  ## Train a date translator (a minute), translate with 
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.png
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html
 
-test: $(INSTALLED)  ## Lint, type-check and run the tests
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+test: check  ## Lint, type-check and run the tests
 	$(BIN)/pytest -n 2 --dist loadfile -m "not demos and not variants"
 
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
@@ -90,6 +87,7 @@ check: $(INSTALLED)  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/zizmor --offline --quiet --no-progress .github
 
 format: $(INSTALLED)  ## Format the code and sort its imports
 	$(BIN)/ruff check --fix .
