@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended, as shells have it
+
 
 class UserError(ValueError):
     """Bad input. The message is one sentence; a command prints it without a traceback and exits with code 2."""
@@ -20,7 +22,7 @@ class NonFiniteError(UserError):
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """On bad input or an unreadable file, print one sentence without a traceback, and exit with a code."""
+    """On bad input, an unreadable file or Ctrl-C, print one sentence without a traceback, and exit with a code."""
     try:
         yield
     except UserError as error:
@@ -28,6 +30,9 @@ def one_sentence() -> Iterator[None]:
         if isinstance(error, NonFiniteError) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt as interruption:
+        print(str(interruption) or "Interrupted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except OSError as error:
         if error.filename is None:
             raise
@@ -35,4 +40,4 @@ def one_sentence() -> Iterator[None]:
         sys.exit(UserError.exit_code)
 
 
-__all__ = ["NonFiniteError", "UserError", "one_sentence"]
+__all__ = ["INTERRUPTED", "NonFiniteError", "UserError", "one_sentence"]

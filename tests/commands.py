@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -164,8 +165,10 @@ def train(config: Path, *words: object, recipe: Path = RECIPE) -> subprocess.Com
     return run([sys.executable, recipe / "train.py", "--config", config, *words])
 
 
-def train_until(config: Path, landmark: Path, *words: object, recipe: Path = RECIPE) -> None:
-    """Start training and kill it with SIGKILL as soon as ``landmark`` exists."""
+def train_until(
+    config: Path, landmark: Path, *words: object, recipe: Path = RECIPE, number: int = signal.SIGKILL
+) -> subprocess.CompletedProcess[str]:
+    """Start training and send it a signal as soon as ``landmark`` exists."""
     command = [sys.executable, recipe / "train.py", "--config", config, *words]
     process = Forked([str(word) for word in command], ROOT, environment())
     deadline = time.monotonic() + 120
@@ -175,8 +178,8 @@ def train_until(config: Path, landmark: Path, *words: object, recipe: Path = REC
             process.kill()
             raise AssertionError(wait_for([process]).stderr)
         time.sleep(0.002)
-    process.kill()
-    wait_for([process])
+    process.kill(number)
+    return wait_for([process])
 
 
 def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:

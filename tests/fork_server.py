@@ -133,9 +133,9 @@ class Forked:
             self.returncode = ask(process=self.pid)
         return self.returncode
 
-    def kill(self) -> None:
+    def kill(self, number: int = signal.SIGKILL) -> None:
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
 
     def result(self) -> subprocess.CompletedProcess[str]:
         """The result of a process that has ended."""

@@ -131,8 +131,9 @@ class KilledRun(RecipeTests):
         first = train_here(self.folder, config, to="whole")
         run_until_step(self.folder, monkeypatch, self.kill_step, "--config", config, "--output_dir", killed)
         assert not (killed / "results.json").exists()
-        section = self.changed.removeprefix("--").split(".")[0]
-        with pytest.raises(UserError, match=f"was started with another '{section}'"):
+        field, value = self.changed.removeprefix("--").split()
+        refused = rf"was started with {re.escape(field)} .*, and this command has \"?{re.escape(value)}\"?; resume it "
+        with pytest.raises(UserError, match=refused):
             train_here(self.folder, config, "--resume", *self.changed.split(), to="killed")
         published = []
         make = TrainedRun.__init__

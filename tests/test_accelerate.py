@@ -142,3 +142,16 @@ def test_two_processes_train_the_weights_of_one_with_twice_the_batch(one_process
     assert [each["metrics"]["validation"]["pairs"] for each in (single, double)] == [20, 20]
     nats = [each["metrics"]["validation"]["nats_per_token"] for each in (single, double)]
     assert nats[1] == pytest.approx(nats[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [[], ["--accelerate", ACCELERATE / "ddp.yaml"]])
+def test_a_training_that_fails_ends_with_its_own_sentence(tmp_path: Path, options: list[object]) -> None:
+    words = ["hfattn", "train", *options, "translation/dates", "--training.max_stepz", 60]
+    done = run_anew(words, cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        "error: 'training.max_stepz' is not a field of TrainingArguments; did you mean 'training.max_steps'?"
+    )
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -5,6 +5,7 @@ import math
 import re
 import resource
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -272,14 +273,44 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
         torch.testing.assert_close(optimizers[0], optimizers[1], atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_run_that_was_interrupted_is_saved_and_ends_as_one_that_was_not(tmp_path: Path, stateful: bool) -> None:
+    """Ctrl-C between two regular checkpoints, the last of which are averaged."""
+    config = tiny_config(
+        tmp_path,
+        data={"stateful": stateful, "stride": 7, "max_length": 8},
+        model={"num_hidden_layers": 2, "dropout": 0.3},
+        averaging={"last": 2},
+        training={"max_steps": 130, "eval_strategy": "no", "save_steps": 40, "load_best_model_at_end": False},
+    )
+    train_here(RECIPE, config, to="whole")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    done = train_until(config, stopped / "checkpoints/checkpoint-40", "--output_dir", stopped, number=signal.SIGINT)
+    assert done.returncode == 130
+    sentence = r"Interrupted at step (\d+) of 130; a checkpoint of this step is saved\. To continue, .* with --resume\."
+    match = re.fullmatch(sentence, done.stderr.splitlines()[-1])
+    assert match is not None, done.stderr
+    assert "Traceback" not in done.stderr
+    saved = last_complete_checkpoint(stopped / "checkpoints")
+    assert saved is not None
+    assert saved.name == f"checkpoint-{match[1]}"
+    assert 40 <= int(match[1]) < 130
+    resumed = train(config, "--resume", "--output_dir", stopped)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"Resuming from {saved}: CharRNNForCausalLM, " in resumed.stdout
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
 def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config(tmp_path)
     run_until_step(RECIPE, monkeypatch, 15, "--config", config, "--output_dir", tmp_path / "run")
-    with pytest.raises(UserError, match="was started with another 'model'"):
+    with pytest.raises(UserError, match=r"was started with model\.hidden_size 16, and this command has 32; resume it"):
         train_here(RECIPE, config, "--resume", "--model.hidden_size", 32)
+    with pytest.raises(UserError, match=r"was started with training\.weight_decay none, and this command has 0\.1;"):
+        train_here(RECIPE, config, "--resume", "--training.weight_decay", 0.1)
     another = "Quite another text! 0123456789. The quick brown fox jumps over a lazy dog.\n"
     (tmp_path / "text.txt").write_text(another * 40)
-    with pytest.raises(UserError, match="was started with another 'run'"):
+    with pytest.raises(UserError, match="was started with other data: its text differs; resume it with the same"):
         train_here(RECIPE, config, "--resume")
 
 

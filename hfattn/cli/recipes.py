@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,6 @@ from ..errors import UserError, one_sentence
 from ..extras import require
 from ..resources import load_recipe, recipe_folders, resource
 from .common import NewFolder, check_output
-
-ONE_PROCESS = ["--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
 
 Configuration = Annotated[
     str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
@@ -31,7 +30,7 @@ def train(
         typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to override, --output_dir, --resume, --push_to."),
     ] = None,
     accelerate: Annotated[
-        Path | None, typer.Option(help="Configuration file for accelerate launch; default: one process.")
+        Path | None, typer.Option(help="Configuration file for accelerate launch; default: one process, without it.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")] = False,
 ) -> None:
@@ -46,10 +45,10 @@ def train(
         path = find_config(config)
         if accelerate is not None and not accelerate.is_file():
             raise UserError(f"The file {accelerate} was not found; recipes/accelerate/ has examples.")
-        words = launch_words(path, overrides or [], accelerate)
-        print(shlex.join(["accelerate", "launch", *words]), flush=True)
+        command = training_command(path, overrides or [], accelerate)
+        print(shlex.join(command), flush=True)
     if not dry_run:
-        raise typer.Exit(launch(words))
+        raise typer.Exit(run_training(command))
 
 
 def find_config(config: str) -> Path:
@@ -67,17 +66,35 @@ def find_config(config: str) -> Path:
     return path
 
 
-def launch_words(config: Path, overrides: list[str], accelerate: Path | None = None) -> list[str]:
-    """Return the arguments of ``accelerate launch`` that train a configuration; by default in one process."""
-    launcher = ONE_PROCESS if accelerate is None else ["--config_file", str(accelerate)]
-    return [*launcher, _from_here(config.parent / "train.py"), "--config", _from_here(config), *overrides]
+def training_command(config: Path, overrides: list[str], accelerate: Path | None = None) -> list[str]:
+    """Return the command that trains a configuration: in one process, or as a configuration of Accelerate says."""
+    words = [_from_here(config.parent / "train.py"), "--config", _from_here(config), *overrides]
+    return (
+        ["python", *words] if accelerate is None else ["accelerate", "launch", "--config_file", str(accelerate), *words]
+    )
 
 
-def launch(words: list[str], log: TextIO | None = None) -> int:
-    """Run ``accelerate launch``, whose output goes to the terminal or to ``log``, and return its exit code."""
-    # Run the accelerate of this interpreter, not the one on the PATH.
-    command = [sys.executable, "-m", "accelerate.commands.launch", *words]
-    return subprocess.run(command, check=False, stdout=log, stderr=log and subprocess.STDOUT).returncode
+def run_training(command: list[str], log: TextIO | None = None) -> int:
+    """Run a training command with this interpreter, whatever is on the PATH.
+
+    Ctrl-C is left to the training, which saves a checkpoint.
+
+    Args:
+        command: as ``training_command`` returns it.
+        log: file for the output; default: the terminal.
+
+    Returns:
+        The exit code.
+    """
+    # -P: the modules beside the launcher are not those that Accelerate imports.
+    launcher = ["-P", str(Path(__file__).with_name("launcher.py"))]
+    words = command[1:] if command[0] == "python" else [*launcher, *command[2:]]
+    with subprocess.Popen([sys.executable, *words], stdout=log, stderr=log and subprocess.STDOUT) as process:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _from_here(path: Path) -> str:
@@ -112,7 +129,7 @@ def copy_recipe(
         if os.path.lexists(target):
             raise UserError(f"{target} exists already; choose a new folder.")
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        print(f"Copied to {target}. Run it with: accelerate launch {target / 'train.py'} --config {target}/CONFIG.yaml")
+        print(f"Copied to {target}. Run it with: hfattn train {target}/CONFIG.yaml")
 
 
 @recipes_app.command("validate", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UserError, one_sentence
+from ..errors import INTERRUPTED, UserError, one_sentence
 from ..extras import require
 from ..resources import load_recipe
-from .recipes import Configuration, find_config, launch, launch_words
+from .recipes import Configuration, find_config, run_training, training_command
 
 
 def tune(
@@ -43,7 +43,9 @@ def tune(
 
         def train(words: list[str], log: Path) -> None:
             with log.open("a", encoding="utf-8") as file:
-                code = launch(launch_words(path, words), file)
+                code = run_training(training_command(path, words), file)
+            if code == INTERRUPTED:
+                raise KeyboardInterrupt("Interrupted. To continue, give the same command again.")
             if code != 0:
                 raise UserError(f"its training ended with exit code {code}; {log} has its messages.")
 

@@ -94,6 +94,8 @@ def training_arguments(
         "load_best_model_at_end": True,
         "restore_callback_states_from_checkpoint": True,
         "report_to": ["tensorboard"],
+        "project": "hfattn",  # names of trackers
+        "run_name": run.name,
         "logging_nan_inf_filter": False,  # a non-finite loss stops the run
         "dataloader_pin_memory": trains_on_cuda(),
     }

@@ -2,7 +2,9 @@
 
 import argparse
 import dataclasses
+import json
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +20,22 @@ from .config import split_overrides
 from .selection import read_search
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
-LENGTH = ("num_train_epochs", "max_steps")  # fields of the section training that may change when a run is resumed
+# What may change when a run is resumed: how long it trains, and what does not change its weights.
+_MAY_CHANGE = ("card", "sample")
+_MAY_CHANGE_IN_TRAINING = (
+    "num_train_epochs",
+    "max_steps",
+    "dataloader_num_workers",
+    "dataloader_prefetch_factor",
+    "disable_tqdm",
+    "logging_first_step",
+    "logging_steps",
+    "logging_strategy",
+    "project",
+    "report_to",
+    "run_name",
+)
+_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -102,28 +119,46 @@ class RecipeCommand:
             facts: other facts that must not change when the run is resumed: the data, the number of processes.
 
         Raises:
-            UserError: the run was started with another configuration.
+            UserError: a field that changes the weights differs; the message has both values.
         """
         if not self._writes:
             return
         now = {**dataclasses.asdict(config), "run": facts}
         path = self.run / STARTED
         if path.exists():
-            before = yaml.safe_load(path.read_text(encoding="utf-8"))
-            for section in now:
-                if _without_length(before.get(section)) != _without_length(now[section]):
+            before, after = (dict(_leaves(each)) for each in (yaml.safe_load(path.read_text(encoding="utf-8")), now))
+            for name in after | before:
+                old, new = (fields.get(name, _ABSENT) for fields in (before, after))
+                if old != new and not _may_change(name):
                     raise UserError(
-                        f"The run in {self.run} was started with another {section!r} ({path}); resume it with that: "
-                        "only training.num_train_epochs and training.max_steps may change."
+                        f"The run in {self.run} was started with {_difference(name, old, new)}; resume it with the "
+                        "same, or choose another folder with --output_dir."
                     )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_at_once(path, yaml.safe_dump(now, sort_keys=False, allow_unicode=True))
 
 
-def _without_length(section: Any) -> Any:
-    if not isinstance(section, dict):
-        return section
-    return {name: value for name, value in section.items() if name not in LENGTH}
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of nested sections by their names with dots."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _may_change(name: str) -> bool:
+    section, _, field = name.partition(".")
+    return section in _MAY_CHANGE or (section == "training" and field in _MAY_CHANGE_IN_TRAINING)
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    section, _, fact = name.partition(".")
+    if section == "run" and fact != "processes":  # a fingerprint
+        return f"other data: its {fact.replace('.', ' ')} differs"
+    field = fact if section == "run" else name
+    values = ("none" if value is _ABSENT else json.dumps(value, ensure_ascii=False) for value in (old, new))
+    return "{} {}, and this command has {}".format(field, *values)
 
 
 def parse_command(recipe: str, description: str, words: list[str] | None = None) -> RecipeCommand:

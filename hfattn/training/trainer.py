@@ -25,7 +25,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_callback import ExportableState
+from transformers.trainer_callback import ExportableState, PrinterCallback, ProgressCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -36,6 +36,7 @@ from ..models.cache_recurrent import RecurrentCache
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import AveragingConfig, MovingAverage, mean_weights
+from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
 
 
@@ -159,6 +160,10 @@ class ReliableTrainer(Trainer):
         self._average: MovingAverage | None = None
         self.add_callback(_Epochs(self))
         self.add_callback(Stopwatch())
+        self.remove_callback(PrinterCallback)
+        self.remove_callback(ProgressCallback)
+        self.add_callback(ProgressLines(bar=not self.args.disable_tqdm))
+        self.add_callback(Interruption())
         if early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(early_stopping_patience))
         if self.averaging != AveragingConfig() and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
@@ -239,8 +244,20 @@ class ReliableTrainer(Trainer):
         return model.to(self.args.device).eval()
 
     def train_or_resume(self, resume: bool) -> TrainOutput:
-        """Train; with ``resume``, continue from the last complete checkpoint if there is one."""
+        """Train; with ``resume``, continue from the last complete checkpoint if there is one.
+
+        Raises:
+            KeyboardInterrupt: the user pressed Ctrl-C; a checkpoint of the last step is saved (``Interruption``).
+        """
         checkpoint = last_complete_checkpoint(self.args.output_dir) if resume else None
+        if self.is_world_process_zero():
+            begin = f"Resuming from {checkpoint}" if checkpoint else "Training"
+            print(
+                f"{begin}: {type(self.accelerator.unwrap_model(self.model)).__name__}, "
+                f"{self.model.num_parameters():,} parameters, {len(self.train_dataset):,} training examples, on "
+                f"{self.args.device}",
+                flush=True,
+            )
         return self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def finish(self) -> None:
@@ -268,7 +285,11 @@ class ReliableTrainer(Trainer):
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / "trainer_state.json"))
             if self._has_ended(state):
                 return self._reload(resume_from_checkpoint, state)
-        output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        try:
+            output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        except KeyboardInterrupt:
+            self._close()
+            raise
         best_is_loaded = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
         if self._average is not None and not best_is_loaded:
             self._average.apply()
