@@ -1,5 +1,7 @@
 """The trainer of encoder-decoders: scheduled sampling and the sampled softmax."""
 
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +77,62 @@ def test_scheduled_sampling_draws_from_the_models_distribution(tmp_path: Path) -
     model = make()
     source = {name: tensor.expand(4000, -1) for name, tensor in texts([5]).items()}
     inputs = batch(model, targets(1, 2).expand(4000, -1), source)
-    drawn = trainer_of(model, tmp_path, scheduled_sampling=1.0)._mix_predictions(inputs)[:, 1]
+    drawn = trainer_of(model, tmp_path, scheduled_sampling=1.0)._mix_predictions(inputs, 1.0)[:, 1]
     with torch.no_grad():
         first = model.eval()(**texts([5]), decoder_input_ids=inputs["decoder_input_ids"][:1, :1])
     counts = torch.bincount(drawn, minlength=V) / 4000
     assert (counts - first.logits[0, 0].softmax(-1)).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("fields", "epsilon"),
+    [
+        ({"name": "linear", "c": 0.01}, lambda i: max(0, 1 - 0.01 * i)),
+        ({"name": "linear", "k": 0.9, "c": 0.002, "epsilon": 0.25}, lambda i: max(0.25, 0.9 - 0.002 * i)),
+        ({"name": "exponential", "k": 0.99}, lambda i: 0.99**i),
+        ({"name": "inverse_sigmoid", "k": 30}, lambda i: 30 / (30 + math.exp(i / 30))),
+        (0.25, lambda i: 0.75),
+        (None, lambda i: 1),
+    ],
+)
+def test_the_schedules_are_the_papers(tmp_path: Path, fields: Any, epsilon: Any) -> None:
+    arguments = Seq2SeqArguments(str(tmp_path), scheduled_sampling=fields)
+    replaced = [arguments.replaced_share(i) for i in range(1000)]
+    assert replaced == pytest.approx([1 - epsilon(i) for i in range(1000)], abs=1e-12)
+    assert 0 <= arguments.replaced_share(10**7) <= 1
+
+
+def test_a_schedule_follows_the_updates_and_resumes_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[float] = []
+    mix = ReliableSeq2SeqTrainer._mix_predictions
+
+    def watched(self: Any, inputs: Any, probability: float) -> torch.Tensor:
+        used.append(probability)
+        return mix(self, inputs, probability)
+
+    monkeypatch.setattr(ReliableSeq2SeqTrainer, "_mix_predictions", watched)
+    schedule = {"name": "linear", "c": 0.1, "epsilon": 0.45}
+    arguments: dict[str, Any] = {
+        "scheduled_sampling": schedule,
+        "max_steps": 8,
+        "gradient_accumulation_steps": 2,
+        "logging_steps": 1,
+    }
+    arguments |= {"save_strategy": "steps", "save_steps": 4}
+    whole = reversal_trainer(tmp_path / "whole", **arguments)
+    whole.train()
+    expected = [min(0.1 * i, 0.55) for i in range(8)]
+    assert used == pytest.approx([p for p in expected[1:] for _ in range(2)])  # nothing is drawn with probability 0
+    logged = [log["scheduled_sampling"] for log in whole.state.log_history if "learning_rate" in log]
+    assert logged == pytest.approx(expected)
+
+    used.clear()
+    shutil.copytree(tmp_path / "whole/checkpoint-4", tmp_path / "killed/checkpoint-4")
+    resumed = reversal_trainer(tmp_path / "killed", reversal_model(seed=1), **arguments)
+    resumed.train(str(tmp_path / "killed/checkpoint-4"))
+    assert used == pytest.approx([p for p in expected[4:] for _ in range(2)])
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], tensor), name
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -147,7 +200,17 @@ def test_a_run_with_both_trains_and_evaluates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"scheduled_sampling": 1.5}, "scheduled_sampling is 1.5; write a probability from 0 to 1."),
+        ({"scheduled_sampling": 1.5}, "scheduled_sampling is 1.5; write a probability from 0 to 1, or a schedule"),
+        ({"scheduled_sampling": "linear"}, "scheduled_sampling is 'linear'; write a probability"),
+        ({"scheduled_sampling": {"c": 0.1}}, "name is missing; write linear, exponential or inverse_sigmoid"),
+        ({"scheduled_sampling": {"name": "cosine"}}, "name is 'cosine'; write one of linear, exponential, inverse_si"),
+        ({"scheduled_sampling": {"name": "linear"}}, "linear needs c, the decrease in each update; write a number"),
+        ({"scheduled_sampling": {"name": "linear", "c": 0.1, "k": 2}}, "k is 2, the first probability of linear"),
+        ({"scheduled_sampling": {"name": "linear", "c": 0.1, "epsilon": 2}}, "epsilon is 2; write a number from 0"),
+        ({"scheduled_sampling": {"name": "exponential", "k": 1}}, "k is 1; exponential needs a number below 1"),
+        ({"scheduled_sampling": {"name": "exponential", "k": 0.9, "c": 1}}, "c is for linear, and name is exponential"),
+        ({"scheduled_sampling": {"name": "inverse_sigmoid"}}, "k is None; inverse_sigmoid needs a number of at least"),
+        ({"scheduled_sampling": {"nam": "linear"}}, "did you mean 'training.scheduled_sampling.name'"),
         ({"sampled_softmax": 1}, "sampled_softmax is 1; write a number of tokens of at least 2, or null."),
         ({"sampled_softmax": 99}, f"sampled_softmax is 99, and the vocabulary has {V} tokens; write fewer, or null."),
     ],

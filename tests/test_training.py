@@ -1,6 +1,7 @@
 """Training: the stateful loop against a literal one, exact resumption, processes, numbers that are not finite,
 averaged weights, early stopping, what a step's loss is divided by, a disk that fills."""
 
+import json
 import math
 import re
 import resource
@@ -21,6 +22,7 @@ from transformers import (
     DataCollatorForSeq2Seq,
     DataCollatorWithPadding,
     PreTrainedTokenizerBase,
+    Trainer,
     TrainerCallback,
     TrainingArguments,
 )
@@ -31,10 +33,11 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
     VaswaniConfig,
+    VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
     VaswaniForSequenceClassification,
 )
-from hfattn.data import PermutationSampler, Streams, Windows
+from hfattn.data import PermutationSampler, Streams, Windows, split_positions
 from hfattn.errors import NonFiniteError, UserError
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import (
@@ -487,6 +490,49 @@ def test_label_smoothing_is_the_cross_entropy_with_a_smoothed_target(tmp_path: P
     for (name, tensor), (_, expected) in zip(model.named_parameters(), literal.named_parameters(), strict=True):
         gradient = torch.zeros_like(tensor) if expected.grad is None else expected.grad
         torch.testing.assert_close(before[name] - tensor.detach(), gradient, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["char_rnn", "vaswani"])
+def test_label_smoothing_of_the_plain_trainer_shifts_the_labels_of_a_language_model(
+    tmp_path: Path, family: str
+) -> None:
+    torch.manual_seed(0)
+    model: Any = make_model()
+    if family == "vaswani":
+        model = VaswaniForCausalLM(VaswaniConfig(vocab_size=V, hidden_size=8, num_attention_heads=2, dropout=0.0))
+    ids = torch.from_numpy(IDS[:18].astype(int)).view(2, 9)
+    labels = ids.clone()
+    labels[1, :4] = -100
+    with torch.no_grad():
+        log_probabilities = model.eval()(ids).logits.log_softmax(-1)
+    terms = [
+        0.7 * -log_probabilities[b, t, labels[b, t + 1]] + 0.3 * -log_probabilities[b, t].mean()
+        for b in range(2)
+        for t in range(8)
+        if labels[b, t + 1] != -100
+    ]
+    arguments = TrainingArguments(str(tmp_path), **ARGUMENTS, label_smoothing_factor=0.3, max_steps=1)
+    rows = [{"input_ids": ids[b], "labels": labels[b]} for b in range(2)]
+    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
+    expected = pytest.approx((sum(terms) / len(terms)).item(), abs=1e-6)
+    assert trainer.evaluate()["eval_loss"] == expected
+    assert trainer.train().training_loss == expected
+
+
+def test_label_smoothing_of_char_lm(tmp_path: Path) -> None:
+    """A batch of the recipe has labels that are already shifted."""
+    training = {"label_smoothing_factor": 0.3, "max_steps": 2, "eval_steps": 2, "save_steps": 2}
+    config = tiny_config(tmp_path, training={**training, "per_device_eval_batch_size": 1000})
+    scores = train_here(RECIPE, config)["metrics"]["validation"]
+    vocabulary = json.loads((tmp_path / "run" / "tokenizer.json").read_text())["model"]["vocab"]
+    ids = np.array([vocabulary[character] for character in (tmp_path / "text.txt").read_text()])
+    windows = Windows(ids[split_positions(len(ids), [0.8, 0.1, 0.1])[1]], 16, 16)
+    batch = windows.__getitems__(range(len(windows)))
+    model = CharRNNForCausalLM.from_pretrained(tmp_path / "run").eval()
+    with torch.no_grad():
+        logits = model(batch["input_ids"]).logits
+    smoothed = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=0.3)
+    assert scores["loss"] == pytest.approx(smoothed.item(), abs=1e-5)
 
 
 def test_batches_by_tokens_in_training(tmp_path: Path) -> None:

@@ -374,8 +374,11 @@ def test_two_vocabularies_are_published_together(tmp_path: Path) -> None:
         data={"dataset": str(written(tmp_path / "pairs.tsv", lines)), "split": [0.8, 0.1, 0.1], "too_long": "cut"},
         tokenizer={"kind": "word", "lowercase": True, "strip_punctuation": True, "separate": True},
         training=steps(60),
+        sample={"translations": 2, "pairs": [["1 2 3.", "one two three"]]},
     )
     results = train_here(RECIPE, config)
+    assert len(results["samples"]) == 3
+    assert list(results["samples"][0].values())[:2] == ["1 2 3.", "one two three"]
     assert results["data"]["source_vocabulary"] == 10
     assert results["data"]["vocabulary"] == 10
     assert json.loads((tmp_path / "run" / "config.json").read_text())["target_tokenizer"] == "target"
@@ -440,6 +443,7 @@ BAD: list[BadInput] = [
     ("--data.evaluation_examples 9999999", "cannot give 9999999 examples"),
     ("--sample.translations 0", "sample: translations is 0; write a whole number"),
     ("--sample.alignments 4", "alignments is 4; write at most translations, 3"),
+    ("--sample.pairs '[[one]]'", r"pairs contains \['one'\]; write \[source, reference\]"),
     ("--model.model_type gpt2", "model.model_type is 'gpt2'; write one of bahdanau, vaswani"),
     ("--model.preset bahdanau2016", "did you mean 'bahdanau2015'"),
     ("--model.hiden_size 8", "did you mean 'hidden_size'"),
@@ -467,4 +471,5 @@ class TestTheRecipe(FinishedRun, KilledRun, BadInputs):
         assert printed == results["samples"][0]["translation"] + "\n"
 
     def killed(self, folder: Path) -> dict[str, Any]:
-        return {"model": {"output_dropout": 0.2}, "training": {"max_steps": 40}}
+        training = {"max_steps": 40, "scheduled_sampling": {"name": "linear", "c": 0.02}}
+        return {"model": {"output_dropout": 0.2}, "training": training}

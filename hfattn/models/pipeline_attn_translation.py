@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    Pipeline,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .alignment import GenerationPath, alignment
@@ -208,6 +202,15 @@ class TranslationMixin:
         entry = {"impl": implementation, "pt": [AutoModelForSeq2SeqLM.__name__], "type": "text"}
         self.config.custom_pipelines = {TASK: entry}
         return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
+
+    def _beam_search(self, input_ids: torch.Tensor, *args: Any, generation_config: Any, **kwargs: Any) -> Any:
+        """Pad with the padding token: transformers takes an id of 0 for none, and pads with the end token."""
+        outputs = super()._beam_search(input_ids, *args, generation_config=generation_config, **kwargs)  # type: ignore[misc]
+        written = (outputs if isinstance(outputs, torch.Tensor) else outputs.sequences)[:, input_ids.shape[1] :]
+        if (ends := generation_config._eos_token_tensor) is not None:
+            ended = torch.isin(written[:, :-1], ends).cumsum(1) > 0
+            written[:, 1:].masked_fill_(ended, generation_config._pad_token_tensor)
+        return outputs
 
 
 if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # another copy of this module may have registered it

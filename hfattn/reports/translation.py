@@ -1,7 +1,7 @@
 """The report of the recipe translation."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data import Pair, Pairs
 from ..explain import alignment, plot_alignment, save_html
 from ..fields import at_least
+from ..generation import translate_texts
 from ..loading import save_translator
 from ..metrics import ExactMatch, decode_generated, translation_report
 from ..models.strict_config import own_fields
@@ -26,6 +27,13 @@ class SampleConfig:
 
     translations: int = at_least(1, 6)  # translations shown during and after training
     alignments: int = at_least(1, 2)  # how many of these have their alignment drawn
+    # Sources and references of your own, shown before the others and translated as by hfattn translate.
+    pairs: list[list[str]] = field(default_factory=list)
+
+    def validate_pairs(self) -> None:
+        for pair in self.pairs:
+            if len(pair) != 2 or not all(text.strip() for text in pair):
+                raise ValueError(f"pairs contains {pair!r}; write [source, reference].")
 
     def validate_alignments(self) -> None:
         if self.alignments > self.translations:
@@ -69,11 +77,13 @@ def report(
     }
     metrics = {part: part_scores(each, translations[part]) for part, each in evaluated.items()}
     best = translations[shown].get("beam", translations[shown]["greedy"])
+    own, drawn = config["sample"]["pairs"], evaluated[shown].translated[: config["sample"]["translations"]]
+    shown_pairs = [*own, *((pair.source, pair.target) for pair in drawn)]
+    if own:
+        best = [*translate_texts(run.model, run.tokenizer, [source for source, _ in own], separate), *best]
     samples = [
-        {"source": pair.source, "reference": pair.target, "translation": translation}
-        for pair, translation in zip(
-            evaluated[shown].translated, best[: config["sample"]["translations"]], strict=False
-        )
+        {"source": source, "reference": reference, "translation": translation}
+        for (source, reference), translation in zip(shown_pairs, best, strict=False)
     ]
     sources = [sample["source"] for sample in samples]
     rows = [list(sample.values()) for sample in samples]

@@ -46,7 +46,7 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
         except yaml.YAMLError:
             raise UserError(f"The value {text!r} of --{name} is not valid YAML; put it in quotes.") from None
         _set(values, name, value)
-    return _build(schema, values, prefix="")
+    return build_section(schema, values, prefix="")
 
 
 def split_overrides(words: list[str]) -> list[tuple[str, str]]:
@@ -94,7 +94,17 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
     values[name] = value
 
 
-def _build(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:
+def build_section(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:
+    """Create the dataclass of a section from its values.
+
+    Args:
+        schema: the dataclass.
+        values: its fields by name.
+        prefix: name of the section in messages, with a dot at the end, or empty for a whole configuration.
+
+    Raises:
+        UserError: a field is unknown, mistyped or out of range.
+    """
     names = {field.name for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     hints = get_type_hints(schema)
     arguments = {}
@@ -106,7 +116,7 @@ def _build(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:
                 raise UserError(
                     f"{prefix}{name} is a section; write its fields below it, such as {prefix}{name}.FIELD."
                 )
-            value = _build(hints[name], value or {}, prefix=f"{prefix}{name}.")
+            value = build_section(hints[name], value or {}, prefix=f"{prefix}{name}.")
         arguments[name] = {} if value is None and hints[name] == dict[str, Any] else value
     return checked(schema, arguments, prefix)
 

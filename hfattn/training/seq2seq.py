@@ -1,5 +1,6 @@
 """Train encoder-decoders: evaluation by likelihood and by generation, scheduled sampling, and a sampled softmax."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,13 +8,70 @@ from functools import partial
 from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn.functional import linear
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
 from ..errors import UserError
+from ..fields import number, one_of, share
 from ..metrics import token_loss, token_statistics
+from .config import build_section
 from .trainer import ReliableTrainer
+
+
+@strict
+@dataclass
+class SamplingSchedule:
+    """Decay of ε_i, the probability that the decoder reads the reference (Bengio et al. 2015, section 2.4).
+
+    i is the number of updates so far.
+
+    - ``linear``: ε_i = max(ε, k - c · i), where the slope c is required, the offset k is 1 by default, and the minimum
+      ε is 0;
+    - ``exponential``: ε_i = k^i, with k < 1;
+    - ``inverse_sigmoid``: ε_i = k / (k + exp(i / k)), with k >= 1.
+
+    Args:
+        name: one of these names.
+        k, c, epsilon: the constants of its formula.
+
+    Raises:
+        ValueError: a constant is missing, out of range, or not in the formula.
+    """
+
+    name: str | None = one_of(("linear", "exponential", "inverse_sigmoid"), None)
+    k: float | int | None = number(None, above=0)
+    c: float | int | None = number(None, above=0)
+    epsilon: float | int | None = share(None)
+
+    def validate_constants(self) -> None:
+        if self.name is None:
+            raise ValueError("name is missing; write linear, exponential or inverse_sigmoid.")
+        if self.name == "linear":
+            if self.c is None:
+                raise ValueError("linear needs c, the decrease in each update; write a number such as 0.001.")
+            if self.k is not None and self.k > 1:
+                raise ValueError(f"k is {self.k}, the first probability of linear; write a number of at most 1.")
+            return
+        for field in ("c", "epsilon"):
+            if getattr(self, field) is not None:
+                raise ValueError(f"{field} is for linear, and name is {self.name}; remove it.")
+        if self.name == "exponential" and not (self.k is not None and self.k < 1):
+            raise ValueError(f"k is {self.k}; exponential needs a number below 1, such as 0.999.")
+        if self.name == "inverse_sigmoid" and not (self.k is not None and self.k >= 1):
+            raise ValueError(f"k is {self.k}; inverse_sigmoid needs a number of at least 1, such as 1000.")
+
+    def probability(self, updates: int) -> float:
+        """Return ε_i after a number of updates."""
+        k = 1.0 if self.k is None else self.k
+        if self.name == "linear":
+            assert self.c is not None  # checked above
+            return max(self.epsilon or 0.0, k - self.c * updates)
+        if self.name == "exponential":
+            return k**updates
+        decayed = k * math.exp(-updates / k)  # exp(i / k) would overflow
+        return decayed / (decayed + 1)
 
 
 @dataclass
@@ -21,8 +79,9 @@ class Seq2SeqArguments(Seq2SeqTrainingArguments):
     """``Seq2SeqTrainingArguments`` with two more ways to train a decoder.
 
     Args:
-        scheduled_sampling: probability of replacing an input of the decoder by a prediction of the model, drawn from
-            its distribution (Bengio et al. 2015, section 2.4, with a constant probability).
+        scheduled_sampling: replace inputs of the decoder by predictions of the model, drawn from its distribution
+            (Bengio et al. 2015): the probability of replacing an input, or the fields of a ``SamplingSchedule``, with
+            which it increases during training; None or 0 is no replacement.
         sampled_softmax: number of tokens in the softmax of the training loss: the targets of the batch, and others
             drawn at random (Jean et al. 2015, section 3.2); None is the whole vocabulary.
 
@@ -30,17 +89,28 @@ class Seq2SeqArguments(Seq2SeqTrainingArguments):
         ValueError: one of them is out of range.
     """
 
-    scheduled_sampling: float = 0.0
+    scheduled_sampling: float | dict[str, Any] | None = None
     sampled_softmax: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.scheduled_sampling <= 1:
-            raise ValueError(f"scheduled_sampling is {self.scheduled_sampling}; write a probability from 0 to 1.")
+        given = self.scheduled_sampling
+        if isinstance(given, dict):
+            build_section(SamplingSchedule, given, "training.scheduled_sampling.")
+        elif given is not None and not (type(given) in (int, float) and 0 <= given <= 1):
+            raise ValueError(
+                f"scheduled_sampling is {given!r}; write a probability from 0 to 1, or a schedule such as "
+                "{name: linear, c: 0.001}."
+            )
         if self.sampled_softmax is not None and (type(self.sampled_softmax) is not int or self.sampled_softmax < 2):
             raise ValueError(
                 f"sampled_softmax is {self.sampled_softmax}; write a number of tokens of at least 2, or null."
             )
+
+    def replaced_share(self, updates: int) -> float:
+        """Return the probability of replacing an input of the decoder, 1 - ε_i, after a number of updates."""
+        given = self.scheduled_sampling
+        return 1 - SamplingSchedule(**given).probability(updates) if isinstance(given, dict) else given or 0.0
 
 
 class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
@@ -60,7 +130,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
     def __init__(self, *args: Any, optimizer_cls_and_kwargs: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs  # Seq2SeqTrainer does not take this argument
-        if self.args.scheduled_sampling > 0 and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+        if self.args.scheduled_sampling and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             raise UserError(
                 "training.scheduled_sampling needs the whole model in each process; leave it out with FSDP and "
                 "DeepSpeed."
@@ -80,8 +150,9 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
     ) -> Any:
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if self.args.scheduled_sampling > 0:
-            inputs = {**inputs, "decoder_input_ids": self._mix_predictions(inputs)}
+        replaced = self.args.replaced_share(self.state.global_step)
+        if replaced > 0:
+            inputs = {**inputs, "decoder_input_ids": self._mix_predictions(inputs, replaced)}
         if self.args.sampled_softmax is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         whole: Any = self.accelerator.unwrap_model(model)
@@ -89,10 +160,15 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         with logits_of(tokens, whole.get_output_embeddings()):
             return super().compute_loss(model, {**inputs, "labels": labels}, return_outputs, num_items_in_batch)
 
-    def _mix_predictions(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return decoder inputs (B, T), each replaced by a sampled token with a fixed probability.
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if self.args.scheduled_sampling and "learning_rate" in logs:  # of the last update
+            logs["scheduled_sampling"] = self.args.replaced_share(self.state.global_step - 1)
+        super().log(logs, *args, **kwargs)
 
-        The probability is ``scheduled_sampling``, and the token is drawn from the model's prediction for its position.
+    def _mix_predictions(self, inputs: dict[str, Any], probability: float) -> torch.Tensor:
+        """Return decoder inputs (B, T), each replaced with this probability.
+
+        The new token is drawn from the model's prediction for its position.
 
         No gradient passes through a drawn token, so the steps that draw need no graph; the model is then trained on the
         mixed inputs as usual.
@@ -114,7 +190,7 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
                 )
                 cache = outputs.past_key_values
                 drawn = torch.multinomial(outputs.logits[:, -1].float().softmax(-1), num_samples=1)
-                replaced = torch.rand(drawn.shape, device=drawn.device) < self.args.scheduled_sampling
+                replaced = torch.rand(drawn.shape, device=drawn.device) < probability
                 mixed.append(torch.where(replaced, drawn, ids[:, t : t + 1]))
         model.train()
         return torch.cat(mixed, dim=1)

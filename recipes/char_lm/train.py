@@ -6,6 +6,7 @@ accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.y
 """
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Windows, check_split, encode_text, open_text, split_positions
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
-from hfattn.metrics import LanguageModelScores, token_statistics
+from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.char_lm import SampleConfig, report
 from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
@@ -140,12 +141,15 @@ def main() -> None:
 
     # Training
 
+    smoothing = arguments.label_smoothing_factor
     trainer = (StatefulTrainer if data.stateful else ReliableTrainer)(
         model,
         arguments,
         data_collator=train_set.collate,
         train_dataset=train_set,
         eval_dataset=evaluation_sets[0],
+        # A batch also has the target of its last character, so the labels are already shifted.
+        compute_loss_func=partial(token_loss, label_smoothing=smoothing) if smoothing else None,
         compute_metrics=LanguageModelScores(),
         preprocess_logits_for_metrics=token_statistics,
         callbacks=[SampleCallback(tokenizer, config.sample.prompt, config.sample.max_new_tokens, arguments.seed)],

@@ -193,7 +193,8 @@ def main() -> None:
 
     # Training
 
-    examples = parts["validation"].items[: config.sample.translations]
+    own = [Pair(source, target) for source, target in config.sample.pairs]
+    examples = [*own, *parts["validation"].items[: config.sample.translations]]
     trainer = ReliableSeq2SeqTrainer(
         model,
         arguments,
