@@ -43,7 +43,8 @@ def rand(*shape: int, grad: bool = False) -> torch.Tensor:
 
 def make(score: str, distribution: str = "softmax", width: int = 4, **options: Any) -> Attention:
     """With random parameters; at evaluation, so that ``hard`` draws nothing."""
-    options = {"max_length": 16} if score == "location" else options
+    usual: dict[str, dict[str, Any]] = {"location": {"max_length": 16}, "dot": {"learn_beta": True}}
+    options = usual.get(score, options)
     attention = Attention(width, width, score, distribution, score_options=options).to(F64).eval()
     for parameter in attention.parameters():
         nn.init.normal_(parameter)
@@ -339,7 +340,7 @@ def test_parameters_by_name(score: str) -> None:
         "additive": {"hidden_size": 7, "bias": True},
         "deep": {"hidden_size": 7, "num_layers": 4},
         "feature": {"hidden_size": 7},
-        "cosine": {"learn_beta": True},
+        **{name: {"learn_beta": True} for name in ("dot", "scaled_dot", "cosine")},
     }
     options = known.get(score, {})
     module = make(score) if not options else Attention(4, 4, score, score_options=options).to(F64)
@@ -390,7 +391,7 @@ def test_attend_takes_modules_and_options() -> None:
         ({"score": "xyz"}, "'xyz' is not a score; write one of 'dot', 'scaled_dot'"),
         ({"distribution": "sparsmax"}, "'sparsmax' is not a distribution; did you mean 'sparsemax'?"),
         ({"score": "minkowski", "score_options": {"q": 2}}, "'q' is not an option of the score 'minkowski'"),
-        ({"score": "dot", "score_options": {"p": 2}}, "'p' is not an option of the score 'dot'; there is none"),
+        ({"score": "general", "score_options": {"p": 2}}, "'p' is not an option of the score 'general'; there is none"),
         ({"score": "additive", "score_options": {"hiden_size": 2}}, "did you mean 'hidden_size'?"),
         (
             {"distribution": "entmax", "distribution_options": {"alfa": 2}},

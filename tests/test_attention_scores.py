@@ -44,6 +44,8 @@ def deep_formula(m: Any, q: Vector, k: Vector) -> Vector:
 CASES: list[tuple[str, int, int, dict[str, Any], Callable[[Any, Vector, Vector], Any] | None]] = [
     ("dot", 3, 3, {}, lambda m, q, k: sum(a * b for a, b in zip(q, k, strict=True))),
     ("scaled_dot", 3, 3, {}, lambda m, q, k: sum(a * b for a, b in zip(q, k, strict=True)) / math.sqrt(3)),
+    ("dot", 3, 3, {"learn_beta": True}, lambda m, q, k: m.log_beta.exp()[0] * (q @ k)),
+    ("scaled_dot", 3, 3, {"learn_beta": True}, lambda m, q, k: m.log_beta.exp()[0] * (q @ k) / math.sqrt(3)),
     ("cosine", 3, 3, {}, lambda m, q, k: q @ k / math.sqrt(q @ q) / math.sqrt(k @ k)),
     ("cosine", 3, 3, {"learn_beta": True}, lambda m, q, k: m.log_beta.exp()[0] * q @ k / (q.norm() * k.norm())),
     ("general", 3, 4, {}, lambda m, q, k: sum(q[i] * m.W[i, j] * k[j] for i in range(3) for j in range(4))),
@@ -51,6 +53,13 @@ CASES: list[tuple[str, int, int, dict[str, Any], Callable[[Any, Vector, Vector],
     ("activated_general", 3, 4, {}, lambda m, q, k: torch.tanh(q @ m.W @ k + m.b[0])),
     ("activated_general", 3, 4, {"activation": "sigmoid"}, lambda m, q, k: torch.sigmoid(q @ m.W @ k + m.b[0])),
     ("additive", 3, 4, {"hidden_size": 5}, lambda m, q, k: m.v @ torch.tanh(m.W_q @ q + m.W_k @ k)),
+    (
+        "additive",
+        3,
+        4,
+        {"hidden_size": 5, "activation": "gelu"},
+        lambda m, q, k: m.v @ torch.nn.functional.gelu(m.W_q @ q + m.W_k @ k),
+    ),
     (
         "concat",
         3,
@@ -109,6 +118,7 @@ CASES: list[tuple[str, int, int, dict[str, Any], Callable[[Any, Vector, Vector],
         lambda m, q, k: -math.sqrt((q - k) @ torch.linalg.inv(torch.linalg.inv(m.W.T @ m.W)) @ (q - k)),
     ),
     ("location", 3, 4, {"max_length": 8}, None),
+    ("location", 3, 4, {"max_length": 8, "activation": "tanh"}, None),
     ("feature", 3, 4, {"hidden_size": 5}, None),
 ]
 IDS = [f"{name}-{options}" for name, _, _, options, _ in CASES]
@@ -150,11 +160,12 @@ def test_formula(name: str, d_q: int, d_k: int, options: dict, formula: Any) -> 
     torch.testing.assert_close(score(query, key), loop(score, formula, query, key), rtol=1e-10, atol=1e-12)
 
 
-def test_location_reads_the_query_and_the_position_only() -> None:
-    score, query = make("location", 3, 4, {"max_length": 8}), rand(2, 4, 3)
+@pytest.mark.parametrize(("options", "act"), [({}, lambda e: e), ({"activation": "tanh"}, torch.tanh)])
+def test_location_reads_the_query_and_the_position_only(options: dict[str, str], act: Any) -> None:
+    score, query = make("location", 3, 4, {"max_length": 8, **options}), rand(2, 4, 3)
     energies = score(query, rand(2, 5, 4))
     for b, t, s in itertools.product(range(2), range(4), range(5)):
-        torch.testing.assert_close(energies[b, t, s], (score.W @ query[b, t])[s])
+        torch.testing.assert_close(energies[b, t, s], act((score.W @ query[b, t])[s]))
     assert torch.equal(score(query, rand(2, 5, 4)), energies)
     with pytest.raises(ValueError, match="9 positions and the score 'location' knows 8; make it with max_length=9"):
         score(query, rand(2, 9, 4))
@@ -342,6 +353,15 @@ def test_gram_matrices() -> None:
         assert kernel.min() >= 0
 
 
+@pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine"])
+def test_a_learned_temperature_starts_at_one(name: str) -> None:
+    query, key = rand(2, 4, 3), rand(2, 5, 3)
+    learned = SCORES[name](3, 3, learn_beta=True).to(F64)
+    assert torch.equal(learned(query, key), SCORES[name](3, 3)(query, key))
+    mixed = SCORES[name](3, 3, learn_beta=True)  # its parameter stays in float32
+    assert mixed(query.bfloat16(), key.bfloat16()).dtype == torch.bfloat16
+
+
 # What is computed once
 
 
@@ -401,11 +421,15 @@ def test_chunked_additive_gradcheck(chunk: int) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["additive", "deep", "feature"])
-def test_no_tensor_of_all_pairs_forward_or_backward(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"), [("additive", {}), ("additive", {"activation": "relu"}), ("deep", {}), ("feature", {})]
+)
+def test_no_tensor_of_all_pairs_forward_or_backward(
+    name: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     t, s, h = 48, 64, 32
     monkeypatch.setitem(score_kernels.CHUNK_ELEMENTS, "cpu", 2 * s * h)
-    score = make(name, h, h, {})
+    score = make(name, h, h, options)
     query, key = rand(1, t, h, grad=True), rand(1, s, h, grad=True)
     mask = torch.ones(t, s, dtype=torch.bool).tril() if name == "feature" else None
     with Largest() as largest:
@@ -537,6 +561,8 @@ def test_two_widths_where_one_is_meant(name: str) -> None:
         (lambda: SCORES["minkowski"](3, 3, p=0.5), "p is 0.5; below 1 it makes no distance"),
         (lambda: SCORES["gaussian"](3, 3, s=0.0), "s is 0.0; write a width above 0"),
         (lambda: SCORES["deep"](3, 3, num_layers=1), "num_layers is 1; a deep score has at least 2"),
+        (lambda: SCORES["location"](3, 3, max_length=2, activation="identity"), "'identity' is not an activation"),
+        (lambda: SCORES["additive"](3, 3, activation="tahn"), "'tahn' is not an activation; did you mean 'tanh'"),
         (lambda: SCORES["deep"](3, 3, activation="tahn"), "'tahn' is not an activation; did you mean 'tanh'"),
         (lambda: Feature(3, 3, set_map="maximum"), "'maximum' is not a feature map of the set of keys; did you mean"),
         (lambda: SCORES["generalized_kernel"](3, 3, feature_map="zzz"), "write one of 'identity', 'elu', 'relu'"),

@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "attention_window": "local_p",
         "attention_window_size": 2,
     },
+    "luong_context": {**LUONG, "cell": "gru", "input_feeding": True, "output_layer": "context"},
     "luong_local_m": {**LUONG, "attention_window": "local_m", "attention_window_size": 1},
     "sutskever": {
         "attention_score": None,
@@ -139,10 +140,21 @@ def test_bahdanau_2015_equals_its_formulas() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("variant", ["luong", "luong_fed", "luong_local_p", "luong_local_m"])
-def test_luong_2015_equals_its_formulas(variant: str) -> None:
-    """s_t from the cells; score s W h; window and Gaussian where local; s~ = tanh(W_c [c; s]), fed back or not."""
-    model, source, target = make(variant), texts([7])["input_ids"], targets(1)
+@pytest.mark.parametrize(
+    ("variant", "fields"),
+    [
+        ("luong", {}),
+        ("luong_fed", {}),
+        ("luong_context", {}),
+        ("luong_context", {"input_feeding": False}),
+        ("luong_local_p", {}),
+        ("luong_local_m", {}),
+    ],
+)
+def test_luong_2015_equals_its_formulas(variant: str, fields: dict[str, Any]) -> None:
+    """s_t from the cells; score s W h; window and Gaussian where local; s~ = tanh(W_c [c; s]) or tanh(W_c c), fed back
+    or not."""
+    model, source, target = make(variant, **fields), texts([7])["input_ids"], targets(1)
     config = model.config
     out = model(source, decoder_input_ids=target, output_attentions=True)
     decoder = model.model.decoder
@@ -168,7 +180,8 @@ def test_luong_2015_equals_its_formulas(variant: str) -> None:
         total = sum(e.exp() for e, i in zip(energies, inside, strict=True) if i)
         alpha = [e.exp() / total * g if i else e * 0 for e, i, g in zip(energies, inside, gaussian, strict=True)]
         c = sum(a * h_j for a, h_j in zip(alpha, annotations, strict=True))
-        fed = torch.tanh(decoder.attentional(torch.cat([c, s])))
+        read = c if config.output_layer == "context" else torch.cat([c, s])
+        fed = torch.tanh(decoder.attentional.weight @ read)
         torch.testing.assert_close(out.logits[0, t], model.lm_head(fed))
         torch.testing.assert_close(out.cross_attentions[0][0, 0, t], torch.stack(alpha))
 
@@ -393,9 +406,16 @@ def test_the_loss_is_the_mean_of_literal_cross_entropies() -> None:
 # Scores and distributions
 
 
-@pytest.mark.parametrize("score", SCORES)
-def test_any_score(score: str) -> None:
-    options = {"max_length": 9} if score == "location" else {}
+@pytest.mark.parametrize(
+    ("score", "options"),
+    [
+        *((score, {"max_length": 9} if score == "location" else {}) for score in SCORES),
+        ("additive", {"activation": "relu"}),
+        ("location", {"max_length": 9, "activation": "tanh"}),
+        ("dot", {"learn_beta": True}),
+    ],
+)
+def test_any_score(score: str, options: dict[str, Any]) -> None:
     fields = {"attention_score": score, "attention_score_options": options, "encoder_direction": "forward"}
     for position, layer in (("before", "maxout"), ("after", "attentional")):
         model = make(attention_position=position, output_layer=layer, initializer_range=1.0, **fields)
@@ -475,6 +495,8 @@ ALONE = {"attention_score": None, "encoder_direction": "forward"}
         ({"initial_state": "final"}, "write hidden_size: 256, or initial_state: projection"),
         ({**ALONE, "input_feeding": True}, "input_feeding True needs attention"),
         ({**ALONE, "output_layer": "attentional"}, "output_layer 'attentional' needs attention"),
+        ({**ALONE, "output_layer": "context"}, "output_layer 'context' needs attention"),
+        ({"output_layer": "context"}, "write attention_position: after, or output_layer: attentional"),
         ({**ALONE, "attention_distribution": "softmx"}, "attention_distribution 'softmx' needs attention"),
         ({"attention_score": None}, "write initial_state: final, or encoder_direction: backward"),
         (
@@ -488,6 +510,10 @@ ALONE = {"attention_score": None, "encoder_direction": "forward"}
             "pad_token_id is 10; write an id from 0 to 4, or null",
         ),
         ({"input_feeding": True}, "write attention_position: after and output_layer: attentional"),
+        (
+            {"input_feeding": True, "attention_position": "after", "output_layer": "maxout"},
+            "write attention_position: after and output_layer: attentional (or context)",
+        ),
         ({"output_layer": "state", "output_size": 7}, "remove output_size"),
         ({"sampled_softmax": 60}, "write training.sampled_softmax in the recipe"),
         ({"scheduled_sampling": 0.5}, "write training.scheduled_sampling in the recipe"),

@@ -13,6 +13,7 @@ from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen, t
 from huggingface_hub.errors import StrictDataclassError
 from model_checks import check_adapter, check_gradient_checkpointing, check_half_precision
 from peft import LoraConfig
+from safetensors.torch import load_file
 from torch import nn
 from transformers import (
     AutoModel,
@@ -98,6 +99,7 @@ def test_defaults_are_the_base_model_of_the_paper() -> None:
         ({"positions": "rotary"}, "write one of 'sinusoidal', 'learned', 'none'"),
         ({"activation": "ReLU"}, "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
         ({"classifier_pooling": "max"}, "write one of 'mean', 'first'"),
+        ({"share_positions": True}, "positions is 'sinusoidal', which has none; write positions: learned, or leave"),
         ({"attention_dropout": 1.0}, "write a probability from 0 to below 1"),
         ({"embedding_dropout": -0.1}, "write a probability from 0 to below 1"),
         ({"hidden_size": 15, "num_attention_heads": 3}, "write an even hidden_size, or positions: learned"),
@@ -487,9 +489,12 @@ def test_the_attention_implementation_may_be_changed_on_a_made_model() -> None:
 
 
 def options_of(score: str) -> dict[str, Any]:
-    if score == "location":
-        return {"max_length": 16}
-    return {"p": 3.0} if score == "minkowski" else {}
+    """Options of a score: those that it needs, and others than the defaults."""
+    options: dict[str, dict[str, Any]] = {
+        "location": {"max_length": 16, "activation": "tanh"}, "minkowski": {"p": 3.0},
+        "concat": {"activation": "relu"}, "dot": {"learn_beta": True},
+    }  # fmt: skip
+    return options.get(score, {})
 
 
 def with_attention(score: str, distribution: str, **fields: Any) -> Any:
@@ -572,6 +577,33 @@ def test_weights_of_another_score_come_under_every_implementation_when_asked_for
     torch.testing.assert_close(runs["sdpa"].cross_attentions[0], runs["eager"].cross_attentions[0])
     torch.testing.assert_close(runs["sdpa"].logits, runs["eager"].logits)
     assert runs["sdpa"].cross_attentions[0].shape == (2, HEADS, 5, 7)
+
+
+def test_a_learned_temperature_under_every_implementation() -> None:
+    """A new model equals the unscaled one; then exp(log β) is a factor of the queries, fused or not."""
+    options = {f"{kind}_attention_score_options": {"learn_beta": True} for kind in ("self", "cross")}
+    inputs, standard = batch(VaswaniForConditionalGeneration), make()
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    inputs["attention_mask"][0, 4:] = 0
+    for implementation in ("eager", "sdpa"):
+        model, scaled = make(attn_implementation=implementation, **options), make(attn_implementation=implementation)
+        names = {name.rpartition(".")[2] for name, _ in model.named_parameters() if ".attention." in name}
+        assert names == {"log_beta"}
+        model.load_state_dict(model.state_dict() | standard.state_dict())
+        scaled.load_state_dict(standard.state_dict())
+        torch.testing.assert_close(model(**inputs).logits, standard(**inputs).logits)
+        betas = iter((0.5, 2.0, 3.0, 0.25, 1.5, 4.0, 0.1, 0.7))
+        with torch.no_grad():
+            for name, module in model.named_modules():
+                if isinstance(module, VaswaniAttention):
+                    beta = next(betas)
+                    module.get_parameter("attention.score.log_beta").fill_(math.log(beta))
+                    query = scaled.get_submodule(name).q_proj
+                    query.weight *= beta
+                    query.bias *= beta
+        torch.testing.assert_close(model(**inputs).logits, scaled(**inputs).logits)
+        model(**inputs, labels=inputs["decoder_input_ids"]).loss.backward()
+        assert all(p.grad.abs() > 0 for name, p in model.named_parameters() if name.endswith("log_beta"))
 
 
 def test_self_and_cross_attention_are_chosen_apart() -> None:
@@ -865,6 +897,32 @@ def test_three_matrices_or_two_or_one(tmp_path: Path, shared: bool, tied: bool) 
     model(**inputs, labels=torch.full_like(inputs["decoder_input_ids"], V + 2)).loss.backward()
     model.resize_token_embeddings(V)
     torch.testing.assert_close(model(**inputs).logits, before)
+
+
+@pytest.mark.parametrize("shared_embeddings", [True, False])
+def test_both_stacks_may_share_their_positions(tmp_path: Path, shared_embeddings: bool) -> None:
+    """One table in the file and in the loaded model; its gradient is the sum of those that two tables would have."""
+    fields = {"positions": "learned", "max_position_embeddings": 9, "share_embeddings": shared_embeddings}
+    inputs = batch(VaswaniForConditionalGeneration)
+    labels = inputs["decoder_input_ids"]
+    apart, model = make(**fields), make(**fields, share_positions=True)
+    table = model.model.decoder.embed_positions.weight
+    assert model.model.encoder.embed_positions.weight is table
+    assert model.num_parameters() == apart.num_parameters() - 9 * H
+    apart.load_state_dict(model.state_dict())
+    for each in (apart, model):
+        each(**inputs, labels=labels).loss.backward()
+    gradients = [stack.embed_positions.weight.grad for stack in (apart.model.encoder, apart.model.decoder)]
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+    torch.testing.assert_close(table.grad, sum(gradients))
+
+    model.save_pretrained(tmp_path)
+    assert sum("embed_positions" in name for name in load_file(tmp_path / "model.safetensors")) == 1
+    for kind in (VaswaniForConditionalGeneration, VaswaniModel):
+        loaded, info = kind.from_pretrained(tmp_path, dtype=torch.float64, output_loading_info=True)
+        assert not info["missing_keys"]
+        assert loaded.get_encoder().embed_positions.weight is loaded.get_decoder().embed_positions.weight
+        assert torch.equal(loaded.get_encoder().embed_positions.weight, table)
 
 
 def test_other_embeddings_may_be_set() -> None:

@@ -13,14 +13,7 @@ import torch
 from torch import nn
 
 from .attention_distributions import DISTRIBUTIONS, MORE_DISTRIBUTIONS, Distribution, Softmax
-from .attention_scores import (
-    MORE_SCORES,
-    SCORES,
-    InnerProduct,
-    Parametric,
-    Score,
-    options_of,
-)
+from .attention_scores import MORE_SCORES, SCORES, InnerProduct, Parametric, Score, options_of
 from .score_kernels import broadcast, full_precision
 from .strict_config import class_by_name, unknown_message
 

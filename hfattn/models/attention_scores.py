@@ -162,32 +162,11 @@ class InnerProduct(Score):
 
 
 class Dot(InnerProduct):
-    """q·k (Luong et al. 2015, section 3.1)."""
-
-    one_width = True
-
-
-class ScaledDot(InnerProduct):
-    """q·k / √d_k (Vaswani et al. 2017, eq. 1). Independent components with variance 1 give energies with variance 1."""
-
-    one_width = True
-
-    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return query / math.sqrt(self.key_size), prepared
-
-
-def _unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Divide vectors by their norms; a zero vector stays zero, and its gradient passes unchanged."""
-    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / torch.where(norm > 0, norm, 1)
-
-
-class Cosine(InnerProduct):
-    """β q·k / (‖q‖ ‖k‖): content-based addressing (Graves et al. 2014, eq. 5-6).
+    """β q·k (Luong et al. 2015, section 3.1, with β = 1).
 
     Args:
         learn_beta: whether to learn the inverse temperature β > 0, with its logarithm as the parameter. By default, β
-            is 1.
+            is 1, which is also the initial value of a learned β.
     """
 
     one_width = True
@@ -204,13 +183,34 @@ class Cosine(InnerProduct):
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         return {"learn_beta": "log_beta" in parameters}
 
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (query * self.log_beta.exp()).to(query.dtype) if self.learn_beta else query, prepared
+
+
+class ScaledDot(Dot):
+    """β q·k / √d_k (Vaswani et al. 2017, eq. 1, with β = 1); option as in ``Dot``.
+
+    Independent components with variance 1 give energies with variance β².
+    """
+
+    def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().factors(query / math.sqrt(self.key_size), prepared)
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Divide vectors by their norms; a zero vector stays zero, and its gradient passes unchanged."""
+    norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(norm > 0, norm, 1)
+
+
+class Cosine(Dot):
+    """β q·k / (‖q‖ ‖k‖): content-based addressing (Graves et al. 2014, eq. 5-6); option as in ``Dot``."""
+
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
         return _unit(widen(key)).to(key.dtype)
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        unit = _unit(widen(query))
-        if self.learn_beta:
-            unit = unit * self.log_beta.exp()
+        unit, prepared = super().factors(_unit(widen(query)), prepared)
         return unit.to(query.dtype), prepared
 
 
@@ -276,13 +276,14 @@ def activation_by_name(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 class Additive(Score):
-    """v·tanh(W_q q + W_k k [+ b]) (Bahdanau et al. 2015, A.1.2; "concat" in Luong et al. 2015).
+    """v·act(W_q q + W_k k [+ b]) (Bahdanau et al. 2015, A.1.2; "concat" in Luong et al. 2015; both with tanh).
 
     Parameters: W_q (H, d_q), W_k (H, d_k), v (H), b (H).
 
     Args:
         hidden_size: H; default d_q, as in the experiments of Bahdanau et al. (n' = n).
         bias: whether to add b, which is not in the paper; False by default.
+        activation: name of a function of ``transformers.activations``.
     """
 
     W_q: torch.Tensor
@@ -290,9 +291,18 @@ class Additive(Score):
     v: torch.Tensor
     b: torch.Tensor
 
-    def __init__(self, query_size: int, key_size: int, *, hidden_size: int | None = None, bias: bool = False) -> None:
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        *,
+        hidden_size: int | None = None,
+        bias: bool = False,
+        activation: str = "tanh",
+    ) -> None:
         super().__init__(query_size, key_size)
         hidden_size = query_size if hidden_size is None else hidden_size
+        self.activation = activation_by_name(activation)
         self._parameter("W_q", hidden_size, query_size)
         self._parameter("W_k", hidden_size, key_size)
         self._parameter("v", hidden_size)
@@ -309,7 +319,10 @@ class Additive(Score):
         return nn.functional.linear(key, self.W_k, self.b if self.bias else None)  # (…, S, H)
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return additive_energies(nn.functional.linear(query, self.W_q), prepared, self.v)
+        query = nn.functional.linear(query, self.W_q)
+        if isinstance(self.activation, nn.Tanh):
+            return additive_energies(query, prepared, self.v)  # the derivative of tanh is known, which saves memory
+        return pairwise(lambda sums, v: self.activation(sums) @ v, query, prepared, self.v)
 
 
 def _hidden_size(parameters: Mapping[str, torch.Tensor], *names: str) -> dict[str, int]:
@@ -360,11 +373,10 @@ class Deep(Score):
 
     @classmethod
     def options_from(cls, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        numbers = [int(name[2:]) for name in parameters if name[:2] in ("W_", "b_") and name[2:].isdigit()]
-        weights = [int(name[2:]) + 1 for name in parameters if name[:2] == "W_" and name[2:].isdigit()]
-        layers = max([2, *weights, *numbers]) if numbers else None
+        # The last W has the number L - 1, and the last b has the number L.
+        layers = [int(name[2:]) + (name[0] == "W") for name in parameters if name[:1] in "Wb" and name[2:].isdigit()]
         options: dict[str, Any] = _hidden_size(parameters, "W_0", "W_1", "b_1", "v")
-        return options if layers is None else {**options, "num_layers": layers}
+        return {**options, "num_layers": max(2, *layers)} if layers else options
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
         return nn.functional.linear(key, self.W_0, self.b_1)  # (…, S, H)
@@ -383,18 +395,23 @@ class Deep(Score):
 
 
 class Location(Score):
-    """(W q)_i, independent of the key at position i (Luong et al. 2015, section 3.1). Parameter: W (max_length, d_q).
+    """act((W q)_i), independent of the key at position i (Luong et al. 2015, section 3.1, without act).
 
+    Parameter: W (max_length, d_q).
     A position is an index into the source, so padding must be on the right.
 
     Args:
         max_length: largest number of keys; required.
+        activation: name of a function of ``transformers.activations``; "linear", the default, is the identity.
     """
 
     W: torch.Tensor
 
-    def __init__(self, query_size: int, key_size: int, *, max_length: int | None = None) -> None:
+    def __init__(
+        self, query_size: int, key_size: int, *, max_length: int | None = None, activation: str = "linear"
+    ) -> None:
         super().__init__(query_size, key_size)
+        self.activation = activation_by_name(activation)
         if max_length is None:
             raise ValueError(
                 "The score 'location' has one row of W for each position of a source; pass the largest number of "
@@ -422,13 +439,9 @@ class Location(Score):
         return key[..., :0]  # only the number of keys matters
 
     def compare(self, query: torch.Tensor, prepared: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        energies = nn.functional.linear(query, self.W[: prepared.shape[-2]])  # (…, T, S)
+        energies = self.activation(nn.functional.linear(query, self.W[: prepared.shape[-2]]))  # (…, T, S)
         batch = broadcast(query.shape[:-2], prepared.shape[:-2])
         return energies.expand(*batch, -1, -1)
-
-
-def _identity(vectors: torch.Tensor) -> torch.Tensor:
-    return vectors
 
 
 def _elu_above_zero(vectors: torch.Tensor) -> torch.Tensor:
@@ -436,7 +449,7 @@ def _elu_above_zero(vectors: torch.Tensor) -> torch.Tensor:
 
 
 FEATURE_MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "identity": _identity,
+    "identity": nn.Identity(),
     "elu": _elu_above_zero,  # linear attention (Katharopoulos et al. 2020)
     "relu": torch.relu,
     "softplus": nn.functional.softplus,

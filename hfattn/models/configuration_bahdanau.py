@@ -77,7 +77,8 @@ class BahdanauConfig(StrictConfig):
         input_feeding: concatenate the previous attentional vector to the decoder's input (Luong 2015, section 3.3).
         output_layer: input of the output layer: "maxout" of s_i, the embedding of y_{i-1} and c_i, in two pieces
             (Bahdanau 2015, A.2.2, with s_i instead of the printed s_{i-1}); "attentional" for tanh(W_c [c_i; s_i])
-            (Luong 2015, eq. 5); "state" for s_i.
+            (Luong 2015, eq. 5); "context" for tanh(W_c c_i), which reads the state only through the attention; "state"
+            for s_i.
         output_size: width of the output layer's input; default ``hidden_size``.
         dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
         embedding_dropout: dropout probability on the embeddings.
@@ -219,15 +220,14 @@ class BahdanauConfig(StrictConfig):
         self._check_choice("initial_state", ("projection", "final"))
         self._check_choice("attention_position", ("before", "after"))
         self._check_choice("attention_window", ("global", "local_m", "local_p"))
-        self._check_choice("output_layer", ("maxout", "attentional", "state"))
+        self._check_choice("output_layer", ("maxout", "attentional", "context", "state"))
         self._check_above_zero("initializer_range", example="0.05")
         self._check_vocabulary()
         self._check_states()
         self._check_attention()
 
     def _check_vocabulary(self) -> None:
-        self._check_source_vocabulary()
-        self._check_target_tokenizer()
+        self._check_vocabularies()
         smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # both sides have padding
         self._check_token_ids("pad_token_id", vocab_size=smaller)
         self._check_token_ids("bos_token_id", "eos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
@@ -268,7 +268,7 @@ class BahdanauConfig(StrictConfig):
             unusable = {
                 "attention_window": self.attention_window != "global",
                 "input_feeding": self.input_feeding,
-                "output_layer": self.output_layer == "attentional",
+                "output_layer": self.output_layer in ("attentional", "context"),
                 "attention_score_options": bool(self.attention_score_options),
                 "attention_distribution": self.attention_distribution != "softmax",
                 "attention_distribution_options": bool(self.attention_distribution_options),
@@ -293,10 +293,15 @@ class BahdanauConfig(StrictConfig):
                     distribution_options=self.attention_distribution_options,
                 )
         self._check_estimator("attention_distribution_options")
-        if self.input_feeding and (self.attention_position, self.output_layer) != ("after", "attentional"):
+        if self.output_layer == "context" and self.attention_position == "before":
+            raise ValueError(
+                "output_layer 'context' reads only c_i, which does not depend on y_{i-1} if the attention precedes the "
+                "cell; write attention_position: after, or output_layer: attentional."
+            )
+        if self.input_feeding and (self.attention_position == "before" or self.output_layer in ("maxout", "state")):
             raise ValueError(
                 "input_feeding feeds the attentional vector of the previous step; write attention_position: after and "
-                "output_layer: attentional."
+                "output_layer: attentional (or context)."
             )
         if self.output_layer == "state" and self.output_width != self.hidden_size:
             raise ValueError(

@@ -71,6 +71,7 @@ class VaswaniConfig(StrictConfig):
         layer_norm_eps: ε that LN adds to the variance.
         positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``) or "none".
         max_position_embeddings: number of learned positions.
+        share_positions: use one table of learned positions for source and target.
         scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
         self_attention_score, cross_attention_score: names of ``hfattn.attention.SCORES``, or custom classes such as
             "my_scores.LowRank". A score compares vectors of width ``head_dim``; the heads of a layer share its weights.
@@ -168,6 +169,7 @@ class VaswaniConfig(StrictConfig):
     layer_norm_eps: float | int = 1e-5
     positions: str = "sinusoidal"
     max_position_embeddings: int = 1024
+    share_positions: bool = False
     scale_embedding: bool = True
     self_attention_score: str = "scaled_dot"
     self_attention_score_options: dict[str, Any] = field(default_factory=dict)
@@ -225,12 +227,16 @@ class VaswaniConfig(StrictConfig):
         self._check_choice("positions", POSITION_NAMES)
         self._check_choice("classifier_pooling", POOLING_NAMES)
         self._check_above_zero("layer_norm_eps", example="1e-5")
+        if self.share_positions and self.positions != "learned":
+            raise ValueError(
+                f"share_positions shares a table of learned positions, but positions is {self.positions!r}, which has "
+                "none; write positions: learned, or leave share_positions out."
+            )
         if self.final_norm and self.norm == "none":
             raise ValueError('final_norm is true and norm is "none"; write norm: pre or post, or leave final_norm out.')
         self._check_widths()
         self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
-        self._check_source_vocabulary()
-        self._check_target_tokenizer()
+        self._check_vocabularies()
         self._check_attention("self")
         self._check_attention("cross")
 

@@ -200,8 +200,9 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if config.output_layer == "maxout":
             width = config.hidden_size + config.embedding_size + context_size
             self.maxout = nn.Linear(width, 2 * config.output_width)
-        elif config.output_layer == "attentional":
-            self.attentional = nn.Linear(context_size + config.hidden_size, config.output_width, bias=False)
+        elif config.output_layer != "state":
+            width = context_size + (config.hidden_size if config.output_layer == "attentional" else 0)
+            self.attentional = nn.Linear(width, config.output_width, bias=False)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
         self.gradient_checkpointing = False
@@ -347,9 +348,10 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         if self.config.output_layer == "maxout":
             pieces = self.maxout(torch.cat([state, embedded, *contexts], dim=-1))
             return pieces.unflatten(-1, (-1, 2)).amax(-1)
-        if self.config.output_layer == "attentional":
-            return torch.tanh(self.attentional(torch.cat([*contexts, state], dim=-1)))
-        return state
+        if self.config.output_layer == "state":
+            return state
+        read = contexts if self.config.output_layer == "context" else [*contexts, state]
+        return torch.tanh(self.attentional(torch.cat(read, dim=-1)))
 
     def step(
         self, embedded: torch.Tensor, states: list[State], source: Source, position: int | torch.Tensor
@@ -358,7 +360,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
 
         Bahdanau 2015, A.2.2: c_i = Σ_j α_ij h_j for the query s_{i-1}; s_i = f(s_{i-1}, [y_{i-1}; c_i]).
         Luong 2015, section 3: s_t = f(s_{t-1}, [y_{t-1}; s~_{t-1}]), where s~_{t-1} is used only with input feeding;
-        c_t = Σ_j α_tj h_j for the query s_t; s~_t = tanh(W_c [c_t; s_t]).
+        c_t = Σ_j α_tj h_j for the query s_t; s~_t = tanh(W_c [c_t; s_t]), or tanh(W_c c_t).
 
         Args:
             embedded: (B, D), the embedding of y_{i-1}.

@@ -527,8 +527,10 @@ class VaswaniModel(VaswaniPreTrainedModel):
             self.encoder = VaswaniEncoder(config)
         if config.is_encoder_decoder or config.is_decoder:
             self.decoder = VaswaniDecoder(config)
-        if config.is_encoder_decoder and config.share_embeddings:
-            self._tied_weights_keys = {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"}
+        if config.is_encoder_decoder:
+            shared = {"embed_tokens": config.share_embeddings, "embed_positions": config.share_positions}
+            ties = {f"encoder.{name}.weight": f"decoder.{name}.weight" for name, tied in shared.items() if tied}
+            self._tied_weights_keys = ties
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -211,32 +211,21 @@ class StrictConfig(PreTrainedConfig):
                 if number is not None and not 0 <= number < vocab_size:
                     raise ValueError(f"{name} is {number}; write an id from 0 to {vocab_size - 1}, or null.")
 
-    def _check_source_vocabulary(self) -> None:
-        """Check the source vocabulary of an encoder-decoder."""
-        if self.source_vocab_size is None:
-            return
-        self._check_positive("source_vocab_size")
-        if self.share_embeddings:
+    def _check_vocabularies(self) -> None:
+        """Check the source vocabulary and the target tokenizer of an encoder-decoder."""
+        if self.source_vocab_size is not None:
+            self._check_positive("source_vocab_size")
+        if self.target_tokenizer is not None and not re.fullmatch(r"\w[\w.-]*", self.target_tokenizer):
             raise ValueError(
-                "share_embeddings needs one vocabulary, but source_vocab_size is given; write share_embeddings: "
-                "false, or leave source_vocab_size out."
+                f"target_tokenizer is {self.target_tokenizer!r}; write the name of the sub-folder that it is in, such "
+                "as 'target', or null."
             )
-
-    def _check_target_tokenizer(self) -> None:
-        """Check the target tokenizer of an encoder-decoder."""
-        folder = self.target_tokenizer
-        if folder is None:
-            return
-        if not re.fullmatch(r"\w[\w.-]*", folder):
-            raise ValueError(
-                f"target_tokenizer is {folder!r}; write the name of the sub-folder that it is in, such as 'target', or "
-                "null."
-            )
-        if self.share_embeddings:
-            raise ValueError(
-                "share_embeddings needs one vocabulary, but target_tokenizer is given; write share_embeddings: false, "
-                "or leave target_tokenizer out."
-            )
+        for name in ("source_vocab_size", "target_tokenizer"):
+            if self.share_embeddings and getattr(self, name) is not None:
+                raise ValueError(
+                    f"share_embeddings needs one vocabulary, but {name} is given; write share_embeddings: false, or "
+                    f"leave {name} out."
+                )
 
     def _check_probability(self, *names: str) -> None:
         for name in names:

@@ -183,8 +183,9 @@ class ReliableTrainer(Trainer):
         # FSDP keeps the input embedding and the output layer tied, but no other weights.
         if self.is_fsdp_enabled and self.model.config.is_encoder_decoder and self.model.all_tied_weights_keys:
             raise UserError(
-                "Accelerate cannot shard an encoder-decoder with shared embeddings; write model.share_embeddings: "
-                "false and model.tie_word_embeddings: false, or launch with recipes/accelerate/ddp.yaml."
+                "Accelerate cannot shard an encoder-decoder with shared embeddings or positions; write "
+                "model.share_embeddings: false and model.tie_word_embeddings: false, leave model.share_positions out, "
+                "or launch with recipes/accelerate/ddp.yaml."
             )
 
     @property
