@@ -158,6 +158,8 @@ class GenerationTests:
             total, number = log_probability(model, inputs, index // 3, sequence)
             expected = total / number**length_penalty
             assert cached.sequences_scores[index].item() == pytest.approx(expected, rel=1e-4)
+            if model.config.is_encoder_decoder:
+                assert not sequence[prompt(model, inputs).shape[1] + number :].any()  # padding
 
     def test_a_wide_beam_finds_the_most_probable_text(self, make: Make) -> None:
         model, steps = make(vocab_size=5, eos_token_id=None), 3
