@@ -1,5 +1,5 @@
 """Run the ``hfattn`` command as ``python -m hfattn``."""
 
-from .cli import app
+from hfattn_cli import app
 
 app(prog_name="hfattn")

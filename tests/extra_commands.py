@@ -24,10 +24,10 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.cli import app
 from hfattn.loading import save_translator
 from hfattn.resources import load_recipe, resource
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 SHORT = ["--training.max_steps", "2", "--training.eval_steps", "2", "--training.save_steps", "2"]
 CHAR_LM = ["char_lm", "quickstart", "--model.hidden_size", "8", "--sample.max_new_tokens", "4", *SHORT]

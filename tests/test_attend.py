@@ -20,10 +20,10 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.cli import app
 from hfattn.explain import agreement, hidden_units, saliency, score_tokens, strongest_unit
 from hfattn.loading import load_any_model, load_language_model
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 TEXT = "A dull film, told in Paris."
 

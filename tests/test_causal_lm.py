@@ -18,7 +18,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.cli import app
 from hfattn.data import PackedBlocks, pack, read_documents, split_corpus
 from hfattn.errors import UserError
 from hfattn.evaluation import score_ids, score_text
@@ -26,6 +25,7 @@ from hfattn.generation import TokenStreamer
 from hfattn.hub.card import render_card
 from hfattn.metrics import text_scores, token_loss
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "causal_lm"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))

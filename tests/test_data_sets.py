@@ -18,9 +18,9 @@ from hub_server import Hub, HubServer
 from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
-from hfattn.cli import app
 from hfattn.data import LabeledTexts, Pair, Pairs
 from hfattn.generated import date_pairs, opinion_texts, phrase_pairs, reber_texts
+from hfattn_cli import app
 
 DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts]] = {
     "dates": date_pairs,

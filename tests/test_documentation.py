@@ -24,10 +24,10 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
 )
-from hfattn.cli import app
 from hfattn.loading import save_translator
 from hfattn.spaces import interface
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
+from hfattn_cli import app
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

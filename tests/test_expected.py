@@ -12,8 +12,6 @@ import yaml
 from commands import ROOT
 from typer.testing import CliRunner, Result
 
-from hfattn.cli import app
-from hfattn.cli import recipes as commands
 from hfattn.plots import plot_table
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
@@ -28,6 +26,7 @@ from hfattn.training.expected import (
     results_page,
     write_expected,
 )
+from hfattn_cli import app
 
 RECIPES = ROOT / "recipes"
 CONFIGURATIONS = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name != "accelerate")
@@ -97,7 +96,7 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(RECIPES / "translation" / "dates.yaml", folder / "translation" / "pairs.yaml")
     written(folder / "translation")
     written(folder / "char_lm", "novel", full={})
-    monkeypatch.setattr(commands, "resource", lambda *parts: tmp_path / Path(*parts))
+    monkeypatch.setattr("hfattn.resources.resource", lambda *parts: tmp_path / Path(*parts))
     return folder
 
 

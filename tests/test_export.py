@@ -36,11 +36,11 @@ from hfattn import (
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
 )
-from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.exchange import FORMATS, TARGETS, convert, export, to_onnx
 from hfattn.loading import save_translator
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 
 def model_folder(folder: Path, model: PreTrainedModel, tokenizer: Any = None) -> Path:

@@ -13,12 +13,12 @@ from hub_server import Hub, HubServer
 from typer.testing import CliRunner
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConfig, VaswaniForCausalLM
-from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.hub.code_findings import KINDS, printable, read_module
 from hfattn.hub.inspection import LARGEST, inspect
 from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 NAME = "user/name"
 

@@ -92,7 +92,7 @@ def test_translating_a_sentence_imports_nothing_that_publishes(tmp_path: Path) -
     code = (
         "import sys\n"
         "from typer.testing import CliRunner\n"
-        "from hfattn.cli import app\n"
+        "from hfattn_cli import app\n"
         f"done = CliRunner().invoke(app, ['translate', {str(tmp_path)!r}, 'abc'])\n"
         "assert done.exit_code == 0, (done.output, done.exception)\n"
         "print([name for name in sys.modules if name.startswith(('hfattn.hub.', 'hfattn.training'))])\n"

@@ -241,10 +241,32 @@ def test_the_wheel_holds_recipes_and_cards(tmp_path: Path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     listed = python(
-        "from hfattn.cli import app\nfrom hfattn.resources import resource\nprint(resource('recipes'))\n"
+        "from hfattn_cli import app\nfrom hfattn.resources import resource\nprint(resource('recipes'))\n"
         "app(['recipes', 'list'], standalone_mode=False)\n",
         PYTHONPATH=f"{site}{os.pathsep}",
     )
     assert listed.splitlines()[0] == str(site / "hfattn" / "resources" / "recipes")
     assert "quickstart" in listed
     assert (site / "hfattn" / "py.typed").exists()
+
+
+def test_help_and_completion_import_neither_torch_nor_transformers() -> None:
+    code = (
+        "import sys\n"
+        "from typer.main import get_command\n"
+        "from typer.testing import CliRunner\n"
+        "from hfattn_cli import app\n"
+        "def walk(group, words):\n"
+        "    assert CliRunner().invoke(app, [*words, '--help']).exit_code == 0, words\n"
+        "    for name, command in getattr(group, 'commands', {}).items():\n"
+        "        walk(command, [*words, name])\n"
+        "walk(get_command(app), [])\n"
+        "completion = {'_HFATTN_COMPLETE': 'complete_bash', 'COMP_WORDS': 'hfattn tra', 'COMP_CWORD': '1'}\n"
+        "done = CliRunner().invoke(app, [], prog_name='hfattn', env=completion)\n"
+        "assert done.output.split() == ['train', 'translate'], done.output\n"
+        "assert CliRunner().invoke(app, ['--version']).exit_code == 0\n"
+        "print(sorted({'hfattn', 'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))\n"
+    )
+    done = run_anew([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"

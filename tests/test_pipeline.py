@@ -20,13 +20,13 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.explain import AttentionRecord
 from hfattn.generation import translate_texts
 from hfattn.loading import load_reading_model, load_translation_model, save_translator
 from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 TEXTS = ["i like football", "go", "good morning", "ball"]
 TOKENIZER = build_character_tokenizer(["abcdefghijklmnopqrstuvwxyz "], ends=True)

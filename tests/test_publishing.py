@@ -23,7 +23,6 @@ from safetensors.torch import load_file, save_file
 from tiny_models import with_tiny_models
 from typer.testing import CliRunner
 
-from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, PushOptions, push, verify, write_manifest
 from hfattn.hub.card import card_code, check_card
@@ -31,6 +30,7 @@ from hfattn.hub.manifest import check_manifest, published_files, repository_file
 from hfattn.hub.templates import interval
 from hfattn.hub.verify import check_no_pickles, check_no_secrets
 from hfattn.training.expected import SUFFIX, read_expected
+from hfattn_cli import app
 
 RUNS = {
     "writer": "char_lm/quickstart",

@@ -33,11 +33,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BertConfig, BertM
 from typer.testing import CliRunner
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
-from hfattn.cli import app
 from hfattn.errors import UserError
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
+from hfattn_cli import app
 
 HFATTN = [sys.executable, "-m", "hfattn"]
 

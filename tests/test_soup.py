@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import labeled_file, tiny_model
 from typer.testing import CliRunner
 
-from hfattn.cli import app
 from hfattn.soup import greedy_soup, write_soup
+from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "classification"
 

@@ -19,13 +19,13 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq, EvalPrediction
 from typer.testing import CliRunner
 
 from hfattn import BahdanauForConditionalGeneration
-from hfattn.cli import app
 from hfattn.data import EncodedPairs, Pair, Pairs, read_pairs
 from hfattn.generated import date_pairs
 from hfattn.generated.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
 from hfattn.metrics import ExactMatch, LanguageModelScores, TranslationScores, decode_generated, token_statistics
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "translation"
 TINY: dict[str, dict[str, Any]] = {

@@ -9,8 +9,8 @@ from commands import ROOT, run_here
 from tiny_models import with_tiny_models
 from typer.testing import CliRunner
 
-from hfattn.cli import app
 from hfattn.training.expected import SUFFIX, expected_files, read_expected
+from hfattn_cli import app
 
 LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
 # Two test files, so that two processes can run them.

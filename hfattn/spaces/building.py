@@ -21,7 +21,7 @@ from ..yaml_values import override_words
 from .settings import MODELS, SETTINGS, SpaceModel, read_space
 
 # Parts of the package that a Space does not need.
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "resources", "cli", "__main__.py", "*.pyc")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "resources", "__main__.py", "*.pyc")
 
 
 def space_names() -> list[str]:

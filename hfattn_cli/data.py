@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UserError, one_sentence
-from ..extras import require
-from .common import Branch, Execute, NewFolder, Over, Private, PullRequest
+from .common import Branch, Execute, NewFolder, Over, Private, PullRequest, one_sentence
 
 data_app = typer.Typer(help="Write the generated datasets to folders, and publish them.", no_args_is_help=True)
 
@@ -30,9 +28,11 @@ def make(
 
     Example: hfattn data make dates --output dates --rows 100
     """
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
-        from ..hub.data_sets import make_data_set
+        from hfattn.hub.data_sets import make_data_set
 
         make_data_set(name, output, rows, evaluation_rows, seed)
         print(f"Written: {output}. To see what publishing would send, run: hfattn data push {output} USER/NAME")
@@ -54,8 +54,10 @@ def push_data(
 
     Example: hfattn data push dates user/dates
     """
+    from hfattn.errors import UserError
+
     with one_sentence():
-        from ..hub import PushOptions, push
+        from hfattn.hub import PushOptions, push
 
         if not (folder / "README.md").is_file():
             raise UserError(f"{folder} has no README.md, the card of a dataset; write one with hfattn data make.")

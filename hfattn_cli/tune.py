@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import INTERRUPTED, UserError, one_sentence
-from ..extras import require
-from ..resources import load_recipe
+from .common import one_sentence
 from .recipes import Configuration, find_config, run_training, training_command
 
 
@@ -30,10 +28,14 @@ def tune(
 
     Example: hfattn tune classification/opinions search.yaml --training.num_train_epochs 1
     """
+    from hfattn.errors import INTERRUPTED, UserError
+    from hfattn.extras import require
+    from hfattn.resources import load_recipe
+
     with one_sentence():
         require("tune")
-        from ..training import load_config
-        from ..tuning import RECORD, SearchConfig, best_overrides, first_overrides, table, tune
+        from hfattn.training import load_config
+        from hfattn.tuning import RECORD, SearchConfig, best_overrides, first_overrides, table, tune
 
         path = find_config(config)
         name = f"{path.parent.name}/{path.stem}"

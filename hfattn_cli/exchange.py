@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import UserError, one_sentence
-from .common import NewFolder, name_value_pairs
+from .common import NewFolder, name_value_pairs, one_sentence
 
 
 def convert(
@@ -44,7 +43,7 @@ def convert(
     Example: hfattn convert nanogpt ckpt.pt --allow-pt --vocabulary characters.json --output runs/gpt
     """
     with one_sentence():
-        from ..exchange import convert as run
+        from hfattn.exchange import convert as run
 
         converted = run(
             kind,
@@ -78,7 +77,7 @@ def export(
     Example: hfattn export onnx runs/reader --output runs/reader-onnx
     """
     with one_sentence():
-        from ..exchange import export as run
+        from hfattn.exchange import export as run
 
         run(kind, model, output, quantization=quantization)
         print(f"{kind}: {output}")
@@ -87,7 +86,8 @@ def export(
 def _value(name: str, text: str) -> Any:
     import yaml
 
-    from ..yaml_values import load_yaml
+    from hfattn.errors import UserError
+    from hfattn.yaml_values import load_yaml
 
     try:
         return load_yaml(text)

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import one_sentence
-from .common import AsJson, Model
+from .common import AsJson, Model, one_sentence
 
 
 def inspect_code(
@@ -25,7 +24,7 @@ def inspect_code(
     Example: hfattn inspect runs/dates
     """
     with one_sentence():
-        from ..hub.inspection import inspect
+        from hfattn.hub.inspection import inspect
 
         inspection = inspect(model, revision)
     print(inspection.json() if as_json else inspection)

@@ -1,12 +1,15 @@
-"""Arguments that the commands share, and checks before any work."""
+"""Arguments that the commands share, and checks before any work.
 
+A command imports hfattn when it runs, because that imports torch, which help and completion do without. This package is
+therefore not a part of hfattn.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from ..errors import UserError
-from ..extras import require
 
 Model = Annotated[str, typer.Argument(metavar="DIR", help="Model folder, or the id of a model on the Hub.")]
 NumBeams = Annotated[int | None, typer.Option(min=1, help="Number of beams; default: the model's.")]
@@ -23,8 +26,19 @@ Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Replace this c
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
 
 
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """End a command as ``hfattn.errors.one_sentence`` does."""
+    from hfattn import errors
+
+    with errors.one_sentence():
+        yield
+
+
 def name_value_pairs(option: str, words: list[str] | None) -> dict[str, str]:
     """Return the values of a repeatable option ``NAME=VALUE`` by their names."""
+    from hfattn.errors import UserError
+
     pairs = {}
     for word in words or []:
         name, equals, value = word.partition("=")
@@ -35,12 +49,15 @@ def name_value_pairs(option: str, words: list[str] | None) -> dict[str, str]:
 
 
 def require_text(*texts: str) -> None:
+    from hfattn.errors import UserError
+
     if not all(text.strip() for text in texts):
         raise UserError("A text is empty; give at least one character.")
 
 
 def require_vocabulary(tokenizer: Any, *texts: str) -> None:
-    from ..tokenizers import uncovered_characters
+    from hfattn.errors import UserError
+    from hfattn.tokenizers import uncovered_characters
 
     for text in texts:
         if missing := uncovered_characters(tokenizer, text):
@@ -53,6 +70,9 @@ def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", 
     Raises:
         UserError: if the file type is unknown, or the path is not a file in an existing folder.
     """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
     if path.suffix.lower() not in kinds:
         known = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
         raise UserError(f"Cannot write {path.name}: end the name with {known}.")
@@ -73,7 +93,8 @@ def translations(
     max_new_tokens: int | None,
 ) -> list[dict[str, Any]]:
     """Return the output of the pipeline ``attn-translation`` for each text; None selects the model's default."""
-    from ..pipelines import AttnTranslationPipeline
+    from hfattn.errors import UserError
+    from hfattn.pipelines import AttnTranslationPipeline
 
     options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
     pipeline = AttnTranslationPipeline(

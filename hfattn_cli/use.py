@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UserError, one_sentence
-from ..extras import require
-from .common import AsJson, MaxNewTokens, Model, NumBeams, require_text, require_vocabulary, translations
+from .common import AsJson, MaxNewTokens, Model, NumBeams, one_sentence, require_text, require_vocabulary, translations
 
 
 def generate(
@@ -33,6 +31,8 @@ def generate(
 
     Example: hfattn generate runs/text --prompt "The " --max-new-tokens 20
     """
+    from hfattn.errors import UserError
+
     with one_sentence():
         if not prompt:
             raise UserError("The prompt is empty; give at least one character.")
@@ -41,8 +41,8 @@ def generate(
         import torch
         from transformers import set_seed
 
-        from ..generation import TokenStreamer, read_prompt, sampling_options
-        from ..loading import load_language_model
+        from hfattn.generation import TokenStreamer, read_prompt, sampling_options
+        from hfattn.loading import load_language_model
 
         language_model, tokenizer = load_language_model(model)
         require_vocabulary(tokenizer, prompt)
@@ -81,11 +81,13 @@ def score(
 
     Example: hfattn score runs/text my.txt
     """
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
-        from ..data import open_text
-        from ..evaluation import score_opened
-        from ..loading import load_language_model
+        from hfattn.data import open_text
+        from hfattn.evaluation import score_opened
+        from hfattn.loading import load_language_model
 
         scores = score_opened(*load_language_model(model), open_text(text), skip, window, stride)
         for name, value in scores.items():
@@ -114,9 +116,11 @@ def evaluate(
 
     Example: hfattn evaluate runs/dates pairs.tsv
     """
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
-        from ..evaluation import evaluate_folder, report_lines
+        from hfattn.evaluation import evaluate_folder, report_lines
 
         names = None if columns is None else columns.split(",")
         scores = evaluate_folder(model, data, split, config, names, num_beams, limit)
@@ -136,7 +140,7 @@ def translate(
     Example: hfattn translate runs/dates "22 nov 1794"
     """
     with one_sentence():
-        from ..loading import load_translation_model
+        from hfattn.loading import load_translation_model
 
         require_text(*texts)
         translator = load_translation_model(model)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import one_sentence
-from .common import AsJson, Branch, Execute, Over, Private, PullRequest
+from .common import AsJson, Branch, Execute, Over, Private, PullRequest, one_sentence
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
 
@@ -23,7 +22,7 @@ def card(folder: Folder) -> None:
     Example: hfattn card runs/dates
     """
     with one_sentence():
-        from ..hub import write_again
+        from hfattn.hub import write_again
 
         write_again(folder)
         print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'}")
@@ -41,7 +40,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     Example: hfattn verify runs/dates
     """
     with one_sentence():
-        from ..hub import verify as verify_folder
+        from hfattn.hub import verify as verify_folder
 
         report = verify_folder(folder)
         print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report)
@@ -65,7 +64,7 @@ def push(
     Example: hfattn push runs/dates user/dates
     """
     with one_sentence():
-        from ..hub import PushOptions
-        from ..hub import push as push_folder
+        from hfattn.hub import PushOptions
+        from hfattn.hub import push as push_folder
 
         print(push_folder(folder, repo_id, PushOptions(private, branch, pr, over, execute)))

@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UserError, one_sentence
-from ..extras import require
-from .common import Branch, Execute, Over, Private, PullRequest, name_value_pairs
+from .common import Branch, Execute, Over, Private, PullRequest, name_value_pairs, one_sentence
 
 space_app = typer.Typer(help="Build, run and push the Gradio demos.", no_args_is_help=True)
 
@@ -29,9 +27,9 @@ def list_spaces() -> None:
     Example: hfattn space list
     """
     with one_sentence():
-        from ..resources import resource
-        from ..spaces.building import space_names
-        from ..spaces.settings import read_space
+        from hfattn.resources import resource
+        from hfattn.spaces.building import space_names
+        from hfattn.spaces.settings import read_space
 
         for name in space_names():
             print(name)
@@ -72,10 +70,13 @@ def run(
 
     Example: hfattn space run attention_lab
     """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
     with one_sentence():
         require("spaces")
-        from ..spaces.serving import serve
-        from ..spaces.settings import SETTINGS
+        from hfattn.spaces.serving import serve
+        from hfattn.spaces.settings import SETTINGS
 
         folder = Path(name) if (Path(name) / SETTINGS).is_file() else Path("runs", "spaces", name)
         if not folder.is_dir():
@@ -103,16 +104,18 @@ def push(
 
     Example: hfattn space push runs/spaces/attention_lab user/attention-lab
     """
+    from hfattn.extras import require
+
     with one_sentence():
         require("spaces")
-        from ..hub import PushOptions
-        from ..spaces.serving import push_space
+        from hfattn.hub import PushOptions
+        from hfattn.spaces.serving import push_space
 
         print(push_space(folder, repo_id, PushOptions(private, branch, pr, over, execute)))
 
 
 def _built(name: str, output: Path | None, model: list[str] | None, settings: list[str] | None) -> Path:
-    from ..spaces.building import build_space
+    from hfattn.spaces.building import build_space
 
     if output is None:
         output = Path("runs", "spaces", name)

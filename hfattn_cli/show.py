@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import UserError, one_sentence
-from .common import MaxNewTokens, Model, NumBeams, check_output, require_text, require_vocabulary, translations
+from .common import (
+    MaxNewTokens,
+    Model,
+    NumBeams,
+    check_output,
+    one_sentence,
+    require_text,
+    require_vocabulary,
+    translations,
+)
 
 if TYPE_CHECKING:
-    from ..explain import AttentionRecord, ScoredText
+    from hfattn.explain import AttentionRecord, ScoredText
 
 show_app = typer.Typer(help="Draw attention, saliency or hidden units.", no_args_is_help=True)
 
@@ -83,7 +91,7 @@ def heads(
     Example: hfattn show heads runs/reviews "a good film" --output heads.png
     """
     with _one_sentence():
-        from ..explain import plot_heads
+        from hfattn.explain import plot_heads
 
         _check(text, output, _PICTURES)
         title, record = _attention(model, text, num_beams, max_new_tokens)
@@ -105,7 +113,7 @@ def flow(
     Example: hfattn show flow runs/dates "22 nov 1794" --output flow.png
     """
     with _one_sentence():
-        from ..explain import plot_flow
+        from hfattn.explain import plot_flow
 
         _check(text, output, _PICTURES)
         title, record = _attention(model, text, num_beams, max_new_tokens)
@@ -121,8 +129,8 @@ def show_rollout(model: Model, text: Text, output: Output = None, numbers: Numbe
     Example: hfattn show rollout runs/reviews "a good film"
     """
     with _one_sentence():
-        from ..explain import rollout
-        from ..loading import load_reading_model
+        from hfattn.explain import rollout
+        from hfattn.loading import load_reading_model
 
         _check(text, output)
         reader, tokenizer, _ = load_reading_model(model)
@@ -170,8 +178,8 @@ def unit(
     Example: hfattn show unit runs/text "The class of the function"
     """
     with _one_sentence():
-        from ..explain import hidden_units, score_unit, strongest_unit
-        from ..loading import load_language_model
+        from hfattn.explain import hidden_units, score_unit, strongest_unit
+        from hfattn.loading import load_language_model
 
         _check(text, output)
         reader, tokenizer = load_language_model(model)
@@ -183,6 +191,8 @@ def unit(
 @contextmanager
 def _one_sentence() -> Iterator[None]:
     """Extend ``one_sentence`` to ``ValueError``, whose messages in ``hfattn.explain`` are written for the user."""
+    from hfattn.errors import UserError
+
     with one_sentence():
         try:
             yield
@@ -202,7 +212,8 @@ def _attention(
     name: str, text: str, num_beams: int | None, max_new_tokens: int | None
 ) -> tuple[str, "AttentionRecord"]:
     """Return a title and the cross-attention of a translation, or the self-attention of any other model."""
-    from ..loading import load_reading_model
+    from hfattn.errors import UserError
+    from hfattn.loading import load_reading_model
 
     model, tokenizer, target_tokenizer = load_reading_model(name)
     require_vocabulary(tokenizer, text)
@@ -216,6 +227,8 @@ def _attention(
 def _cross_attention(
     name: str, translator: tuple[Any, Any, Any], text: str, num_beams: int | None, max_new_tokens: int | None
 ) -> tuple[str, "AttentionRecord"]:
+    from hfattn.errors import UserError
+
     (translation,) = translations(*translator, [text], num_beams, max_new_tokens)
     if translation["alignment"] is None:
         raise UserError(f"{name} translates without attention; choose a model with attention.")
@@ -226,7 +239,8 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
     """Return the self-attention, or attention pooling, of a model or of its encoder."""
     import torch
 
-    from ..explain import alignment
+    from hfattn.errors import UserError
+    from hfattn.explain import alignment
 
     inputs = tokenizer(text, return_tensors="pt")
     inputs = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
@@ -239,7 +253,7 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
 
 
 def _selected(record: "AttentionRecord", layer: int | None, head: int | None) -> "AttentionRecord":
-    from ..explain import AttentionRecord
+    from hfattn.explain import AttentionRecord
 
     record.matrix(layer, head)  # checks layer and head
     layers, heads = (slice(None) if index is None else slice(index, index + 1) for index in (layer, head))
@@ -258,7 +272,7 @@ def _present(
     Args:
         draw: function of ``hfattn.explain`` that draws a picture; default ``plot_alignment``.
     """
-    from ..explain import plot_alignment, render_html, render_text, save_animation, summary
+    from hfattn.explain import plot_alignment, render_html, render_text, save_animation, summary
 
     lines = [title]
     if numbers:
@@ -301,8 +315,8 @@ def _new_file(output: Path) -> Iterator[Path]:
 
 def _show_saliency(name: str, text: str, output: Path | None, method: str, target: str | None, agreement: bool) -> None:
     with _one_sentence():
-        from ..explain import saliency
-        from ..loading import load_any_model
+        from hfattn.explain import saliency
+        from hfattn.loading import load_any_model
 
         _check(text, output)
         model, tokenizer, target_tokenizer = load_any_model(name)
@@ -320,7 +334,7 @@ def _agreement(
     name: str, reader: tuple[Any, Any, Any], text: str, scored: "ScoredText", target: int | str | None
 ) -> str:
     """Return one line on the agreement of attention weights and scores in ranking the words of a text."""
-    from ..explain import agreement, score_attention
+    from hfattn.explain import agreement, score_attention
 
     model, tokenizer, _ = reader
     row = None
@@ -341,7 +355,7 @@ def _present_scores(
     scored: "ScoredText", output: Path | None, note: str | None = None, limit: float | None = None
 ) -> None:
     """Print the scores of a text as a list, or write the colored text to a file."""
-    from ..explain import plot_scores, render_scores_html, render_scores_text
+    from hfattn.explain import plot_scores, render_scores_html, render_scores_text
 
     title = f"{scored.method} → {scored.target}" if scored.target else scored.method
     lines = [title] if note is None else [title, note]

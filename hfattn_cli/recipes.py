@@ -11,10 +11,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from ..errors import UserError, one_sentence
-from ..extras import require
-from ..resources import load_recipe, recipe_folders, resource
-from .common import NewFolder, check_output
+from .common import NewFolder, check_output, one_sentence
 
 Configuration = Annotated[
     str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
@@ -40,6 +37,9 @@ def train(
 
     Example: hfattn train --dry-run translation/dates --training.max_steps 100
     """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
         path = find_config(config)
@@ -57,6 +57,9 @@ def find_config(config: str) -> Path:
     Raises:
         UserError: it does not exist, or its folder has no train.py.
     """
+    from hfattn.errors import UserError
+    from hfattn.resources import resource
+
     path = Path(config) if Path(config).suffix == ".yaml" else resource("recipes") / f"{config}.yaml"
     if not path.is_file():
         raise UserError(f"The configuration {config} was not found; hfattn recipes list shows those that exist.")
@@ -107,6 +110,8 @@ def list_recipes() -> None:
 
     Example: hfattn recipes list
     """
+    from hfattn.resources import recipe_folders
+
     for folder in recipe_folders():
         print(folder.name)
         for path in sorted(folder.glob("*.yaml")):
@@ -122,6 +127,9 @@ def copy_recipe(
 
     Example: hfattn recipes copy translation mine
     """
+    from hfattn.errors import UserError
+    from hfattn.resources import recipe_folders
+
     with one_sentence():
         source = next((folder for folder in recipe_folders() if folder.name == recipe), None)
         if source is None:
@@ -140,9 +148,13 @@ def validate_recipe(
 
     Example: hfattn recipes validate recipes/translation/dates.yaml
     """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+    from hfattn.resources import load_recipe
+
     with one_sentence():
         require("recipes")
-        from ..training import load_config
+        from hfattn.training import load_config
 
         if not config.is_file():
             raise UserError(
@@ -173,9 +185,11 @@ def check_run(
 
     Example: hfattn recipes check runs/dates --tiny
     """
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
-        from ..training.expected import judge, read_expected, read_run
+        from hfattn.training.expected import judge, read_expected, read_run
 
         finished = read_run(run)
         verdict = judge(finished, read_expected(expected or _expected_file(finished)), tiny)
@@ -200,10 +214,13 @@ def record_runs(
 
     Example: hfattn recipes record
     """
+    from hfattn.extras import require
+    from hfattn.resources import load_recipe, resource
+
     with one_sentence():
         require("recipes")
-        from ..files import write_at_once
-        from ..training import expected as expectations
+        from hfattn.files import write_at_once
+        from hfattn.training import expected as expectations
 
         changed: dict[Path, expectations.Expected] = {}  # written after all runs have been checked
         for run in runs or []:
@@ -236,16 +253,18 @@ def compare_runs(
 
     Example: hfattn recipes compare runs/dates runs/vaswani
     """
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
         if output is not None:
             check_output(output, (".png", ".svg", ".pdf"))
-        from ..training.expected import by_length, length_table, read_run
+        from hfattn.training.expected import by_length, length_table, read_run
 
         tables = by_length([read_run(run) for run in runs], part)
         print(length_table(tables))
         if output is not None:
-            from ..plots import plot_bleu_by_length
+            from hfattn.plots import plot_bleu_by_length
 
             plot_bleu_by_length(output, tables, f"BLEU by source length: {part.replace('_', ' ')}")
             print(f"Chart: {output}")
@@ -274,9 +293,12 @@ def soup(
 
     Example: hfattn soup runs/one runs/two --output runs/soup
     """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
     with one_sentence():
         require("recipes")
-        from ..soup import cook
+        from hfattn.soup import cook
 
         if os.path.lexists(output):
             raise UserError(f"{output} exists already; choose a new folder.")
@@ -285,6 +307,9 @@ def soup(
 
 def _expected_file(run: Any) -> Path:
     """Return the expected.json of the configuration that a run names."""
+    from hfattn.errors import UserError
+    from hfattn.resources import resource
+
     path = resource("recipes") / f"{run.name}.expected.json"
     if not path.is_file():
         raise UserError(

@@ -1,5 +1,8 @@
 """The command line ``hfattn``."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from .data import data_app
@@ -19,6 +22,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version("hfattn"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 app.add_typer(recipes_app, name="recipes")
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(train)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(tune)
