@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from .configuration_bahdanau import BahdanauConfig as BahdanauConfig
 from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
@@ -76,6 +77,9 @@ def _register(config: Any) -> None:
         auto_class = getattr(transformers, auto_name)
         attributes = {"__module__": f"{__name__}.{module}", "config_class": config, "auto_class": auto_class}
         auto_class.register(config, _Deferred(name, (), attributes))
+        if auto_name == "AutoModelForCausalLM":
+            # With label smoothing, Trainer shifts the labels only for the classes in this table.
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type] = name
 
 
 for _config in _CONFIGS:

@@ -10,7 +10,6 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -158,7 +157,5 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
 
 CharRNNModel.register_for_auto_class("AutoModel")
 CharRNNForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-# With label smoothing, Trainer shifts the labels only for the classes in this table.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["char_rnn"] = "CharRNNForCausalLM"
 
 __all__ = ["CharRNNForCausalLM", "CharRNNModel", "CharRNNPreTrainedModel"]

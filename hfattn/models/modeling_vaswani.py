@@ -27,7 +27,6 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
@@ -782,8 +781,6 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
 
 VaswaniModel.register_for_auto_class("AutoModel")
 VaswaniForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-# With label smoothing, Trainer shifts the labels only for the classes in this table.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["vaswani"] = "VaswaniForCausalLM"
 VaswaniForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
 VaswaniForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 
