@@ -313,6 +313,7 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
     done = hfattn("record", *runs)
     assert done.exit_code == 0, done.output
     first, second, other = read_expected(path).full.recorded
+    by_length = [{"pairs": row["pairs"], "bleu": row["bleu"]} for row in ROWS]
     assert dataclasses.asdict(first) == {
         "score": 38.1234,
         "signature": BLEU_SIGNATURE,
@@ -324,7 +325,12 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
         "data": {"name": "pairs.tsv"},
         "metrics": {
             "validation": {"bleu": 39.0},
-            "test": {"bleu": 38.1234, "exact_match": 0.5, "beam": {"bleu": 41.5}},
+            "test": {
+                "bleu": 38.1234,
+                "exact_match": 0.5,
+                "by_source_length": {"1-10": by_length[0], "11-20": by_length[1], "21+": by_length[2]},
+                "beam": {"bleu": 41.5, "by_source_length": {"1-10": by_length[0], "11-20": by_length[1]}},
+            },
         },
         "versions": {"torch": "2.13.0"},
         "selection": {"checkpoint": {"part": "validation", "metric": "loss"}, "settings": None},

@@ -238,12 +238,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the nested scores, without durations and without scores by slice."""
+    """Return the nested scores, without durations and without scores by slice, except BLEU by source length."""
     kept: dict[str, Any] = {}
     for name, value in values.items():
         if name.endswith(_CLOCKS) or "_by_" in name or name in _GROUPS:
             continue
-        if _is_number(value):
+        if name == "by_source_length":
+            kept[name] = {length_label(row): {"pairs": row["pairs"], "bleu": row["bleu"]} for row in value}
+        elif _is_number(value):
             kept[name] = value
         elif isinstance(value, dict) and (nested := _numbers(value)):
             kept[name] = nested
