@@ -562,6 +562,7 @@ def test_two_widths_where_one_is_meant(name: str) -> None:
         (lambda: SCORES["gaussian"](3, 3, s=0.0), "s is 0.0; write a width above 0"),
         (lambda: SCORES["deep"](3, 3, num_layers=1), "num_layers is 1; a deep score has at least 2"),
         (lambda: SCORES["location"](3, 3, max_length=2, activation="identity"), "'identity' is not an activation"),
+        (lambda: SCORES["additive"](3, 3, activation="prelu"), "'prelu' has parameters, which no score trains"),
         (lambda: SCORES["additive"](3, 3, activation="tahn"), "'tahn' is not an activation; did you mean 'tanh'"),
         (lambda: SCORES["deep"](3, 3, activation="tahn"), "'tahn' is not an activation; did you mean 'tanh'"),
         (lambda: Feature(3, 3, set_map="maximum"), "'maximum' is not a feature map of the set of keys; did you mean"),

@@ -272,7 +272,10 @@ class ActivatedGeneral(Score):
 
 
 def activation_by_name(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    return by_name(ACT2FN, name, "an activation")
+    activation: nn.Module = by_name(ACT2FN, name, "an activation")
+    if list(activation.parameters()):
+        raise ValueError(f"The activation {name!r} has parameters, which no score trains; write another one.")
+    return activation
 
 
 class Additive(Score):
