@@ -196,9 +196,15 @@ def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     The classes of this package and of transformers are used; code from a repository is never run.
 
     Raises:
-        UserError: there is no such folder or repository, or it has no causal language model with a tokenizer.
+        UserError: there is no such folder or repository, it has no causal language model with a tokenizer, or the model
+            needs a vector for each text.
     """
-    return _load(name, lambda config: AutoModelForCausalLM, "language model")
+    model, tokenizer = _load(name, lambda config: AutoModelForCausalLM, "language model")
+    if model.config.to_dict().get("conditioning_size") is not None:
+        raise UserError(
+            f"{name} needs a vector for each text; use it in Python, with model.generate(conditioning=...)."
+        )
+    return model, tokenizer
 
 
 def load_translation_model(name: str) -> Translator:

@@ -39,7 +39,8 @@ def texts(lengths: list[int], vocab_size: int = V, seed: int = 3) -> Inputs:
 def row_of(inputs: Inputs, row: int) -> Inputs:
     """Return one row of a batch without its padding."""
     real = inputs["attention_mask"][row].bool()
-    return {name: tensor[row : row + 1, real] for name, tensor in inputs.items()}
+    vectors = {name: tensor[row : row + 1] for name, tensor in inputs.items() if name == "conditioning"}
+    return {name: inputs[name][row : row + 1, real] for name in ("input_ids", "attention_mask")} | vectors
 
 
 def prompt(model: Any, inputs: Inputs) -> torch.Tensor:
@@ -54,7 +55,8 @@ def logits(model: Any, inputs: Inputs, ids: torch.Tensor) -> torch.Tensor:
         return model(**inputs, decoder_input_ids=ids, use_cache=False).logits
     mask = inputs["attention_mask"]
     written = mask.new_ones(len(mask), ids.shape[1] - mask.shape[1])
-    return model(ids, attention_mask=torch.cat([mask, written], dim=1), use_cache=False).logits
+    whole = {**inputs, "input_ids": ids, "attention_mask": torch.cat([mask, written], dim=1)}
+    return model(**whole, use_cache=False).logits
 
 
 @torch.no_grad()
@@ -113,8 +115,8 @@ class Collected(BaseStreamer):
 class GenerationTests:
     lengths = [2, 5, 3]
 
-    def batch(self) -> Inputs:
-        return texts(self.lengths)
+    def batch(self, lengths: list[int] | None = None, vocab_size: int = V) -> Inputs:
+        return texts(lengths or self.lengths, vocab_size)
 
     def test_greedy(self, make: Make) -> None:
         model, inputs = make(), self.batch()
@@ -163,7 +165,7 @@ class GenerationTests:
 
     def test_a_wide_beam_finds_the_most_probable_text(self, make: Make) -> None:
         model, steps = make(vocab_size=5, eos_token_id=None), 3
-        inputs = texts([4], vocab_size=5)
+        inputs = self.batch([4], vocab_size=5)
         best = model.generate(**inputs, max_new_tokens=steps, num_beams=25, do_sample=False)
 
         def probability(continuation: tuple[int, ...]) -> float:
@@ -282,4 +284,4 @@ class Seq2SeqGenerationTests(GenerationTests):
             assert (weights * (1 - inputs["attention_mask"])[:, None, None]).abs().max() == 0
 
 
-__all__ = ["GenerationTests", "Make", "Seq2SeqGenerationTests", "literal", "row_of", "sharpen", "texts"]
+__all__ = ["GenerationTests", "Inputs", "Make", "Seq2SeqGenerationTests", "literal", "row_of", "sharpen", "texts"]

@@ -484,7 +484,7 @@ ALONE = {"attention_score": None, "encoder_direction": "forward"}
     ("fields", "message"),
     [
         ({"hiden_size": 64}, "'hiden_size' is not a field of BahdanauConfig; did you mean 'hidden_size'?"),
-        ({"cell": "GRU"}, "write one of 'elman', 'lstm', 'gru', 'gru_reset_before'"),
+        ({"cell": "GRU"}, "write one of 'elman', 'jordan', 'lstm', 'gru', 'gru_reset_before'"),
         ({"attention_position": "during"}, "write one of 'before', 'after'"),
         ({"attention_score": "aditive"}, "did you mean 'additive'?"),
         ({"attention_distribution": "softmaxx"}, "did you mean 'softmax'?"),

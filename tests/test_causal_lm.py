@@ -414,6 +414,10 @@ BAD: list[BadInput] = [
     (lambda f: ["--model.name", tiny_model(f / "bert", "bert", SENTENCES)], "is an encoder such"),
     (lambda f: ["--model.name", tiny_model(f / "d", "distilbert")], "which transformers does not support for CausalLM"),
     (lambda f: ["--model.name", mismatched(f)], "tokens, and the model has 100 embeddings; write the"),
+    (
+        lambda f: ["--config", written(f / "c.yaml", "model: {model_type: char_rnn, conditioning_size: 8}\n")],
+        "needs a vector for each text, and this recipe has none; remove it",
+    ),
     ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens"),
     ("--data.max_length 1", "max_length is 1; write a whole number of at least 2"),
     ("--evaluation.stride 17", "stride 17 skips tokens; write at most data.max_length, 16"),

@@ -38,8 +38,8 @@ def literal_step(
     """Compute one step for one row as the formula says, one gate and one unit at a time."""
     weight_x, weight_h = rnn.weight_ih_l0, rnn.weight_hh_l0
     bias_x = rnn.bias_ih_l0
-    bias_h = torch.zeros_like(bias_x) if cell == "gru_reset_before" else rnn.bias_hh_l0
-    h = state[0]
+    bias_h = torch.zeros_like(bias_x) if cell in ("jordan", "gru_reset_before") else rnn.bias_hh_l0
+    h = state[0]  # of a Jordan network, its last output y
 
     def product(weight: torch.Tensor, vector: torch.Tensor, row: int) -> torch.Tensor:
         return sum((weight[row, k] * vector[k] for k in range(len(vector))), torch.zeros((), dtype=torch.float64))
@@ -49,10 +49,12 @@ def literal_step(
         return product(weight_x, x, row) + bias_x[row] + product(weight_h, h, row) + bias_h[row]
 
     new_h, new_c = torch.empty_like(h), torch.empty_like(h)
-    if cell == "elman":
+    if cell in ("elman", "jordan"):
         for j in range(H):
             new_h[j] = torch.tanh(affine(0, j))
-        return (new_h,)
+        if cell == "elman":
+            return (new_h,)
+        return (torch.stack([torch.tanh(product(rnn.weight_hy_l0, new_h, j) + rnn.bias_hy_l0[j]) for j in range(H)]),)
     if cell == "lstm":
         for j in range(H):
             i, f = torch.sigmoid(affine(0, j)), torch.sigmoid(affine(1, j))
@@ -264,6 +266,19 @@ def test_gru_with_z_of_one_copies_h(cell: str) -> None:
     torch.testing.assert_close(outputs, state[0][:, None].expand_as(outputs), atol=1e-14, rtol=0)
 
 
+def test_a_jordan_network_whose_output_is_its_hidden_state_is_an_elman_network() -> None:
+    """With W_y = eps I, y_t = eps h_t up to eps^3; W_h / eps then makes the recurrent term W_h h_{t-1}."""
+    elman, inputs, _ = make("elman")
+    jordan, eps = RecurrentLayer("jordan", D, H).double(), 1e-4
+    with torch.no_grad():
+        jordan.rnn.weight_ih_l0.copy_(elman.rnn.weight_ih_l0)
+        jordan.rnn.bias_ih_l0.copy_(elman.rnn.bias_ih_l0 + elman.rnn.bias_hh_l0)
+        jordan.rnn.weight_hh_l0.copy_(elman.rnn.weight_hh_l0 / eps)
+        jordan.rnn.weight_hy_l0.copy_(eps * torch.eye(H))
+        jordan.rnn.bias_hy_l0.zero_()
+        torch.testing.assert_close(jordan(inputs)[0] / eps, elman(inputs)[0], atol=1e-6, rtol=0)
+
+
 def test_gradient_of_a_sigmoid_network_vanishes_at_least_as_fast_as_its_bound() -> None:
     """‖dh_t / dh_i‖ <= (‖W‖ / 4)^(t - i) for sigmoid units.
 
@@ -355,6 +370,9 @@ def test_initialization(cell: str) -> None:
     rnn.initialize_()
     weight = rnn.weight_hh_l0
     torch.testing.assert_close(weight.T @ weight, torch.eye(H))
+    if cell == "jordan":
+        torch.testing.assert_close(rnn.weight_hy_l0.T @ rnn.weight_hy_l0, torch.eye(H))
+        assert not rnn.bias_hy_l0.any()
     gates = weight.shape[0] // H
     assert rnn.weight_ih_l0.abs().max() <= (6 / (D + gates * H)) ** 0.5
     expected = torch.zeros(gates * H)

@@ -1,6 +1,7 @@
 """The char-RNN: configuration, forward pass, precision, adapters, saving."""
 
 import copy
+import itertools
 import json
 import pickle
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM, CharRNNModel, RecurrentCache
-from hfattn.models.recurrent_cells import CELLS, GRUResetBefore
+from hfattn.models.recurrent_cells import CELLS, GRUResetBefore, Jordan, find_cell
 
 V, D, H = 11, 6, 8
 
@@ -43,9 +44,10 @@ def test_defaults() -> None:
     ("fields", "message"),
     [
         ({"hiden_size": 64}, "'hiden_size' is not a field of CharRNNConfig; did you mean 'hidden_size'?"),
-        ({"cell": "GRU"}, "write one of 'elman', 'lstm', 'gru', 'gru_reset_before'"),
+        ({"cell": "GRU"}, "write one of 'elman', 'jordan', 'lstm', 'gru', 'gru_reset_before'"),
         ({"hidden_size": "big"}, "expected int, got str"),
         ({"hidden_size": 0}, "hidden_size is 0; write a whole number of at least 1"),
+        ({"conditioning_size": 0}, "conditioning_size is 0; write a whole number of at least 1"),
         ({"dropout": 1.0, "num_hidden_layers": 2}, "dropout is 1.0; write a probability from 0 to below 1"),
         ({"dropout": 0.1}, "write num_hidden_layers: 2 or more"),
         ({"initializer_range": float("nan")}, "write a number above 0"),
@@ -91,7 +93,7 @@ def test_a_configuration_is_copied_and_saved_without_change(tmp_path: Path) -> N
 # Forward pass
 
 
-PEERS = {"elman": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU, "gru_reset_before": GRUResetBefore}
+PEERS = {"elman": nn.RNN, "jordan": Jordan, "lstm": nn.LSTM, "gru": nn.GRU, "gru_reset_before": GRUResetBefore}
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -134,6 +136,67 @@ def test_attention_mask_hides_padding_on_the_left(cell: str) -> None:
     replaced = text.clone()
     replaced[0, :5] = 0
     assert torch.equal(model(replaced, attention_mask=mask).logits[:, 5:], padded.logits[:, 5:])
+
+
+# One vector that conditions a text
+
+K = 3
+
+
+def vectors(rows: int) -> torch.Tensor:
+    return torch.randn(rows, K, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_state_of_each_layer_starts_from_the_vector(cell: str) -> None:
+    """One row of W and one element of b for each layer, tensor of its state and unit, in this order."""
+    model, text, given = make(cell, conditioning_size=K), ids(2, 7), vectors(2)
+    projection = model.model.initial_state
+    assert projection is not None
+    cache = RecurrentCache(2)
+    parts = find_cell(cell).num_states
+    for layer in range(2):
+        state = torch.zeros(parts, 2, H, dtype=torch.float64)
+        for part, row, unit in itertools.product(range(parts), range(2), range(H)):
+            i = (layer * parts + part) * H + unit
+            state[part, row, unit] = torch.tanh(torch.dot(projection.weight[i], given[row]) + projection.bias[i])
+        cache.update_state(tuple(state), layer, 0)
+    outputs = model(text, conditioning=given)
+    torch.testing.assert_close(outputs.logits, model(text, past_key_values=cache).logits)
+    assert not torch.allclose(outputs.logits, model(text, conditioning=given.flip(0)).logits)
+    # The states in a cache include the vector, so it is needed once.
+    first = model(text[:, :3], conditioning=given, use_cache=True)
+    for again in ({}, {"conditioning": given}):
+        rest = model(text[:, 3:], past_key_values=copy.deepcopy(first.past_key_values), **again)
+        torch.testing.assert_close(rest.logits, outputs.logits[:, 3:])
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_conditioned_text_after_padding(cell: str) -> None:
+    model, text, given = make(cell, conditioning_size=K), ids(2, 9), vectors(2)
+    mask = torch.ones_like(text)
+    mask[0, :5] = 0
+    padded = model(text, attention_mask=mask, conditioning=given).logits
+    torch.testing.assert_close(padded[0, 5:], model(text[:1, 5:], conditioning=given[:1]).logits[0])
+    torch.testing.assert_close(padded[1:], model(text[1:], conditioning=given[1:]).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_conditioned_text_in_half_precision(dtype: torch.dtype) -> None:
+    model, text = make("lstm", conditioning_size=K).float(), ids(2, 12)
+    check_half_precision(model, {"input_ids": text, "conditioning": vectors(2).float()}, text, dtype)
+
+
+def test_a_vector_that_is_missing_or_of_another_shape_is_refused() -> None:
+    model, text = make(conditioning_size=K), ids(2, 5)
+    with pytest.raises(ValueError, match=r"conditioning is missing; pass one vector for each text, of shape \(2, 3\)"):
+        model(text)
+    for shape in ((2, 4), (1, 3), (3,)):
+        with pytest.raises(ValueError, match=r"conditioning has the shape .*; pass one vector for each text"):
+            model(text, conditioning=torch.ones(shape))
+    with pytest.raises(ValueError, match="is for a model with conditioning_size in its configuration; leave it out"):
+        make()(text, conditioning=vectors(2))
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (2, 4), (2, 1, 1, 5)])

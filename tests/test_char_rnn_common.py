@@ -2,6 +2,7 @@
 
 import unittest
 
+import torch
 from common_tests import HIDDEN_SIZE, NUM_LAYERS, VOCAB_SIZE, CommonTests, ConfigTester, TrainingTesterMixin
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM, CharRNNModel
@@ -27,6 +28,10 @@ class ElmanTest(CharRNNTests, unittest.TestCase):
     fields = {**SIZES, "cell": "elman"}
 
 
+class JordanTest(CharRNNTests, unittest.TestCase):
+    fields = {**SIZES, "cell": "jordan"}
+
+
 class LSTMTest(CharRNNTests, unittest.TestCase):
     fields = {**SIZES, "cell": "lstm"}
 
@@ -41,6 +46,14 @@ class GRUResetBeforeTest(CharRNNTests, unittest.TestCase):
 
 class TiedGRUTest(CharRNNTests, unittest.TestCase):
     fields = {**SIZES, "cell": "gru", "tie_word_embeddings": True}
+
+
+class ConditionedTest(CommonTests, unittest.TestCase):
+    config_class = CharRNNConfig
+    all_model_classes = (CharRNNModel, CharRNNForCausalLM)
+    has_attentions = False
+    fields = {**SIZES, "cell": "lstm", "conditioning_size": 5}
+    extra_inputs = {"conditioning": torch.randn(3, 5, generator=torch.Generator().manual_seed(0))}
 
 
 class CharRNNConfigTest(unittest.TestCase):

@@ -141,7 +141,12 @@ def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classe
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (lambda: CharRNNForCausalLM(CharRNNConfig(vocab_size=5, cell="gru_reset_before")), "resets before the product"),
+        (
+            lambda: CharRNNForCausalLM(CharRNNConfig(vocab_size=5, cell="gru_reset_before")),
+            "no layer with the cell gru_",
+        ),
+        (lambda: CharRNNForCausalLM(CharRNNConfig(vocab_size=5, cell="jordan")), "no layer with the cell jordan; expo"),
+        (lambda: CharRNNForCausalLM(CharRNNConfig(vocab_size=5, conditioning_size=2)), "no vector that conditions a t"),
         (
             lambda: GPT2LMHeadModel(
                 GPT2Config(vocab_size=5, n_embd=8, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=1)
@@ -260,6 +265,9 @@ def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     masked = VaswaniForMaskedLM(VaswaniConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, encoder_layers=1))
     with pytest.raises(UserError, match="holds a VaswaniForMaskedLM; give a classifier"):
         export("onnx", model_folder(tmp_path / "masked", masked), tmp_path / "onnx")
+    conditioned = CharRNNForCausalLM(CharRNNConfig(vocab_size=5, conditioning_size=2))
+    with pytest.raises(UserError, match="has no vector that conditions a text; use the model"):
+        export("onnx", model_folder(tmp_path / "conditioned", conditioned), tmp_path / "onnx")
     with pytest.raises(UserError, match=r"is not a model folder: config.json is missing"):
         export("onnx", tmp_path, tmp_path / "onnx")
     with pytest.raises(UserError, match="'onxx' is not a kind of export; did you mean 'onnx'"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from generation_tests import GenerationTests, Make, sharpen
+from generation_tests import GenerationTests, Inputs, Make, sharpen
 from transformers import set_seed
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
@@ -32,6 +32,31 @@ class TestGeneration(GenerationTests):
     @pytest.fixture(params=CELLS)
     def make(self, request: pytest.FixtureRequest) -> Make:
         return lambda **fields: make(request.param, **{"eos_token_id": 2, **fields})
+
+
+class TestConditionedGeneration(GenerationTests):
+    """Each text has a vector of its own, from which the states of all layers start."""
+
+    @pytest.fixture
+    def make(self) -> Make:
+        return lambda **fields: make("lstm", conditioning_size=3, **{"eos_token_id": 2, **fields})
+
+    def batch(self, lengths: list[int] | None = None, vocab_size: int = V) -> Inputs:
+        inputs = super().batch(lengths, vocab_size)
+        return {**inputs, "conditioning": vectors(len(inputs["input_ids"]))}
+
+
+def vectors(rows: int) -> torch.Tensor:
+    return 3 * torch.randn(rows, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("options", [{"do_sample": False}, {"num_beams": 3}])
+def test_a_vector_alone_begins_a_text_of_its_own(options: dict[str, object]) -> None:
+    model = make(conditioning_size=3, bos_token_id=1)
+    written = model.generate(conditioning=vectors(4), max_new_tokens=10, **options)
+    start = torch.ones(4, 1, dtype=torch.long)
+    assert torch.equal(written, model.generate(start, conditioning=vectors(4), max_new_tokens=10, **options))
+    assert len({tuple(row) for row in written.tolist()}) > 1
 
 
 def test_temperatures_are_repetitive_good_and_noise() -> None:

@@ -10,7 +10,7 @@ import pytest
 from commands import run_anew
 from transformers import AutoModel
 
-from hfattn import BahdanauConfig, BahdanauForConditionalGeneration
+from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
 from hfattn.hub.inspection import inspect
 from hfattn.hub_access import local_path, model_folder
@@ -81,6 +81,14 @@ def test_paths_ids_and_what_is_neither(tmp_path: Path, monkeypatch: pytest.Monke
         model_folder("user")
     with pytest.raises(UserError, match="An empty name was not found"):
         load_any_model(" ")
+
+
+def test_a_model_that_needs_a_vector_is_not_for_commands(tmp_path: Path) -> None:
+    tokenizer = build_character_tokenizer(["abc"])
+    CharRNNForCausalLM(CharRNNConfig(vocab_size=len(tokenizer), conditioning_size=2)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"needs a vector for each text; use it in Python, with model\.generate"):
+        load_language_model(str(tmp_path))
 
 
 def test_translating_a_sentence_imports_nothing_that_publishes(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_all_is_what_the_package_exposes() -> None:
         "CharRNNPreTrainedModel",
         "RNNEncoderConfig",
         "RNNEncoderForSequenceClassification",
+        "RNNEncoderForTokenClassification",
         "RNNEncoderModel",
         "RNNEncoderPreTrainedModel",
         "RecurrentCache",
@@ -179,7 +180,7 @@ def clean_process(name: str, folder: Path, again: Path, **extra: str) -> tuple[l
 
 
 @pytest.mark.parametrize(
-    ("cell", "tied"), [("gru", False), ("lstm", True), ("elman", False), ("gru_reset_before", True)]
+    ("cell", "tied"), [("gru", False), ("lstm", True), ("elman", False), ("gru_reset_before", True), ("jordan", False)]
 )
 def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path, cell: str, tied: bool) -> None:
     """Weights, logits, padding, beams, pipeline: equal. And what that process saves again loads again."""
@@ -194,9 +195,8 @@ def test_a_saved_folder_loads_where_hfattn_is_not_installed(tmp_path: Path, cell
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     inputs = tokenizer(["to be", "or"], padding=True, return_tensors="pt")
-    text = tokenizer.decode(
-        model.generate(**tokenizer("to be", return_tensors="pt"), max_new_tokens=8, do_sample=False)[0]
-    )
+    written = model.generate(**tokenizer("to be", return_tensors="pt"), max_new_tokens=8, do_sample=False)[0]
+    text = tokenizer.decode(written, skip_special_tokens=True)
     beams = model.generate(**inputs, max_new_tokens=5, num_beams=3, do_sample=False).tolist()
     for name, again in ((folder, tmp_path / "again"), (tmp_path / "again", tmp_path / "third")):
         printed, saved = clean_process(str(name), tmp_path, again)

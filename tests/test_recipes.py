@@ -145,6 +145,7 @@ BAD: list[BadInput] = [
     ("--dta.window 8", "'dta' is not a field of this recipe; did you mean 'data'"),
     ("--data.max_lenth 8", "'data.max_lenth' is not a field of this recipe; did you mean 'data.max_length'"),
     ("--model.hiden_size 8", "did you mean 'hidden_size'"),
+    ("--model.conditioning_size 8", "needs a vector for each text, and this recipe has none; remove it"),
     ("--training.learning_rat 1", "did you mean 'training.learning_rate'"),
     ("--data.max_length many", "data: 'max_length' expected int, got str .* write a value of that type"),
     ("--data.max_length 0", "data: max_length is 0; write a whole number of at least 1"),

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     DataCollatorWithPadding,
     PreTrainedTokenizerFast,
     Trainer,
@@ -24,7 +26,12 @@ from transformers import (
     set_seed,
 )
 
-from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification, RNNEncoderModel
+from hfattn import (
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+    RNNEncoderForTokenClassification,
+    RNNEncoderModel,
+)
 from hfattn.models.configuration_rnn_encoder import POOLINGS
 from hfattn.models.modeling_rnn_encoder import find_sentences
 from hfattn.models.recurrent_cells import CELLS
@@ -103,7 +110,7 @@ def test_preset_yang2016() -> None:
         ({"poling": "mean"}, "'poling' is not a field of RNNEncoderConfig; did you mean 'pooling'?"),
         ({"pooling": "sum"}, "write one of 'last', 'mean', 'max', 'attention', 'hierarchical'"),
         ({"direction": "both"}, "write one of 'forward', 'backward', 'bidirectional'"),
-        ({"cell": "GRU"}, "write one of 'elman', 'lstm', 'gru', 'gru_reset_before'"),
+        ({"cell": "GRU"}, "write one of 'elman', 'jordan', 'lstm', 'gru', 'gru_reset_before'"),
         ({"hidden_size": 0}, "hidden_size is 0; write a whole number of at least 1"),
         ({"attention_hidden_size": 0}, "attention_hidden_size is 0; write a whole number of at least 1"),
         ({"classifier_dropout": 1.0}, "classifier_dropout is 1.0; write a probability from 0 to below 1"),
@@ -427,6 +434,100 @@ def test_dropout_acts_only_where_configured_and_only_in_training() -> None:
         assert same == (place != "classifier_dropout")
 
 
+# The tagger: one output per step
+
+
+def make_tagger(seed: int = 0, **fields: object) -> RNNEncoderForTokenClassification:
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": V, "embedding_size": D, "hidden_size": H, "direction": "bidirectional", "num_labels": 3}
+    return RNNEncoderForTokenClassification(RNNEncoderConfig(**{**sizes, **fields})).double().eval()
+
+
+def test_a_tagger_equals_a_literal_loop_over_the_steps() -> None:
+    """An Elman network in each direction, and a linear layer over both states of a word; and its loss."""
+    model = make_tagger(cell="elman")
+    text, mask = with_holes()
+    labels = torch.arange(45).view(5, 9) % 3
+    labels[mask == 0] = -100
+    labels[0, 0] = -100
+    outputs = model(text, attention_mask=mask, labels=labels)
+    losses = []
+    for row in range(len(text)):
+        places = mask[row].nonzero()[:, 0].tolist()
+        states: dict[tuple[str, int], torch.Tensor] = {}
+        for way, order in (("forward", places), ("backward", places[::-1])):
+            rnn = model.get_submodule(f"model.layers.0.recurrent.{way}_rnn.rnn")
+            h = torch.zeros(H).double()
+            for t in order:
+                x = model.get_input_embeddings().weight[text[row, t]]
+                h = torch.tanh(rnn.weight_ih_l0 @ x + rnn.bias_ih_l0 + rnn.weight_hh_l0 @ h + rnn.bias_hh_l0)
+                states[way, t] = h
+        for t in places:
+            annotation = torch.cat([states["forward", t], states["backward", t]])
+            scores = model.classifier.weight @ annotation + model.classifier.bias
+            torch.testing.assert_close(outputs.logits[row, t], scores)
+            if labels[row, t] != -100:
+                losses.append(scores.exp().sum().log() - scores[labels[row, t]])
+    torch.testing.assert_close(outputs.loss.double(), torch.stack(losses).mean(), atol=1e-6, rtol=0)
+    summed = model(text, attention_mask=mask, labels=labels, num_items_in_batch=2 * len(losses)).loss
+    torch.testing.assert_close(summed.double(), torch.stack(losses).mean() / 2, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_padding_of_a_tagged_text_is_invisible(cell: str) -> None:
+    model = make_tagger(cell=cell, num_hidden_layers=2)
+    text, mask = with_holes()
+    logits = model(text, attention_mask=mask).logits
+    for row in range(len(text)):
+        real = mask[row].bool()
+        torch.testing.assert_close(logits[row, real], model(text[row : row + 1, real]).logits[0])
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_tagger_pools_nothing_and_starts_from_any_encoder(tmp_path: Path, pooling: str) -> None:
+    """It has the layers of a classifier that was trained before, without its pooling."""
+    classifier, text = make(pooling), ids(2, 5)
+    classifier.save_pretrained(tmp_path)
+    tagger = AutoModelForTokenClassification.from_pretrained(tmp_path, num_labels=3, dtype=torch.float64)
+    assert isinstance(tagger, RNNEncoderForTokenClassification)
+    names = {name for name, _ in tagger.named_parameters()}
+    assert not [name for name in names if "attention" in name or "sentence" in name]
+    hidden = classifier.model.layers[0](classifier.get_input_embeddings()(text), None, None)[0]
+    torch.testing.assert_close(tagger.model(text).last_hidden_state, hidden)
+    assert tagger.model(text).pooler_output is None
+    with pytest.raises(ValueError, match="sentence_ids is for hierarchical pooling"):
+        tagger(text, sentence_ids=text)
+    tagger(text, labels=text % 3).loss.backward()
+    assert all(parameter.grad is not None for parameter in tagger.parameters())
+
+
+def test_a_tagger_in_half_precision_and_with_checkpointing() -> None:
+    text, mask = with_holes()
+    inputs, labels = {"input_ids": text, "attention_mask": mask}, text % 3
+    check_half_precision(make_tagger(), inputs, labels, torch.bfloat16, tolerance=0.02)
+    check_gradient_checkpointing(make_tagger(num_hidden_layers=2), inputs, labels, reentrant=False)
+
+
+def test_a_tagger_learns_what_only_a_later_word_tells() -> None:
+    """The tag of a word is the parity of the word two steps after it, which no forward network sees."""
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randint(1, V, (128, 8), generator=generator)
+    labels = torch.nn.functional.pad(text[:, 2:] % 2, (0, 2), value=-100)
+    accuracy = {}
+    for direction in ("forward", "bidirectional"):
+        model = make_tagger(direction=direction, hidden_size=16, num_labels=2).float()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        for _ in range(60):
+            optimizer.zero_grad()
+            model(text, labels=labels).loss.backward()
+            optimizer.step()
+        new = torch.randint(1, V, (64, 8), generator=generator)
+        right = model(new).logits.argmax(-1)[:, :-2] == new[:, 2:] % 2
+        accuracy[direction] = right.double().mean().item()
+    assert accuracy["bidirectional"] > 0.95
+    assert 0.4 < accuracy["forward"] < 0.6
+
+
 # Training
 
 
@@ -614,10 +715,10 @@ CLEAN = (
     "sys.modules['hfattn'] = None  # as if it were not installed\n"
     "from transformers import AutoModel, AutoTokenizer, pipeline\n"
     "folder, texts = sys.argv[1], json.loads(sys.argv[2])\n"
-    "classify = pipeline('text-classification', model=folder, trust_remote_code=True, device='cpu', batch_size=2)\n"
+    "classify = pipeline(sys.argv[4], model=folder, trust_remote_code=True, device='cpu', batch_size=2)\n"
     "assert 'transformers_modules' in type(classify.model).__module__\n"
     "assert AutoModel.from_pretrained(folder, trust_remote_code=True).config.pooling == classify.model.config.pooling\n"
-    "print(json.dumps(classify(texts, top_k=None)))\n"
+    "print(json.dumps(classify(texts, **json.loads(sys.argv[5])), default=float))\n"
     "classify.save_pretrained(sys.argv[3])\n"
 )
 
@@ -631,17 +732,27 @@ def test_the_pipeline_returns_the_probability_of_one_sigmoid() -> None:
         assert found["score"] == pytest.approx(logits.sigmoid().item(), abs=1e-6)
 
 
-def test_a_saved_folder_classifies_where_hfattn_is_not_installed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [("text-classification", {"top_k": None}), ("token-classification", {"aggregation_strategy": "first"})],
+)
+def test_a_saved_folder_works_where_hfattn_is_not_installed(
+    tmp_path: Path, task: str, options: dict[str, object]
+) -> None:
     """The scores are equal here, there, and from a copy that was saved there, for texts of different lengths."""
-    model, tokenizer = make("hierarchical").float(), word_tokenizer()
+    names = {0: "O", 1: "B-PERSON", 2: "I-PERSON"}
+    model: Any = make("hierarchical") if task == "text-classification" else make_tagger(seed=3, id2label=names)
+    model, tokenizer = model.float(), word_tokenizer()
     model.save_pretrained(tmp_path / "one")
     tokenizer.save_pretrained(tmp_path / "one")
     texts = ["the actors were good . a good film !", "dull"]
-    expected = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")(texts, top_k=None)
+    expected = pipeline(task, model=model, tokenizer=tokenizer, device="cpu")(texts, **options)
+    assert all(expected)
     for name, again in (("one", "two"), ("two", "three")):
-        command = [sys.executable, "-c", CLEAN, tmp_path / name, json.dumps(texts), tmp_path / again]
-        done = run(command, cwd=ROOT.parent, HF_MODULES_CACHE=str(tmp_path / "modules"))
+        words = [tmp_path / name, json.dumps(texts), tmp_path / again, task, json.dumps(options)]
+        done = run([sys.executable, "-c", CLEAN, *words], cwd=ROOT.parent, HF_MODULES_CACHE=str(tmp_path / "modules"))
         assert done.returncode == 0, done.stderr
         for there, here in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
-            assert [entry["label"] for entry in there] == [entry["label"] for entry in here]
-            assert [entry["score"] for entry in there] == pytest.approx([entry["score"] for entry in here], abs=1e-6)
+            for found, entry in zip(there, here, strict=True):
+                assert found.pop("score") == pytest.approx(float(entry["score"]), abs=1e-6)
+                assert found == {key: value for key, value in entry.items() if key != "score"}

@@ -6,7 +6,12 @@ from typing import Any
 import torch
 from common_tests import HIDDEN_SIZE, NUM_LAYERS, VOCAB_SIZE, CommonTests, ConfigTester
 
-from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification, RNNEncoderModel
+from hfattn import (
+    RNNEncoderConfig,
+    RNNEncoderForSequenceClassification,
+    RNNEncoderForTokenClassification,
+    RNNEncoderModel,
+)
 
 SIZES = {
     "vocab_size": VOCAB_SIZE,
@@ -19,12 +24,20 @@ SIZES = {
 
 class RNNEncoderTests(CommonTests):
     config_class = RNNEncoderConfig
-    all_model_classes = (RNNEncoderModel, RNNEncoderForSequenceClassification)
+    all_model_classes: tuple[type, ...] = (
+        RNNEncoderModel,
+        RNNEncoderForSequenceClassification,
+        RNNEncoderForTokenClassification,
+    )
     has_attentions = False  # upstream means self-attention; that of pooling has its tests in test_rnn_encoder.py
 
 
 class LastTest(RNNEncoderTests, unittest.TestCase):
     fields = {**SIZES, "cell": "lstm"}
+
+
+class JordanTest(RNNEncoderTests, unittest.TestCase):
+    fields = {**SIZES, "cell": "jordan", "pooling": "mean"}
 
 
 class UnmaskedMaxTest(RNNEncoderTests, unittest.TestCase):
@@ -33,6 +46,7 @@ class UnmaskedMaxTest(RNNEncoderTests, unittest.TestCase):
 
 class HierarchicalTest(RNNEncoderTests, unittest.TestCase):
     fields: dict[str, Any] = {**SIZES, "pooling": "hierarchical", "sentence_end_token_ids": [3]}
+    all_model_classes = (RNNEncoderModel, RNNEncoderForSequenceClassification)  # a tagger has no sentences
     extra_inputs = {"sentence_ids": torch.tensor([[0, 0, 0, 1, 1, 1, 1], [5, 5, 2, 2, 7, 7, 7], [0, 0, 0, 0, 0, 0, 0]])}
 
 

@@ -18,6 +18,7 @@ from hfattn import (
     CharRNNForCausalLM,
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
+    RNNEncoderForTokenClassification,
     VaswaniConfig,
     VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
@@ -37,6 +38,8 @@ SHARED = {"custom_classes.py", "strict_config.py"}
 ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
 VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.py", "classifier_output.py"}
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py"}
+RNN_ENCODER = {"attention_patterns.py", "classifier_output.py", "configuration_rnn_encoder.py"}
+RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
@@ -63,11 +66,14 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
-        SHARED
-        | ATTENTION
-        | {"attention_patterns.py", "classifier_output.py", "configuration_rnn_encoder.py"}
-        | {"modeling_rnn_encoder.py", "recurrent_cells.py"},
-        2700,
+        SHARED | ATTENTION | RNN_ENCODER,
+        2800,
+    ),
+    "recurrent tagger": (
+        RNNEncoderForTokenClassification,
+        RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
+        SHARED | ATTENTION | RNN_ENCODER,
+        2800,
     ),
     "recurrent language model": (
         CharRNNForCausalLM,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from commands import ROOT, results_of, steps, train_here, write_config, written
+from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import TOKENIZERS, tiny_model, wordpiece_tokenizer
@@ -22,6 +22,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, name_sentences
+from hfattn.hub import verify
 from hfattn.metrics import EntityMetric, find_entities
 
 RECIPE = ROOT / "recipes" / "token_classification"
@@ -248,6 +249,64 @@ def test_scores_are_those_of_the_published_model_read_one_window_at_a_time(finis
     assert results["data"]["parts"]["test"]["undecided_words"] == 0
 
 
+def from_scratch(folder: Path, tokenizer: dict[str, Any], **fields: Any) -> Path:
+    sizes = {"embedding_size": 32, "hidden_size": 32}
+    model = {"model_type": "rnn_encoder", "cell": "lstm", "direction": "bidirectional", **sizes}
+    return write_config(folder, TINY, {"model": model, "tokenizer": tokenizer}, fields)
+
+
+@pytest.mark.parametrize("tokenizer", [{"kind": "word", "min_count": 2}, {"kind": "wordpiece", "vocab_size": 200}])
+def test_a_tagger_from_scratch(tmp_path: Path, tokenizer: dict[str, Any]) -> None:
+    """Its card runs, and its folder loads where hfattn is not installed."""
+    config = from_scratch(
+        tmp_path, tokenizer, data={"examples": 800}, training={**steps(150, 150), "learning_rate": 1e-2}
+    )
+    results = train_here(RECIPE, config)
+    assert results["model"]["base_model"] is None
+    assert results["model"]["trained_share"] == 1
+    assert results["metrics"]["test"]["f1"] > 0.3
+    entities = results["example"]["entities"]
+    assert entities
+    assert printed_by_card(tmp_path / "run") == "".join(f"{each['type']} {each['text']}\n" for each in entities)
+    assert (
+        "It was trained from scratch with the `token_classification` recipe"
+        in (tmp_path / "run" / "README.md").read_text()
+    )
+    report = verify(tmp_path / "run")
+    assert report.passed, report.failures()
+
+
+def test_another_type_of_model_from_scratch(tmp_path: Path) -> None:
+    model = {"model_type": "distilbert", "dim": 16, "hidden_dim": 16, "n_layers": 1, "n_heads": 2}
+    tokenizer = {"kind": "bpe", "vocab_size": 150}
+    config = write_config(tmp_path, TINY, {"model": model, "tokenizer": tokenizer, "training": steps(2, 2)})
+    assert train_here(RECIPE, config)["model"]["model_type"] == "distilbert"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": {"model_type": "rnn_encodr"}}, "model.model_type is 'rnn_encodr'; write a model type"),
+        ({"model": {"model_type": "vaswani"}}, "AutoModelForTokenClassification has no model of the type vaswani"),
+        (
+            {"model": {"model_type": "rnn_encoder", "num_labels": 3}},
+            "model.num_labels follows from the data; leave it out",
+        ),
+        ({"model": {"model_type": "rnn_encoder", "hiden_size": 3}}, "did you mean 'hidden_size'"),
+        ({"tuning": {"method": "lora"}}, "A model from scratch trains all weights; remove the section tuning"),
+        ({"tokenizer": {"kind": "bpe", "vocab_size": 200, "sampling": 0.1}}, "remove tokenizer.sampling"),
+        ({"tokenizer": {"kind": "char"}}, "write tokenizer.kind: word, or tokenizer.unknown: true"),
+    ],
+)
+def test_a_bad_model_from_scratch_is_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    config = write_config(
+        tmp_path, TINY, {"model": {"model_type": "rnn_encoder"}, "tokenizer": {"kind": "word"}}, fields
+    )
+    with pytest.raises(UserError, match=message):
+        train_here(RECIPE, config)
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -290,6 +349,7 @@ BAD: list[BadInput] = [
     ("--data.max_length 65", "data.max_length is 65; this model reads at most 64 tokens."),
     ("--data.too_long windows --data.overlap 58", "data.overlap is 58, and data.max_length 60 leaves 58 tokens for wo"),
     ("--model.name ./none", "none was not found locally or on the Hub"),
+    ("--tokenizer.kind word", "comes with its own tokenizer; remove the section tokenizer"),
     ("--tuning.method half", "tuning: method is 'half'; write one of full, lora, head_only"),
 ]
 

@@ -154,6 +154,8 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
 
 def _runner(model: PreTrainedModel, tokenizer: Any) -> Classifier | StatefulLanguageModel:
     if isinstance(model, CharRNNForCausalLM):
+        if model.config.conditioning_size is not None:
+            raise UserError("The ONNX graph of a character model has no vector that conditions a text; use the model.")
         return StatefulLanguageModel(model)
     if not type(model).__name__.endswith("ForSequenceClassification"):
         raise UserError(

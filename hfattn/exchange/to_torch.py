@@ -62,8 +62,10 @@ def export_torch(model: PreTrainedModel, tokenizer: Any, target_tokenizer: Any, 
 
 
 def _char_rnn(model: CharRNNForCausalLM) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    if model.config.cell == "gru_reset_before":
-        raise UserError("torch has no GRU that resets before the product; export an elman, lstm or gru.")
+    if model.config.cell not in ("elman", "lstm", "gru"):
+        raise UserError(f"torch has no layer with the cell {model.config.cell}; export an elman, lstm or gru.")
+    if model.config.conditioning_size is not None:
+        raise UserError("char-rnn has no vector that conditions a text; export a model without conditioning_size.")
     state = to_theirs(model, char_rnn_rows(model.config.num_hidden_layers))
     embedding = state["encoder.weight"]
     if embedding.shape[0] == embedding.shape[1] and torch.equal(embedding, torch.eye(len(embedding)).to(embedding)):

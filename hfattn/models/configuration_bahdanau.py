@@ -62,7 +62,8 @@ class BahdanauConfig(StrictConfig):
             this width if the encoder is bidirectional.
         hidden_size: width of the decoder's state (H).
         encoder_layers, decoder_layers: number of stacked recurrent layers.
-        cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (the GRU of Bahdanau 2015).
+        cell: "elman", "jordan" (recurrence from the output, Jordan 1986), "lstm", "gru" (reset after, as in cuDNN) or
+            "gru_reset_before" (the GRU of Bahdanau 2015).
         encoder_direction: "forward", "backward" (the reversed source of Sutskever 2014) or "bidirectional".
         initial_state: "projection" for s_0 = tanh(W_s h←_1) (Bahdanau 2015, A.2.2), from the backward state of the last
             layer, or from its only state; "final" to start each decoder layer from the last state of the encoder layer,

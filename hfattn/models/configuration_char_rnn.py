@@ -27,7 +27,11 @@ class CharRNNConfig(StrictConfig):
         embedding_size: width of the embeddings (D).
         hidden_size: width of the recurrent layers (H).
         num_hidden_layers: number of stacked recurrent layers.
-        cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
+        cell: "elman", "jordan" (recurrence from the output, Jordan 1986), "lstm", "gru" (reset after, as in cuDNN) or
+            "gru_reset_before" (Cho et al. 2014).
+        conditioning_size: width of a vector that conditions each text, such as the features of an image; the initial
+            states of all layers are projected from it (one-to-many: Karpathy & Fei-Fei 2015; Xu et al. 2015, section
+            3.1.2). By default, the initial states are zeros.
         dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
         embedding_dropout: dropout probability on the embeddings.
         output_dropout: dropout probability on the last layer's output.
@@ -50,6 +54,7 @@ class CharRNNConfig(StrictConfig):
     hidden_size: int = 128
     num_hidden_layers: int = 1
     cell: str = "gru"
+    conditioning_size: int | None = None
     dropout: float | int = 0.0
     embedding_dropout: float | int = 0.0
     output_dropout: float | int = 0.0
@@ -67,6 +72,8 @@ class CharRNNConfig(StrictConfig):
         from .recurrent_cells import find_cell
 
         self._check_positive("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
+        if self.conditioning_size is not None:
+            self._check_positive("conditioning_size")
         self._check_probability("dropout", "embedding_dropout", "output_dropout")
         find_cell(self.cell)
         self._check_above_zero("initializer_range", example="0.05")

@@ -1,4 +1,4 @@
-"""Configuration of the recurrent text encoder and classifier."""
+"""Configuration of the recurrent text encoder, classifier and tagger."""
 
 from dataclasses import field
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ def _auto_map() -> dict[str, str]:
         "AutoConfig": "configuration_rnn_encoder.RNNEncoderConfig",
         "AutoModel": "modeling_rnn_encoder.RNNEncoderModel",
         "AutoModelForSequenceClassification": "modeling_rnn_encoder.RNNEncoderForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_rnn_encoder.RNNEncoderForTokenClassification",
     }
 
 
@@ -36,10 +37,11 @@ class RNNEncoderConfig(StrictConfig):
         hidden_size: width of one direction of a recurrent layer (H). The annotations h_t have this width, or twice this
             width if the layers are bidirectional.
         num_hidden_layers: number of stacked recurrent layers over the words.
-        cell: "elman", "lstm", "gru" (reset after, as in cuDNN) or "gru_reset_before" (Cho et al. 2014).
+        cell: "elman", "jordan" (recurrence from the output, Jordan 1986), "lstm", "gru" (reset after, as in cuDNN) or
+            "gru_reset_before" (Cho et al. 2014).
         direction: "forward", "backward" or "bidirectional".
-        pooling: method that reduces the annotations of a text to one vector. "last" is the last state of each
-            direction; "mean" and "max" are over the words; "attention" is the mean weighted by attention;
+        pooling: method that reduces the annotations of a text to one vector; a tagger does not pool. "last" is the last
+            state of each direction; "mean" and "max" are over the words; "attention" is the mean weighted by attention;
             "hierarchical" pools the words of each sentence by attention, runs one more recurrent layer over the
             sentences, and pools these by attention (Yang et al. 2016).
         attention_hidden_size: for pooling with attention, width of the learned query u and of the keys tanh(W h_t + b);

@@ -1,8 +1,9 @@
 """The char-RNN language model (Mikolov et al. 2010; Karpathy 2015).
 
-Shapes: B batch, T time steps, D embedding width, H hidden width, V vocabulary size.
+Shapes: B batch, T time steps, D embedding width, H hidden width, K width of the conditioning vector, V vocabulary size.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
 from .configuration_char_rnn import CharRNNConfig
-from .recurrent_cells import RecurrentCell, RecurrentLayer, real_steps
+from .recurrent_cells import RecurrentCell, RecurrentLayer, State, find_cell, real_steps
 
 
 class CharRNNPreTrainedModel(PreTrainedModel):
@@ -46,6 +47,10 @@ class CharRNNModel(CharRNNPreTrainedModel):
         self.layers = nn.ModuleList(
             RecurrentLayer(config.cell, width, config.hidden_size) for width in widths[: config.num_hidden_layers]
         )
+        self.state_shape = (config.num_hidden_layers, find_cell(config.cell).num_states, config.hidden_size)
+        self.initial_state: nn.Linear | None = None
+        if config.conditioning_size is not None:
+            self.initial_state = nn.Linear(config.conditioning_size, math.prod(self.state_shape))
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.dropout = nn.Dropout(config.dropout)
         self.gradient_checkpointing = False
@@ -58,6 +63,7 @@ class CharRNNModel(CharRNNPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         past_key_values: RecurrentCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        conditioning: torch.Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
@@ -66,8 +72,10 @@ class CharRNNModel(CharRNNPreTrainedModel):
         Args:
             input_ids: (B, T).
             attention_mask: (B, T) or, with a cache, (B, past + T): 0 at padding, which is skipped.
-            past_key_values: initial state, updated in place; by default, zeros.
+            past_key_values: initial state, updated in place; by default, zeros, or the projection of ``conditioning``.
             inputs_embeds: (B, T, D), instead of ``input_ids``.
+            conditioning: (B, K), the vector that conditions each text, required if ``config.conditioning_size`` is set
+                and the cache is empty; the states in a cache depend on it already.
             use_cache: return the state after the last step; default ``config.use_cache``.
 
         Returns:
@@ -75,7 +83,8 @@ class CharRNNModel(CharRNNPreTrainedModel):
             the output of each layer.
 
         Raises:
-            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing.
+            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing, or ``conditioning`` is
+                missing, has another shape, or is given to a model without ``config.conditioning_size``.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass exactly one of input_ids and inputs_embeds.")
@@ -86,11 +95,11 @@ class CharRNNModel(CharRNNPreTrainedModel):
         hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
         num_steps = hidden_states.shape[1]
         mask = real_steps(attention_mask, hidden_states, "attention_mask")
+        states = self._states_before(conditioning, past_key_values, len(hidden_states))
         hidden_states = self.embedding_dropout(hidden_states)
-        for layer_idx, layer in enumerate(self.layers):
+        for layer_idx, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             if layer_idx > 0:
                 hidden_states = self.dropout(hidden_states)
-            state = () if past_key_values is None else past_key_values.get_state(layer_idx) or ()
             hidden_states, *new = layer(hidden_states, mask, *state)  # (B, T, H)
             if past_key_values is not None:
                 past_key_values.update_state(tuple(new), layer_idx, num_steps)
@@ -98,6 +107,24 @@ class CharRNNModel(CharRNNPreTrainedModel):
         return BaseModelOutputWithPast(
             last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
         )
+
+    def _states_before(
+        self, conditioning: torch.Tensor | None, cache: RecurrentCache | None, batch_size: int
+    ) -> list[State]:
+        """Return the state of each layer before the first step; an empty tuple stands for zeros."""
+        if self.initial_state is None and conditioning is not None:
+            raise ValueError("conditioning is for a model with conditioning_size in its configuration; leave it out.")
+        num_layers = len(self.layers)
+        if cache is not None and cache.get_state(0) is not None:
+            return [cache.get_state(layer_idx) or () for layer_idx in range(num_layers)]
+        if self.initial_state is None:
+            return [()] * num_layers
+        shape = (batch_size, self.config.conditioning_size)
+        if conditioning is None or conditioning.shape != shape:
+            given = "is missing" if conditioning is None else f"has the shape {tuple(conditioning.shape)}"
+            raise ValueError(f"conditioning {given}; pass one vector for each text, of shape {shape}.")
+        states = torch.tanh(self.initial_state(conditioning.to(self.initial_state.weight.dtype)))
+        return [tuple(state.unbind(1)) for state in states.unflatten(-1, self.state_shape).unbind(1)]
 
 
 class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
@@ -120,6 +147,7 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
         attention_mask: torch.Tensor | None = None,
         past_key_values: RecurrentCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        conditioning: torch.Tensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
@@ -132,7 +160,8 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
                 If the target of the last step is known, as in a window of a longer text, also pass ``shift_labels``
                 (B, T), which are not shifted.
             logits_to_keep: number of last steps, or indices of the steps, for which logits are computed; 0 is all
-            steps. input_ids, attention_mask, past_key_values, inputs_embeds, use_cache: see ``CharRNNModel``.
+                steps.
+            input_ids, attention_mask, past_key_values, inputs_embeds, conditioning, use_cache: see ``CharRNNModel``.
 
         Returns:
             ``loss`` in nats per character, ``logits`` (B, T, V), ``past_key_values``, ``hidden_states`` if requested.
@@ -142,6 +171,7 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
             attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
+            conditioning=conditioning,
             use_cache=use_cache,
             **kwargs,
         )

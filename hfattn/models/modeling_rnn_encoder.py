@@ -1,4 +1,4 @@
-"""A recurrent text encoder and classifier, with optional hierarchical attention (Yang et al. 2016).
+"""A recurrent text encoder, classifier with optional hierarchical attention (Yang et al. 2016), and tagger.
 
 Shapes: B batch, S length of a text, D embedding width, H hidden width, W annotation width (H, or 2 H if the layers are
 bidirectional), V vocabulary size; for hierarchical pooling K sentences in the batch, L words in a sentence, N sentences
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutputWithPooling, TokenClassifierOutput
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
@@ -148,10 +148,15 @@ class RNNEncoderPreTrainedModel(PreTrainedModel):
 
 
 class RNNEncoderModel(RNNEncoderPreTrainedModel):
-    """Embedding, recurrent layers and pooling, which return the annotations of a text and one vector."""
+    """Embedding, recurrent layers and pooling, which return the annotations of a text and one vector.
 
-    def __init__(self, config: RNNEncoderConfig) -> None:
+    Args:
+        add_pooling_layer: pool the annotations; without it, ``pooler_output`` is None.
+    """
+
+    def __init__(self, config: RNNEncoderConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
+        self.pooling = config.pooling if add_pooling_layer else None
         # If padding is read as a word, its embedding is trained; with a padding_idx it would stay zero.
         padding_idx = config.pad_token_id if config.mask_padding else None
         embedding = FrozenEmbedding if config.freeze_embeddings else nn.Embedding
@@ -161,10 +166,10 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         self.layers = nn.ModuleList(
             RNNEncoderLayer(config.cell, size, config.hidden_size, config.direction) for size in widths
         )
-        attends = config.pooling in ("attention", "hierarchical")
+        attends = self.pooling in ("attention", "hierarchical")
         self.word_attention = self._attention_pooling(width) if attends else None
         self.sentence_layer, self.sentence_attention = None, None
-        if config.pooling == "hierarchical":
+        if self.pooling == "hierarchical":
             self.sentence_layer = DirectedLayer(config.cell, width, config.hidden_size, config.direction)
             self.sentence_attention = self._attention_pooling(width)
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
@@ -243,10 +248,10 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         mask: torch.Tensor | None,
         sentence_ids: torch.Tensor | None,
     ) -> Sentences | None:
-        if self.config.pooling != "hierarchical":
+        if self.pooling != "hierarchical":
             if sentence_ids is not None:
                 raise ValueError(
-                    f"sentence_ids is for hierarchical pooling, but this model's pooling is {self.config.pooling!r}; "
+                    f"sentence_ids is for hierarchical pooling, but this model's pooling is {self.pooling!r}; "
                     "remove sentence_ids."
                 )
             return None
@@ -268,19 +273,21 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
 
     def _pool(
         self, hidden_states: torch.Tensor, state: State, mask: torch.Tensor | None, sentences: Sentences | None
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...] | None]:
-        """Return the vector of each text (B, W), and the attention weights or None."""
+    ) -> tuple[torch.Tensor | None, tuple[torch.Tensor, ...] | None]:
+        """Return the vector of each text (B, W), and the attention weights or None; two None without pooling."""
+        if self.pooling is None:
+            return None, None
         if sentences is not None:
             return self._pool_sentences(hidden_states, sentences)
         if self.word_attention is not None:
             pooled, weights = self.word_attention(hidden_states, mask)
             return pooled, (weights[:, None, None],)
-        if self.config.pooling == "last":
+        if self.pooling == "last":
             return state[0], None
         if mask is None:
-            return hidden_states.mean(1) if self.config.pooling == "mean" else hidden_states.amax(1), None
+            return hidden_states.mean(1) if self.pooling == "mean" else hidden_states.amax(1), None
         padding, lengths = ~mask[..., None], mask.sum(1, keepdim=True)
-        if self.config.pooling == "mean":
+        if self.pooling == "mean":
             return hidden_states.masked_fill(padding, 0).sum(1) / lengths.clamp(min=1), None
         highest = hidden_states.masked_fill(padding, float("-inf")).amax(1)
         return highest.masked_fill(lengths == 0, 0), None
@@ -367,6 +374,49 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
         )
 
 
+class RNNEncoderForTokenClassification(RNNEncoderPreTrainedModel):
+    """Tagger with one output per step: one linear layer over the annotation of each token (Graves & Schmidhuber 2005).
+
+    The layers read whole texts, whatever ``config.pooling`` is.
+    """
+
+    def __init__(self, config: RNNEncoderConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = RNNEncoderModel(config, add_pooling_layer=False)
+        self.classifier_dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.annotation_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Predict the tag of each token.
+
+        Args:
+            labels: (B, S) ids of tags, -100 at tokens without a loss.
+            num_items_in_batch: number of labels in all batches of a training step; ``loss`` is then the contribution of
+                this batch to the mean of the step, instead of the mean of the batch.
+            input_ids, attention_mask, inputs_embeds: see ``RNNEncoderModel``.
+
+        Returns:
+            ``loss``, ``logits`` (B, S, num_labels), and ``hidden_states`` if requested.
+        """
+        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        logits = self.classifier(self.classifier_dropout(outputs.last_hidden_state))  # (B, S, num_labels)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
 def _as_targets(labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Convert the labels of a multi-label problem to the shape and type of the logits."""
     if labels.shape not in (logits.shape, logits.squeeze(-1).shape):
@@ -378,9 +428,11 @@ def _as_targets(labels: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 RNNEncoderModel.register_for_auto_class("AutoModel")
 RNNEncoderForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
+RNNEncoderForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 
 __all__ = [
     "RNNEncoderForSequenceClassification",
+    "RNNEncoderForTokenClassification",
     "RNNEncoderModel",
     "RNNEncoderPreTrainedModel",
     "Sentences",

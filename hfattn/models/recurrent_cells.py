@@ -9,6 +9,7 @@ LSTM (Hochreiter & Schmidhuber 1997): i, f, o = sigmoid(x_t W + h_{t-1} W' + b),
 GRU (Cho et al. 2014): h_t = z * h_{t-1} + (1 - z) * h~, with the candidate h~ in two variants. *Reset after* (cuDNN,
 torch): h~ = tanh(x_t W_xh + b + r * (h_{t-1} W_hh + b')). *Reset before* (the paper, eq. 8): h~ = tanh(x_t W_xh
 + (r * h_{t-1}) W_hh + b).
+Jordan (1986): h_t = tanh(x_t W_x + y_{t-1} W_h + b), y_t = tanh(h_t W_y + b_y).
 
 Shapes: B batch, T time steps, D input width, H hidden width, G number of gates.
 """
@@ -69,7 +70,7 @@ class RecurrentCell(nn.Module):
         for name, parameter in self.named_parameters():
             if name.startswith("weight_ih"):
                 init.xavier_uniform_(parameter)
-            elif name.startswith("weight_hh"):
+            elif name.startswith(("weight_hh", "weight_hy")):
                 init.orthogonal_(parameter)
             else:
                 init.zeros_(parameter)
@@ -213,7 +214,34 @@ class GRUResetBefore(LoopedCell):
         return (z * h + (1 - z) * candidate,)
 
 
-CELLS: dict[str, type[RecurrentCell]] = {"elman": Elman, "lstm": LSTM, "gru": GRU, "gru_reset_before": GRUResetBefore}
+class Jordan(LoopedCell):
+    """Network whose recurrent connections lead from the output to the hidden units (Jordan 1986).
+
+    h_t = tanh(W_x x_t + W_h y_{t-1} + b) and y_t = tanh(W_y h_t + b_y). The output y_t, of width H, is the state; h_t
+    carries nothing from one step to the next. Unlike in the paper, the units are tanh instead of logistic, and the
+    state is the last output alone, without the decaying sum of the outputs before it.
+    """
+
+    num_gates = 1
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        bound = 1 / math.sqrt(hidden_size)
+        self.weight_hy_l0 = nn.Parameter(torch.empty(hidden_size, hidden_size).uniform_(-bound, bound))
+        self.bias_hy_l0 = nn.Parameter(torch.empty(hidden_size).uniform_(-bound, bound))
+
+    def step(self, projected: torch.Tensor, state: State) -> State:
+        h = torch.tanh(projected + linear(state[0], self.weight_hh_l0))
+        return (torch.tanh(linear(h, self.weight_hy_l0, self.bias_hy_l0)),)
+
+
+CELLS: dict[str, type[RecurrentCell]] = {
+    "elman": Elman,
+    "jordan": Jordan,
+    "lstm": LSTM,
+    "gru": GRU,
+    "gru_reset_before": GRUResetBefore,
+}
 
 
 def find_cell(name: str) -> type[RecurrentCell]:

@@ -17,7 +17,7 @@ from .distillation import (
 from .extractive import ExtractiveTrainer
 from .fine_tuned_classifier import ClassifierTrainer, class_weights
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, check_averaging, tuned, tuning_facts
-from .from_scratch import scratch_config, scratch_model
+from .from_scratch import PretrainedOrScratchConfig, scratch_config, scratch_model
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .own_classifier import (
     OwnClassifierConfig,
@@ -51,6 +51,7 @@ __all__ = [
     "OwnClassifierConfig",
     "OwnClassifierDataConfig",
     "OwnClassifierSampleConfig",
+    "PretrainedOrScratchConfig",
     "RecipeCommand",
     "ReliableSeq2SeqTrainer",
     "ReliableTrainer",

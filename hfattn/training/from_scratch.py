@@ -1,13 +1,41 @@
 """Models from scratch, of any type in transformers, from the section ``model`` of a recipe."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ..errors import UserError
+from ..loading import ModelLocation
 from ..models.strict_config import StrictConfig, unknown_name_message
 from .config import checked, model_config
+from .fine_tuning import TuningConfig, check_averaging
+from .training_config import TrainingConfig
+
+
+@strict
+@dataclass
+class PretrainedOrScratchConfig(TrainingConfig):
+    """The sections that recipes share whose model is pretrained or from scratch.
+
+    Attributes:
+        model: the name of a pretrained model (and revision, trust_remote_code, options), or the model_type of a model
+            from scratch (and fields of that type's configuration).
+        tuning: for a pretrained model, which of its weights are trained.
+    """
+
+    model: dict[str, Any] = field(default_factory=dict)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
+
+    @property
+    def pretrained(self) -> ModelLocation | None:
+        """Location of the pretrained model; None for training from scratch."""
+        return checked(ModelLocation, self.model, prefix="model.") if "name" in self.model else None
+
+    def validate_averaging(self) -> None:
+        check_averaging(self.tuning, self.averaging)
 
 
 def scratch_config(

@@ -36,10 +36,8 @@ from hfattn.reports.base import TrainedRun
 from hfattn.reports.causal_lm import SampleConfig, continuations, report, with_text_scores
 from hfattn.training import (
     FineTuningTrainer,
+    PretrainedOrScratchConfig,
     SampleCallback,
-    TrainingConfig,
-    TuningConfig,
-    check_averaging,
     load_config,
     parse_command,
     scores_of_part,
@@ -102,24 +100,13 @@ class EvaluationConfig:
 
 @strict
 @dataclass
-class Config(TrainingConfig):
+class Config(PretrainedOrScratchConfig):
     data: DataConfig = field(default_factory=DataConfig)
-    # ``model`` has the name of a pretrained model (and revision, trust_remote_code, options), or the model_type of a
-    # model from scratch (and fields of that type's configuration); only then ``tokenizer`` has the name of a
-    # tokenizer: a tokenizer.json, a folder, or an id on the Hub (and revision, trust_remote_code).
-    model: dict[str, Any] = field(default_factory=dict)
+    # For a model from scratch: the name of a tokenizer (a tokenizer.json, a folder, or an id on the Hub), and revision,
+    # trust_remote_code.
     tokenizer: dict[str, Any] = field(default_factory=dict)
-    tuning: TuningConfig = field(default_factory=TuningConfig)  # for a pretrained model
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
-
-    @property
-    def pretrained(self) -> ModelLocation | None:
-        """Location of the pretrained model; None for training from scratch."""
-        return checked(ModelLocation, self.model, prefix="model.") if "name" in self.model else None
-
-    def validate_averaging(self) -> None:
-        check_averaging(self.tuning, self.averaging)
 
 
 def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
@@ -153,6 +140,8 @@ def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrained
     Raises:
         UserError: the section ``model`` does not describe a valid model.
     """
+    if config.model.get("conditioning_size") is not None:
+        raise UserError("model.conditioning_size needs a vector for each text, and this recipe has none; remove it.")
     from_data = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "vocab_size": vocab_size, **ids}
     return scratch_config(config.model, from_data)
 

@@ -90,6 +90,8 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
     model_config(CharRNNConfig, config.model, vocab_size=1)
+    if config.model.get("conditioning_size") is not None:
+        raise UserError("model.conditioning_size needs a vector for each text, and this recipe has none; remove it.")
     arguments = config.arguments(run)
     if config.max_tokens is not None:
         raise UserError("All windows have the same length; write training.per_device_train_batch_size, not max_tokens.")

@@ -1,5 +1,6 @@
-"""Fine-tune a pretrained model to find entities in sentences.
+"""Train a tagger that finds entities in sentences, from scratch or from a pretrained model.
 
+accelerate launch recipes/token_classification/train.py --config recipes/token_classification/names_bilstm.yaml
 accelerate launch recipes/token_classification/train.py --config recipes/token_classification/names_distilbert.yaml
 accelerate launch recipes/token_classification/train.py \\
     --config recipes/token_classification/conll2003_distilbert.yaml \\
@@ -11,10 +12,15 @@ accelerate launch recipes/token_classification/train.py --config recipes/token_c
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, TrainingArguments
+from transformers import (
+    AutoModelForTokenClassification,
+    DataCollatorForTokenClassification,
+    PreTrainedConfig,
+    TrainingArguments,
+)
 
 from hfattn.data import (
     EncodedSentences,
@@ -23,22 +29,27 @@ from hfattn.data import (
     TaggedSentences,
     check_columns,
     check_model,
+    check_positions,
     fingerprints,
     read_tagged,
 )
-from hfattn.errors import one_sentence
+from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
-from hfattn.loading import load_model, load_tokenizer
+from hfattn.loading import Loaded, load_model, load_tokenizer
 from hfattn.metrics import EntityScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.token_classification import EvaluatedSentences, report
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
-    FineTuningConfig,
     FineTuningTrainer,
+    PretrainedOrScratchConfig,
+    TuningConfig,
     load_config,
     parse_command,
     scores_of_part,
+    scratch_config,
+    scratch_model,
     tuned,
     tuning_facts,
     writing,
@@ -105,8 +116,9 @@ class SampleConfig:
 
 @strict
 @dataclass
-class Config(FineTuningConfig):
+class Config(PretrainedOrScratchConfig):
     data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)  # for a model from scratch
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
 
@@ -115,9 +127,36 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     """Check what can be checked without model and data, and return the training arguments.
 
     Raises:
-        UserError: a section does not describe a valid optimizer or training arguments.
+        UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
+    tokenizer = config.tokenizer
+    if config.pretrained:
+        if tokenizer != TokenizerConfig():
+            raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
+        return config.arguments(run)
+    if config.tuning != TuningConfig():
+        raise UserError("A model from scratch trains all weights; remove the section tuning.")
+    if tokenizer.sampling:
+        raise UserError("The tags belong to fixed tokens; remove tokenizer.sampling.")
+    if tokenizer.kind == "char" and not tokenizer.unknown:
+        raise UserError("New words may have new characters; write tokenizer.kind: word, or tokenizer.unknown: true.")
+    check_positions(own_config(config, vocab_size=1 << 20, pad=0, labels=["O"]), config.data.max_length)
     return config.arguments(run)
+
+
+def own_config(config: Config, vocab_size: int, pad: int, labels: list[str]) -> PreTrainedConfig:
+    """Return the configuration of the model from scratch, with the vocabulary of its tokenizer and the tags.
+
+    Raises:
+        UserError: the section ``model`` does not describe a valid model.
+    """
+    from_data = {"vocab_size": vocab_size, "pad_token_id": pad, "num_labels": len(labels)}
+    return scratch_config(config.model, {**from_data, **label_names(labels)})
+
+
+def label_names(labels: list[str]) -> dict[str, Any]:
+    """Return the fields of a configuration that name the tags."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
 def main() -> None:
@@ -128,9 +167,13 @@ def main() -> None:
 
     # Data: tagged words -> token ids, with the tag of each word at its first piece
 
-    data = config.data
-    tokenizer = load_tokenizer(config.model)
+    data, pretrained = config.data, config.pretrained
+    if pretrained:
+        tokenizer = load_tokenizer(pretrained)
     parts = data.read_parts(arguments.seed)
+    if not pretrained:
+        texts = [" ".join(item.words) for item in parts["train"]]
+        tokenizer = build_tokenizer(config.tokenizer, texts, ends=False)
     check_columns(config.evaluation.columns, parts["train"])
     encoded = {
         part: EncodedSentences(
@@ -147,12 +190,11 @@ def main() -> None:
     # Model
 
     labels = parts["train"].labels
-    loaded = load_model(
-        AutoModelForTokenClassification,
-        config.model,
-        id2label=dict(enumerate(labels)),
-        label2id={label: i for i, label in enumerate(labels)},
-    )
+    if pretrained:
+        loaded = load_model(AutoModelForTokenClassification, pretrained, **label_names(labels))
+    else:
+        settings = own_config(config, len(tokenizer), tokenizer.pad_token_id, labels)
+        loaded = Loaded(scratch_model(AutoModelForTokenClassification, settings), [])
     check_model(loaded.model, tokenizer, data.max_length)
     model = tuned(loaded, config.tuning, task_type="TOKEN_CLS")
 
@@ -169,7 +211,7 @@ def main() -> None:
         compute_loss_func=partial(token_loss, label_smoothing=arguments.label_smoothing_factor),
         compute_metrics=scores,
         preprocess_logits_for_metrics=token_statistics,
-        source=config.model,
+        source=pretrained,
         tuning=config.tuning,
         **config.trainer_options(arguments),
     )
@@ -185,7 +227,7 @@ def main() -> None:
             output = trainer.predict(dataset, metric_key_prefix=part)
             metrics = scores_of_part(output.metrics, part)
             evaluated[part] = EvaluatedSentences(metrics, scores.predicted, scores.nats)
-    facts = tuning_facts(model, loaded, config.tuning, config.model)
+    facts = tuning_facts(model, loaded, config.tuning, pretrained)
     model = trainer.whole_model()
     tokenizer.model_max_length = data.max_length
 
