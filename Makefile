@@ -7,7 +7,7 @@ DEMOS  := .venv-spaces
 OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test variants oldest spaces extras docs check format clean
+.PHONY: help install quickstart test variants bands oldest spaces extras docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: check  ## Lint, type-check and run the tests
 
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
 	$(BIN)/pytest -n 2 --dist loadfile -m variants
+
+bands: $(INSTALLED)  ## Train each tiny variant with five seeds, and write the band of its score
+	$(BIN)/pytest -n 2 --dist loadfile -m variants --bands 5
 
 # The oldest transformers that pyproject.toml allows, with its older huggingface-hub; everything else as pinned.
 $(OLDEST)/.installed: pyproject.toml constraints.txt

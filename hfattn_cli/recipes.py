@@ -210,7 +210,7 @@ def record_runs(
 ) -> None:
     """Record runs as results of their configurations.
 
-    The runs are added to expected.json, and recipes/RESULTS.md is written again.
+    The runs are added to expected.json. The bands and recipes/RESULTS.md are computed again.
 
     Example: hfattn recipes record
     """
@@ -234,6 +234,13 @@ def record_runs(
         for path, now in changed.items():
             expectations.write_expected(path, now)
             print(f"Recorded: {path}")
+        for path in [expected] if expected else expectations.expected_files(resource("recipes")):
+            before = expectations.read_expected(path)
+            config = path.with_name(path.name.removesuffix(expectations.SUFFIX) + ".yaml")
+            now = expectations.with_band(before, config)
+            if now != before:
+                expectations.write_expected(path, now)
+                print(f"Band of {path}: {before.full.band} before, {now.full.band} now")
         if expected is None:
             page = resource("recipes") / expectations.PAGE
             write_at_once(page, expectations.results_page(page.parent))

@@ -13,6 +13,12 @@ import torch
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--bands", type=int, metavar="SEEDS", help="train the tiny variants with that many seeds and write their bands"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes its time runs apart: the demos, what a browser shows, and the tiny variants of all recipes."""
     for item in items:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,19 @@ from typer.testing import CliRunner, Result
 from hfattn.plots import plot_table
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
+from hfattn.training.bands import relative_deviation, transferred_deviation
 from hfattn.training.expected import (
     PAGE,
     SUFFIX,
     expected_files,
     is_tiny,
     judge,
+    own_runs,
     read_expected,
     read_run,
     results_page,
+    with_band,
+    with_tiny_band,
     write_expected,
 )
 from hfattn_cli import app
@@ -75,7 +80,7 @@ EXPECTED: dict[str, Any] = {
     "metric": "metrics.test.bleu",
     "higher_is_better": True,
     "reference": {"value": 38, "source": "A et al. 2015, Table 1", "note": "lowercased | tokenized"},
-    "tiny": {"overrides": TINY, "metric": "metrics.test.exact_match", "band": [0.25, 1]},
+    "tiny": {"overrides": TINY, "metric": "metrics.test.exact_match", "band": [0.25, 0.9]},
     "full": {"band": [37.5, 40], "aim": 38},
 }
 
@@ -115,8 +120,12 @@ def test_the_files_of_a_configuration_are_valid(path: Path) -> None:
     for word in ("Cost: ", "launch: ", "override: ", "resume: ", "Expected score: "):
         assert word in header
     expected = read_expected(path.with_name(path.stem + SUFFIX))
-    assert expected.tiny.band is not None
     assert expected.tiny.overrides
+    assert expected.tiny.band is not None
+    if expected.tiny.scores:  # those of make bands
+        assert with_tiny_band(expected, expected.tiny.scores).tiny == expected.tiny
+    assert with_band(expected, path).full == expected.full
+    assert (expected.full.band is None) == (not own_runs(expected, path))
     recipe = load_recipe(path.parent / "train.py")
     plain = load_config(recipe.Config, path)
     recipe.validate(plain)
@@ -148,7 +157,7 @@ def test_the_page_is_what_the_command_writes() -> None:
 
 def test_a_file_is_read_and_written_as_it_is(tmp_path: Path) -> None:
     expected = read_expected(written(tmp_path))
-    assert (expected.tiny.band, expected.full.band, expected.full.aim) == ([0.25, 1], [37.5, 40], 38)
+    assert (expected.tiny.band, expected.full.band, expected.full.aim) == ([0.25, 0.9], [37.5, 40], 38)
     assert expected.reference is not None
     assert expected.reference.value == 38
     write_expected(tmp_path / "again.expected.json", expected)
@@ -167,6 +176,10 @@ BAD_FILES: list[tuple[dict[str, Any] | str, str]] = [
     ({"tiny": {"overrides": "--a b"}}, "pairs.expected.json: tiny: "),
     ({"full": {"recorded": [RECORDED]}}, "full.recorded lacks the field 'metrics'; write it."),
     ({"reference": {"value": 1}}, "pairs.expected.json: reference lacks the field 'source'; write it."),
+    (
+        {"tiny": {"overrides": TINY, "band": [0, 40]}},
+        "band is [0, 40], and metrics.test.bleu cannot be below 0 or above 100; narrow the band, or write",
+    ),
     ("{", "is not valid JSON"),
     ("[1]", "is not an object of fields"),
     ("{}", "lacks the field"),
@@ -242,7 +255,7 @@ def test_a_wrong_run_is_one_sentence(
         ([], 37.49, [], 1, "is 37.49, expected 37.5 to 40: outside"),
         ([], 41.0, [], 1, "outside, and better"),
         ([], float("nan"), [], 1, "is nan, expected 37.5 to 40: outside"),
-        (TINY, 3.0, [], 0, "tiny variant: metrics.test.exact_match is 0.5, expected 0.25 to 1: inside"),
+        (TINY, 3.0, [], 0, "tiny variant: metrics.test.exact_match is 0.5, expected 0.25 to 0.9: inside"),
         (["--training.max_steps=2", "--training.seed", "3", "--data.examples=10"], 3.0, [], 0, "tiny variant"),
         (["--training.max_steps", "2"], 3.0, [], 1, "full run"),
         (TINY, 38.0, ["--full"], 0, "full run"),
@@ -266,7 +279,7 @@ def test_lower_may_be_better_and_a_band_may_not_be_known_yet(recipes: Path, tmp_
     written(recipes / "translation", full={})
     done = hfattn("check", run)
     assert done.exit_code == 2
-    assert "scored 1 (metrics.test.bleu), and no band is known yet; write full.band in its" in done.stderr
+    assert "scored 1 (metrics.test.bleu), and no full band is known yet; record 3 seeds" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -339,14 +352,14 @@ def test_record_copies_the_facts_and_writes_the_page(recipes: Path, tmp_path: Pa
     page = (recipes / PAGE).read_text()
     assert page == results_page(recipes)
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    chosen = "checkpoint: validation"
+    chosen = "checkpoint: validation"  # two seeds of BLEU give no band
     reference = r"38 (A et al. 2015, Table 1; lowercased \| tokenized) | 1,234,567"
     assert rows == [
-        f"| `pairs` | 38.12 bleu (test) | {chosen} | 37.5 to 40 | 38 (reached) | {reference} | 12,000 | 75 min "
+        f"| `pairs` | 38.12 bleu (test) | {chosen} | – | 38 (reached) | {reference} | 12,000 | 75 min "
         "| A CPU, 1 thread | 1 |",
-        f"| `pairs` | 37 bleu (test) | {chosen} | 37.5 to 40 (outside) | 38 (missed) | {reference} | 12,000 | 75 min "
+        f"| `pairs` | 37 bleu (test) | {chosen} | – | 38 (missed) | {reference} | 12,000 | 75 min "
         "| A GPU, 2 processes | 2 |",
-        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | {chosen} | 37.5 to 40 | 38 (reached) | {reference} | 5 "
+        f"| `pairs` `--model.cell lstm` | 38.12 bleu (test) | {chosen} | – | 38 (reached) | {reference} | 5 "
         "| 61 s | A CPU, 1 thread | 1 |",
     ]
     assert page.count(BLEU_SIGNATURE) == 1
@@ -367,7 +380,7 @@ def test_the_score_of_a_beam_search_has_its_own_signature(recipes: Path, tmp_pat
     (run,) = read_expected(path).full.recorded
     assert (run.score, run.signature) == (41.5, "of the beam")
     page = (recipes / PAGE).read_text()
-    assert "| 41.5 beam bleu (test) | checkpoint: validation | 37.5 to 40 (outside) |" in page
+    assert "| 41.5 beam bleu (test) | checkpoint: validation | – |" in page
     assert "- beam bleu (test): `of the beam`" in page
 
 
@@ -405,6 +418,61 @@ def test_a_recipe_of_ones_own_is_recorded_beside_itself(recipes: Path, tmp_path:
     assert len(read_expected(mine / "pairs.expected.json").full.recorded) == 1
     assert (recipes / "translation" / "pairs.expected.json").read_text() == before
     assert not (recipes / PAGE).exists()
+
+
+# Bands
+
+
+def test_the_band_is_three_deviations_over_seeds(recipes: Path, tmp_path: Path) -> None:
+    """Of the runs with the settings of the YAML file; a run of other settings may be outside."""
+    path, scores = recipes / "translation" / "pairs.expected.json", (38.1, 37.0, 39.5)
+    seeds = [
+        write_run(tmp_path / str(seed), "--training.seed", str(seed), "--data.dataset", "my.tsv", seed=seed, bleu=bleu)
+        for seed, bleu in enumerate(scores, 1)
+    ]
+    done = hfattn("record", *seeds, write_run(tmp_path / "other", "--model.cell", "lstm", bleu=3.0))
+    assert done.exit_code == 0, done.output
+    half = 3 * math.sqrt(sum((score - 38.2) ** 2 for score in scores) / 2)
+    full = read_expected(path).full
+    assert full.band == pytest.approx([38.2 - half, 38.2 + half], abs=0.01)
+    assert (full.band_from, full.band_reason) == ("3 seeds", None)
+    assert f"Band of {path}: [37.5, 40] before, {full.band} now" in done.stdout
+    page = (recipes / PAGE).read_text()
+    assert "| 3 bleu (test) | checkpoint: validation | 34.44 to 41.96 (outside) |" in page
+
+
+def test_a_band_of_one_seed_takes_the_deviation_of_another_configuration(recipes: Path, tmp_path: Path) -> None:
+    tiny = {**EXPECTED["tiny"], "scores": [0.4, 0.5, 0.6]}
+    path = written(recipes / "translation", tiny=tiny, full={"deviation_of": "translation/pairs"})
+    assert hfattn("record", write_run(tmp_path / "run", bleu=40.0)).exit_code == 0
+    full = read_expected(path).full
+    assert full.band == pytest.approx([40 - 3 * 8, 40 + 3 * 8])
+    assert full.band_from == "1 seed; relative deviation of the tiny translation/pairs, 3 seeds"
+    written(recipes / "translation", full={"deviation_of": "char_lm/novel"})
+    done = hfattn("record", write_run(tmp_path / "run"))
+    assert (done.exit_code, "full.deviation_of names char_lm/novel, which has no 3 seeds" in done.stderr) == (2, True)
+
+
+def test_the_band_of_a_share_is_as_wide_as_its_sampling_error(recipes: Path, tmp_path: Path) -> None:
+    """Three deviations are about 3 / n where all of n examples are right."""
+    path = written(recipes / "translation", metric="metrics.test.exact_match", full={"aim": 0.9})
+    for right, low, high in ((500, 0.994, 1.0), (250, 0.5 - 3 * 0.0224, 0.5 + 3 * 0.0224)):
+        metrics = {"test": {"exact_match": right / 500, "pairs": 500, "tokens": 4000}}
+        assert hfattn("record", write_run(tmp_path / "run", metrics=metrics)).exit_code == 0
+        full = read_expected(path).full
+        assert full.band == pytest.approx([low, high], abs=2e-4)
+        reason = "every seed scores 1, and three deviations reach beyond 1"
+        assert full.band_reason == (reason if right == 500 else None)
+        assert full.band_from == "1 seed; sampling error of the examples"
+
+
+def test_a_perplexity_is_compared_by_its_logarithm() -> None:
+    metric, scores = "metrics.test.perplexity_per_word", [90.0, 100.0, 110.0]
+    share = relative_deviation(scores, metric)
+    assert share == pytest.approx(
+        relative_deviation([math.log(score) for score in scores], "metrics.test.nats_per_word")
+    )
+    assert transferred_deviation(share, 100.0, metric) == pytest.approx(10.0, rel=0.02)
 
 
 # Comparing

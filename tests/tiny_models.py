@@ -134,15 +134,27 @@ _GOOD, _BAD = ("great", "wonderful", "moving", "happy", "good"), ("terrible", "b
 _THINGS = ("story", "film", "plot", "end", "dog", "book")
 
 
-def labeled_file(path: Path, pairs: bool) -> Path:
-    """600 texts with the columns ``text``, ``pair`` if so, and ``label``, the number of a class that a word tells."""
+def labeled_file(path: Path, pairs: bool, texts: int = 600, wrong: bool = False, long: bool = False) -> Path:
+    """Texts with the columns ``text``, ``pair`` if so, and ``label``, the number of a class that a word tells.
+
+    Args:
+        path: to write.
+        pairs: whether the class is told by a second text.
+        texts: number of texts.
+        wrong: one label in six is, in both classes, so that only a model that has seen them is right more often than
+            five times in six.
+        long: one text in 16 begins with 150 words that tell nothing, so that random batches are mostly padding.
+    """
     random = Random(1)
     lines = ["text\tpair\tlabel" if pairs else "text\tlabel"]
-    for i in range(600):
+    for i in range(texts):
         word, other = random.choice(_BAD if i % 2 == 0 else _GOOD), random.choice(_GOOD if i % 4 < 2 else _BAD)
         text = f"The {random.choice(_THINGS)} of Mary was {word}, and the {random.choice(_THINGS)} was in {i}."
         pair = f"John saw a {other} {random.choice(_THINGS)}."
-        lines.append(f"{text}\t{pair}\t{i % 4 // 2}" if pairs else f"{text}\t{i % 2}")
+        if long and random.random() < 1 / 16:
+            text = f"{'It was the film of the year. ' * 21}{text}"
+        label = (i % 4 // 2 if pairs else i % 2) ^ (wrong and i % 12 in (0, 7))
+        lines.append(f"{text}\t{pair}\t{label}" if pairs else f"{text}\t{label}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -170,6 +182,9 @@ def placeholder(word: str, root: Path) -> Path:
     path = root / word.lower()
     if word in ("TINY_REVIEWS", "TINY_PAIRS"):
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
+    if word in ("TINY_NOISY_REVIEWS", "TINY_LONG_REVIEWS"):
+        long = word == "TINY_LONG_REVIEWS"
+        return labeled_file(path.with_suffix(".tsv"), pairs=False, texts=2400, wrong=True, long=long)
     if word == "TINY_TEACHER":
         return tiny_teacher(path, placeholder("TINY_REVIEWS", root))
     if word == "TINY_BODY":  # of the teacher, for a new head

@@ -4,7 +4,7 @@
 ``results.json`` and has two variants of the run: ``tiny``, the configuration with overrides that make it run for a
 minute on a CPU, and ``full``. The score of a run must be in the ``band`` of its variant; an ``aim`` is only reported as
 reached or missed. Finished full runs are recorded in the file, and ``recipes/RESULTS.md`` is written from all these
-files.
+files. Bands are computed from the scores of several seeds (``bands``), never typed.
 """
 
 import dataclasses
@@ -15,12 +15,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
 from ..files import write_json
 from ..models.strict_config import unknown_name_message
 from ..plots import length_label
+from .bands import (
+    CPU_SHARE,
+    FEWEST,
+    WIDTH,
+    band,
+    deviation,
+    limits,
+    relative_deviation,
+    sampling_error,
+    transferred_deviation,
+)
 from .command import parse_command
 from .config import checked, load_config, split_overrides
 from .selection import chosen_on, reported_on_its_own_choice
@@ -30,6 +42,11 @@ PAGE = "RESULTS.md"
 _CLOCKS = ("runtime", "per_second", "preparation_time")  # durations of an evaluation, which are not scores
 _GROUPS = ("by_slice", "counterfactual")
 _SEED = "training.seed"  # recorded in a separate field, not as an override
+_PLACES = {  # fields that say where data and models are
+    *("data.dataset", "data.validation", "data.test", "data.config", "data.vectors", "data.words"),
+    *("data.text_column", "data.pair_column", "data.label_column", "data.part_column"),
+    *("data.source_column", "data.target_column", "model.name", "teacher.name", "tokenizer.name"),
+}
 
 
 # The file
@@ -38,9 +55,10 @@ _SEED = "training.seed"  # recorded in a separate field, not as an override
 @strict
 @dataclass
 class Variant:
-    """A variant of a run. ``band``: lowest and highest score that it may have; None while unknown."""
+    """A variant of a run."""
 
-    band: list[float | int] | None = None
+    band: list[float | int] | None = None  # lowest and highest score that it may have; None while unknown
+    band_reason: str | None = None  # why an edge of the band is the best or the worst possible score
 
     def validate_band(self) -> None:
         if self.band is not None and not (len(self.band) == 2 and self.band[0] <= self.band[1]):
@@ -70,12 +88,15 @@ class Recorded:
 class TinyVariant(Variant):
     overrides: list[str] = field(default_factory=list)  # command-line arguments
     metric: str | None = None  # None: the metric of the full run
+    scores: list[float | int] = field(default_factory=list)  # of seeds 1, 2, …, which give the band
 
 
 @strict
 @dataclass
 class FullRun(Variant):
     aim: float | int | None = None  # target score; reached if the score is at least as good
+    band_from: str | None = None  # seeds and deviation that give the band
+    deviation_of: str | None = None  # configuration whose seeds give the deviation while this one has too few
     recorded: list[Recorded] = field(default_factory=list)
 
 
@@ -97,6 +118,17 @@ class Expected:
     tiny: TinyVariant
     full: FullRun
     reference: Reference | None = None
+
+    def validate_bands(self) -> None:
+        variants: tuple[Variant, ...] = (self.tiny, self.full)
+        for variant, metric in zip(variants, (self.tiny.metric or self.metric, self.metric), strict=True):
+            least, most = limits(metric)
+            band = variant.band
+            if band is not None and variant.band_reason is None and (band[0] <= least or band[1] >= most):
+                raise ValueError(
+                    f"band is {band}, and {metric} cannot be below {least:g} or above {most:g}; narrow the band, or "
+                    "write a band_reason."
+                )
 
 
 def read_expected(path: Path) -> Expected:
@@ -328,8 +360,8 @@ def judge(run: FinishedRun, expected: Expected, tiny: bool | None = None) -> Ver
     band = (expected.tiny if tiny else expected.full).band
     if band is None:
         raise UserError(
-            f"{run.name} scored {score:.6g} ({metric}), and no band is known yet; write {name}.band in its "
-            f"{SUFFIX.removeprefix('.')}."
+            f"{run.name} scored {score:.6g} ({metric}), and no {name} band is known yet; record {FEWEST} seeds with "
+            "hfattn recipes record."
         )
     if tiny:
         return Verdict(run.name, name, metric, score, band, expected.higher_is_better)
@@ -387,6 +419,98 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
     kept = [old for old in expected.full.recorded if (old.seed, old.overrides) != (new.seed, new.overrides)]
     recorded = sorted([*kept, new], key=lambda each: (each.overrides, each.seed))
     return dataclasses.replace(expected, full=dataclasses.replace(expected.full, recorded=recorded))
+
+
+def own_runs(expected: Expected, config: Path) -> list[Recorded]:
+    """Return the recorded runs with the settings of the YAML file, one for each seed.
+
+    Overrides that only name other places of the data, or another model to begin from, are allowed: a run with files
+    has them. Of several such groups, it is the one whose models have the names of the YAML file, then the one with the
+    most seeds.
+    """
+    groups: dict[tuple[str, ...], list[Recorded]] = {}
+    for run in expected.full.recorded:
+        if all(name in _PLACES for name, _ in split_overrides(run.overrides)):
+            groups.setdefault(tuple(run.overrides), []).append(run)
+    if not groups:
+        return []
+    plain = yaml.safe_load(config.read_text(encoding="utf-8"))
+
+    def others(words: tuple[str, ...]) -> int:
+        models = [(name, value) for name, value in split_overrides(list(words)) if name.endswith(".name")]
+        return sum(Path(value).name != Path(str(_value_at(plain, name))).name for name, value in models)
+
+    return groups[min(groups, key=lambda words: (others(words), -len(groups[words])))]
+
+
+def with_band(expected: Expected, config: Path) -> Expected:
+    """Return the expected results with the band of the full run: mean ± 3 deviations of its recorded scores.
+
+    The deviation is that over seeds, if there are at least three. Otherwise it is that of the configuration
+    ``deviation_of``, as a share of the mean. It is at least the sampling error of a share. Without a deviation, there
+    is no band.
+
+    Args:
+        expected: the expected scores.
+        config: the YAML file; other configurations are in the folders beside its own.
+
+    Raises:
+        UserError: the configuration ``deviation_of`` does not exist or has too few seeds.
+    """
+    runs, metric, source = own_runs(expected, config), expected.metric, expected.full.deviation_of
+    if not runs:
+        return _banded(expected)
+    scores = [run.score for run in runs]
+    mean = sum(scores) / len(scores)
+    said = f"{len(runs)} seed{'s' * (len(runs) > 1)}"
+    spread = 0.0
+    if len(runs) >= FEWEST:
+        spread = deviation(scores)
+    elif source is not None:
+        share, seeds = _deviation_of(source, config.parent.parent)
+        spread = transferred_deviation(share, mean, metric)
+        said += f"; relative deviation of {seeds}"
+    at, _, _ = metric.removeprefix("metrics.").rpartition(".")
+    error = sampling_error(mean, metric, _value_at(runs[0].metrics, at) or {})
+    if error > spread:
+        said += "; sampling error of the examples"
+    elif spread == 0:
+        return _banded(expected)
+    edges, reason = band(scores, metric, WIDTH * max(spread, error))
+    return _banded(expected, edges, reason, said)
+
+
+def with_tiny_band(expected: Expected, scores: Sequence[float]) -> Expected:
+    """Return the expected results with the band of the tiny variant: mean ± 3 deviations over the seeds 1, 2, ….
+
+    Half of the width is at least 2% of the mean, because the score differs between CPUs.
+    """
+    half = max(WIDTH * deviation(scores), CPU_SHARE * sum(scores) / len(scores))
+    edges, reason = band(scores, expected.tiny.metric or expected.metric, half)
+    tiny = dataclasses.replace(expected.tiny, scores=list(scores), band=edges, band_reason=reason)
+    return dataclasses.replace(expected, tiny=tiny)
+
+
+def _banded(
+    expected: Expected, edges: list[float] | None = None, reason: str | None = None, source: str | None = None
+) -> Expected:
+    full = dataclasses.replace(expected.full, band=edges, band_reason=reason, band_from=source)
+    return dataclasses.replace(expected, full=full)
+
+
+def _deviation_of(name: str, recipes: Path) -> tuple[float, str]:
+    """Return the relative deviation over the recorded seeds of a configuration, or over those of its tiny variant."""
+    other = read_expected(recipes / f"{name}{SUFFIX}")
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for run in other.full.recorded:
+        groups.setdefault(tuple(run.overrides), []).append(run.score)
+    scores = max(groups.values(), key=len, default=[])
+    if len(scores) >= FEWEST:
+        return relative_deviation(scores, other.metric), f"{name}, {len(scores)} seeds"
+    if len(other.tiny.scores) >= FEWEST:
+        metric = other.tiny.metric or other.metric
+        return relative_deviation(other.tiny.scores, metric), f"the tiny {name}, {len(other.tiny.scores)} seeds"
+    raise UserError(f"full.deviation_of names {name}, which has no {FEWEST} seeds; name another configuration.")
 
 
 # The page of all results
