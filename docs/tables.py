@@ -1,6 +1,5 @@
 """Build the tables of the documentation from recorded runs."""
 
-import runpy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,13 +31,6 @@ def recorded() -> str:
     return _table(["recipe", "measured", "not measured yet"], rows)
 
 
-def claims() -> str:
-    """Return the claims of benchmarks/claims.py."""
-    tables = runpy.run_path(str(ROOT / "benchmarks" / "claims.py"))["TABLES"]
-    rows = [[f"`{name}`", table.claim, ", ".join(table.variants)] for name, table in tables.items()]
-    return _table(["table", "claim", "compared"], rows)
-
-
 def spaces() -> str:
     """Return the Spaces with their descriptions, models and environment variables."""
     rows = []
@@ -51,4 +43,4 @@ def spaces() -> str:
     return _table(["Space", "what it shows", "models"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "claims": claims, "spaces": spaces}
+TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "spaces": spaces}

@@ -1,103 +1,145 @@
-"""Tables of claims: every variant is a valid configuration, and the page contains the results of the runs."""
+"""Claims: variants are valid, verdicts are computed from records, and the page is what the records say."""
 
-import importlib.util
-import json
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-from commands import ROOT
+import torch
 
+from benchmarks.claims import forgetting, multi30k
+from benchmarks.claims.__main__ import run
+from benchmarks.claims.claim import (
+    Claim,
+    Measurement,
+    Panel,
+    Sample,
+    Statement,
+    is_measured,
+    keep,
+    read,
+    sample,
+    samples,
+    verdict,
+)
+from benchmarks.claims.page import PAGE, draw, render, section
+from benchmarks.claims.registry import CLAIMS
+from hfattn.models.recurrent_cells import RecurrentCell
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 from hfattn.yaml_values import override_words
 
 
-@pytest.fixture(scope="module")
-def claims() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("claims", ROOT / "benchmarks" / "claims.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["claims"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def test_the_page_is_what_the_records_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), "run python -m benchmarks.claims write"
 
 
-def test_each_variant_is_valid_and_differs_from_the_others(claims: ModuleType) -> None:
-    recipe = load_recipe(claims.RECIPE / "train.py")
-    for table in claims.TABLES.values():
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_is_complete(name: str) -> None:
+    claim = CLAIMS[name]
+    for statement in claim.statements:
+        assert statement.left in claim.variants
+        assert isinstance(statement.right, float) or statement.right in claim.variants
+    entries = [each for each in read(claim.record or name) if each["variant"] in claim.variants]
+    if not is_measured(claim, entries):
+        return
+    for each in entries:
+        assert each["steps"] >= 0
+        assert each["hardware"]
+        assert {statement.value for statement in claim.statements} <= set(each["values"])
+    assert (PAGE.parent / "assets" / f"claims-{name}.png").is_file()
+
+
+def test_each_variant_of_multi30k_is_valid_and_differs_from_the_others() -> None:
+    recipe = load_recipe(multi30k.RECIPE / "train.py")
+    for table, (config, _, variants) in multi30k.TABLES.items():
         configurations = []
-        for overrides in table.variants.values():
-            fields = {**table.common, **overrides}
-            words = override_words(fields)
-            config = load_config(recipe.Config, claims.RECIPE / f"{table.config}.yaml", words)
-            recipe.validate(config)
-            configurations.append(repr(config))
-        assert len(set(configurations)) == len(table.variants)
-        assert len({claims.folder(Path(), "t", variant, 1) for variant in table.variants}) == len(table.variants)
-
-
-def test_the_page_has_mean_and_deviation_of_the_runs(
-    claims: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def finished(variant: str, seed: int, bleu: float, table: str = "scores") -> None:
-        run = claims.folder(tmp_path, table, variant, seed)
-        run.mkdir(parents=True)
-        results: dict[str, Any] = {
-            "metrics": {
-                "validation": {"nats_per_token": 1.5, "token_accuracy": 0.6},
-                "test": {"bleu": bleu},
-            },
-            "training": {"steps": 7},
-            "hardware": {"cpu": "a slow one"},
-            "model": {"parameters": 1234},
-        }
-        (run / "results.json").write_text(json.dumps(results))
-        for step in (5, 10):
-            history = [{"step": step, "loss": bleu / step}, {"step": step, "eval_nats_per_token": 1.5}]
-            checkpoint = run / "checkpoints" / f"checkpoint-{step}"
-            checkpoint.mkdir(parents=True)
-            (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-
-    finished("dot", 1, 10.0)
-    finished("dot", 2, 12.0)
-    finished("general", 1, 11.0)
-    finished("1.5-entmax", 1, 13.0, "distributions")
-    claims.folder(tmp_path, "scores", "additive", 1).mkdir()  # a run that diverged
-    monkeypatch.setattr(claims, "PAGE", tmp_path / "claims.md")
-    claims.write(tmp_path)
-    page = (tmp_path / "claims.md").read_text()
-    assert "| dot | 1.5 ± 0 | 0.6 ± 0 | 11 ± 1.41 | 2 | 7 | 1,234 |" in page
-    assert "| general | 1.5 | 0.6 | 11 | 1 | 7 | 1,234 |" in page
-    assert "| 1.5-entmax | 1.5 | 0.6 | 13 | 1 | 7 | 1,234 |" in page
-    assert "| additive | did not finish |" in page
-    assert "| sparsemax | not run |" in page
-    assert "Hardware: a slow one." in page
-    assert "- dot is better than additive: not tested: two runs of each are needed" in page
-    assert claims.logged(claims.folder(tmp_path, "scores", "dot", 2))[0] == {"step": 10, "loss": 1.2}
-    assert "(assets/claims-scores.png)" in page
-    assert (tmp_path / "assets" / "claims-scores.png").stat().st_size > 10_000
-    assert "claims-norms" not in page  # nothing to draw
+        for variant in variants:
+            words = override_words(multi30k.fields(table, variant, 1, Path("data")))
+            checked = load_config(recipe.Config, multi30k.RECIPE / f"{config}.yaml", words)
+            recipe.validate(checked)
+            configurations.append(repr(checked))
+        assert len(set(configurations)) == len(variants)
 
 
 @pytest.mark.parametrize(
     ("relation", "left", "right", "word"),
     [
-        ("better than", [30.0, 30.2, 29.8], [28.0, 28.1, 27.9], "supported (+2.0 BLEU, +1.6 to +2.4)"),
-        ("better than", [28.0, 28.1, 27.9], [30.0, 30.2, 29.8], "refuted"),
-        ("better than", [28.0, 30.0], [27.0, 29.0], "undecided"),
-        ("as good as", [29.8, 29.9, 29.7], [30.0, 30.1, 29.9], "supported"),  # worse, but by less than a point
-        ("as good as", [25.0, 25.1, 24.9], [30.0, 30.1, 29.9], "refuted"),
-        ("as good as", [28.0, 29.9], [29.0, 30.1], "undecided"),
+        ("above", [30.0, 30.2, 29.8], [28.0, 28.1, 27.9], "supported (+2; +1.64 to +2.36)"),
+        ("above", [28.0, 28.1, 27.9], [30.0, 30.2, 29.8], "refuted"),
+        ("above", [28.0, 30.0], [27.0, 29.0], "undecided"),
+        ("above", [1.0, 1.0], [1.0, 1.0], "undecided"),  # equal is not above
+        ("below", [28.0, 28.1, 27.9], [30.0, 30.2, 29.8], "supported"),
+        ("below", [0.1, 0.12, 0.11], 0.5, "supported"),
+        ("below", [0.6, 0.62, 0.61], 0.5, "refuted"),
+        ("not below", [29.8, 29.9, 29.7], [30.0, 30.1, 29.9], "supported"),  # worse, but within the tolerance
+        ("not below", [25.0, 25.1, 24.9], [30.0, 30.1, 29.9], "refuted"),
+        ("not below", [28.0, 29.9], [29.0, 30.1], "undecided"),
+        ("not above", [33.0, 33.1, 32.9], [30.0, 30.1, 29.9], "refuted"),
         ("equal to", [29.8, 29.9, 29.7], [30.0, 30.1, 29.9], "supported"),
         ("equal to", [33.0, 33.1, 32.9], [30.0, 30.1, 29.9], "refuted"),
         ("equal to", [31.0], [30.0, 30.1], "not tested"),
     ],
 )
 def test_a_verdict_is_computed_from_the_runs(
-    claims: ModuleType, relation: str, left: list[float], right: list[float], word: str
+    relation: str, left: list[float], right: list[float] | float, word: str
 ) -> None:
-    assert claims.verdict(relation, left, right).startswith(word)
+    statement = Statement("BLEU", "a", relation, "b", 1.0)
+    other = right if isinstance(right, float) else sample(right)
+    assert verdict(statement, sample(left), other).startswith(word)
+
+
+def test_a_measurement_is_kept_once_and_shown(tmp_path: Path) -> None:
+    measured: list[tuple[str, int]] = []
+
+    def measure(variant: str, seed: int, data: Path) -> Measurement:
+        measured.append((variant, seed))
+        score = seed + (10.0 if variant == "b" else 0.0)
+        return Measurement({"score": score}, {"loss": [(1.0, score), (2.0, score / 2)]}, 2)
+
+    statements = (Statement("score", "b", "above", "a"), Statement("score", "a", "above", 5.0))
+    claim = Claim(
+        "b beats a", "A paper", "A setting.", ("a", "b"), measure, statements, (Panel("loss", "step", "nats"),)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CLAIMS, "one", claim)
+        run("one", [1, 2], tmp_path, tmp_path)
+        run("one", [1, 2, 3], tmp_path, tmp_path)  # the first two seeds have a record
+    assert sorted(measured) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("b", 3)]
+    text = "\n".join(section("one", claim, tmp_path))
+    assert "| a | 2 ± 1 | 3 |" in text
+    assert "- score: b above a: **supported** (+10; +7.73 to +12.3)" in text
+    assert "- score: a above 5.0: **refuted** (-3; -5.48 to -0.516)" in text
+    draw("one", claim, tmp_path, tmp_path)
+    assert (tmp_path / "claims-one.png").stat().st_size > 5_000
+
+
+def test_a_measurement_replaces_a_summary(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('[{"variant": "a", "seeds": 2, "values": {"score": [3.0, 0.5]}}]')
+    assert samples(read("old", tmp_path), "a") == {"score": Sample(3.0, 0.5, 2)}
+    keep("old", "a", 1, Measurement({"score": 4.0}), {"hardware": "a slow one"}, tmp_path)
+    assert samples(read("old", tmp_path), "a") == {"score": Sample(4.0, 0.0, 1)}
+
+
+@pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
+def test_gradient_norms_are_those_of_the_unrolled_network(cell: str) -> None:
+    from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
+
+    torch.manual_seed(0)
+    model = RNNEncoderForSequenceClassification(
+        RNNEncoderConfig(vocab_size=17, embedding_size=4, hidden_size=6, cell=cell)
+    ).eval()
+    text, _ = forgetting.texts(1, 4, torch.Generator().manual_seed(0))
+    (layer,) = [module for module in model.modules() if isinstance(module, RecurrentCell)]
+    inputs = layer.project(model.model.embed_tokens(text))
+    direction = torch.randn(1, 6, generator=torch.Generator().manual_seed(0))
+    start = tuple(torch.zeros(1, 6) for _ in range(layer.num_states))
+    for step in range(2):
+        start = layer.step(inputs[:, step], start)
+
+    def last(*state: torch.Tensor) -> torch.Tensor:
+        for step in range(2, 5):
+            state = layer.step(inputs[:, step], state)
+        return (direction * state[0]).sum()
+
+    gradient = torch.autograd.functional.jacobian(last, start)
+    expected = torch.cat(list(gradient), dim=-1).norm().item()
+    assert dict(forgetting.gradient_norms(model, text))[3.0] == pytest.approx(expected, rel=1e-5)

@@ -71,14 +71,14 @@ def _command() -> str:
 
 
 def _hardware() -> dict[str, Any]:
-    hardware: dict[str, Any] = {"cpu": _cpu_name(), "threads": torch.get_num_threads()}
+    hardware: dict[str, Any] = {"cpu": cpu_name(), "threads": torch.get_num_threads()}
     if trains_on_cuda():
         hardware["gpu"] = torch.cuda.get_device_name()
     hardware["processes"] = int(os.environ.get("WORLD_SIZE", "1"))
     return hardware
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

@@ -1,0 +1,103 @@
+"""Write docs/claims.md and its charts from the records."""
+
+from pathlib import Path
+from typing import Any
+
+from .claim import RECORDS, Claim, Panel, is_measured, read, samples, verdicts
+from .registry import CLAIMS
+
+PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+INTRODUCTION = """# Claims from the literature
+
+Each section tests one statement: its variants differ in one setting and share the data, the order of the batches and
+the number of steps. `python -m benchmarks.claims run NAME` measures a section, and `python -m benchmarks.claims write`
+generates this page from the records in `benchmarks/claims/records/`. ± is the standard deviation over seeds. The
+models are small and the runs are short, so a section tests its statement in that setting only.
+
+The statements below a table are judged by the 95% confidence interval of a difference of means (Student's t over the
+seeds): *supported* if the whole interval agrees with the statement, *refuted* if the interval excludes zero and does
+not agree with it, and *undecided* otherwise. Settings and criteria were fixed before the measurements; a section says
+which variants were added later.
+"""
+
+
+def section(name: str, claim: Claim, records: Path) -> list[str]:
+    entries = [each for each in read(claim.record or name, records) if each["variant"] in claim.variants]
+    found = {variant: samples(entries, variant) for variant in claim.variants}
+    names = list(dict.fromkeys(value for values in found.values() for value in values if _is_used(value, claim)))
+    lines = [f"## {claim.title}", "", f"{claim.source}.", "", claim.setting, ""]
+    lines += [f"| | {' | '.join([*names, 'seeds'])} |", f"|---|{'---|' * (len(names) + 1)}"]
+    for variant, values in found.items():
+        number = max((each.number for each in values.values()), default=0)
+        cells = [str(values[value]) if value in values else "" for value in names]
+        lines.append(f"| {' | '.join([variant, *cells, str(number)])} |")
+    if (PAGE.parent / "assets" / f"claims-{name}.png").exists():
+        lines += ["", f"![{claim.title}](assets/claims-{name}.png)"]
+    lines += ["", *(f"- {statement}: **{word}** {rest}" for statement, word, rest in _split(claim, entries))]
+    return [*lines, "", f"Measured with `python -m benchmarks.claims run {name}`{_where(entries)}.", ""]
+
+
+def _is_used(value: str, claim: Claim) -> bool:
+    # Claims that share runs show only the values of their own statements.
+    return not claim.record or value in {each.value for each in claim.statements}
+
+
+def _split(claim: Claim, entries: list[dict[str, Any]]) -> list[tuple[Any, str, str]]:
+    return [(statement, *text.partition(" ")[::2]) for statement, text in verdicts(claim, entries)]
+
+
+def _where(entries: list[dict[str, Any]]) -> str:
+    hardware = sorted({each["hardware"] for each in entries})
+    return f" on {', '.join(hardware)}" if hardware else ""
+
+
+def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
+    """Draw the curves of the measurements; without curves, a chart that was drawn before is kept."""
+    from matplotlib.figure import Figure
+
+    entries = [each for each in read(claim.record or name, records) if each.get("curves")]
+    if not entries:
+        return
+    figure = Figure(figsize=(4.5 * len(claim.panels) + 1, 3.8), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(claim.panels), squeeze=False)[0], claim.panels, strict=True):
+        for number, variant in enumerate(claim.variants):
+            _curve(axes, panel, variant, f"C{number}", [each for each in entries if each["variant"] == variant])
+        axes.set(xlabel=panel.x, ylabel=panel.y, xscale="log" if panel.log_x else "linear")
+        axes.set_yscale("log" if panel.log_y else "linear")
+        axes.grid(alpha=0.25)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(claim.panels), frameon=False)
+    figure.savefig(folder / f"claims-{name}.png", dpi=110, metadata={"Software": None})
+
+
+def _curve(axes: Any, panel: Panel, variant: str, color: str, entries: list[dict[str, Any]]) -> None:
+    curves = [each["curves"][panel.curve] for each in entries if panel.curve in each["curves"]]
+    if not curves:
+        return
+    points = list(zip(*curves, strict=False))  # seeds share their x
+    x = [point[0][0] for point in points]
+    heights = [[y for _, y in point] for point in points]
+    axes.plot(x, [sum(each) / len(each) for each in heights], color=color, label=variant)
+    axes.fill_between(x, [min(each) for each in heights], [max(each) for each in heights], color=color, alpha=0.15)
+
+
+def render(records: Path = RECORDS) -> str:
+    lines = [INTRODUCTION, "| statement | supported | refuted | undecided |", "|---|---|---|---|"]
+    sections = []
+    for name, claim in CLAIMS.items():
+        entries = read(claim.record or name, records)
+        if not is_measured(claim, entries):
+            continue
+        words = [word for _, word, _ in _split(claim, entries)]
+        counts = [str(words.count(word)) for word in ("supported", "refuted", "undecided")]
+        lines.append(f"| {' | '.join([claim.title, *counts])} |")
+        sections += section(name, claim, records)
+    return "\n".join([*lines, "", *sections]).rstrip() + "\n"
+
+
+def write(records: Path = RECORDS) -> None:
+    for name, claim in CLAIMS.items():
+        if is_measured(claim, read(claim.record or name, records)):
+            draw(name, claim, records, PAGE.parent / "assets")
+    PAGE.write_text(render(records), encoding="utf-8")
+    print(f"Written: {PAGE}")
