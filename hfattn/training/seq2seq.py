@@ -66,8 +66,7 @@ class SamplingSchedule:
         """Return ε_i after a number of updates."""
         k = 1.0 if self.k is None else self.k
         if self.name == "linear":
-            assert self.c is not None  # checked above
-            return max(self.epsilon or 0.0, k - self.c * updates)
+            return max(self.epsilon or 0.0, k - (self.c or 0.0) * updates)
         if self.name == "exponential":
             return k**updates
         decayed = k * math.exp(-updates / k)  # exp(i / k) would overflow
