@@ -91,6 +91,8 @@ def test_preset_bilstm32_glove() -> None:
     named = [name for name, _ in model.named_parameters() if name.endswith("bias_hh_l0")]
     assert sum(model.get_parameter(name).numel() for name in named) == second_biases
     assert model.get_input_embeddings().weight.numel() == 2_000_000
+    # Embedding, Bidirectional(LSTM(32)), Dropout(0.5), Dense(1)
+    assert (model.classifier_dropout.p, model.config.embedding_dropout) == (0.5, 0.0)
 
 
 def test_preset_yang2016() -> None:

@@ -81,7 +81,7 @@ class RNNEncoderConfig(StrictConfig):
             "hidden_size": 32,
             "cell": "lstm",
             "direction": "bidirectional",
-            "embedding_dropout": 0.5,
+            "classifier_dropout": 0.5,
             "freeze_embeddings": True,
             **_ONE_SIGMOID,
         },
