@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .baselines import BaselineClassifier
+from .baselines.classifier import SETTINGS
 from .data import (
     LabeledTexts,
     PackedBlocks,
@@ -23,6 +26,7 @@ from .data import (
     pack,
     read_labeled,
     read_pairs,
+    unlabeled,
 )
 from .errors import UserError
 from .generation import translate_texts
@@ -30,16 +34,20 @@ from .loading import load_any_model, max_positions
 from .metrics import (
     ClassifierEvaluationConfig,
     LanguageModelScores,
+    abstaining_scores,
     class_predictions,
     class_probabilities,
     class_results,
     classification_report,
+    read_templates,
+    template_test,
     text_scores,
     token_statistics,
     translation_report,
 )
 from .tokenizers import is_character_tokenizer
 
+TEMPLATES = "templates"  # name of the built-in templates, in the place of data
 TASK = "text-classification"  # key of a classifier in its configuration's task_specific_params
 
 
@@ -167,15 +175,19 @@ def evaluate_folder(
     columns: Sequence[str] | None = None,
     num_beams: int | None = None,
     limit: int | None = None,
+    threshold: float | None = None,
 ) -> dict[str, Any]:
     """Evaluate a model from a folder or the Hub on any data of its task.
 
     Args:
-        name: folder or Hub id of a translation model, a classifier or a language model.
-        data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``.
+        name: folder or Hub id of a translation model, a classifier or a language model; or folder of a baseline.
+        data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``. For a
+            classifier also "templates", the sentences of ``template_test``, or a YAML file of such sentences; if
+            ``columns`` names three columns, their pairs are used.
         columns: names of the columns of the data: source and target, or text, optional second text, and label.
         num_beams: number of beams of a translation model; by default, that of its generation configuration.
         limit: number of randomly drawn pairs or texts; by default, all.
+        threshold: a classifier abstains below this probability of its most probable class; see ``abstaining_scores``.
 
     Returns:
         The scores of the recipe of such models, by name.
@@ -183,25 +195,49 @@ def evaluate_folder(
     Raises:
         UserError: the model or the data cannot be read, or do not match.
     """
-    model, tokenizer, target_tokenizer = load_any_model(name)
     places: dict[str, Any] = {"config": config, "split": split}
+    templates = data == TEMPLATES or data.endswith(".yaml")
+    if (Path(name) / SETTINGS).is_file():
+        baseline = BaselineClassifier.from_pretrained(name)
+        if templates:
+            return _template_scores(baseline.predict, data, columns, threshold)
+        texts = _labeled_texts(data, columns, baseline.labels, limit, places)
+        return _classifier_scores(baseline.logits([item.text for item in texts]), texts, threshold)
+    model, tokenizer, target_tokenizer = load_any_model(name)
     if model.config.is_encoder_decoder:
         source, target = _named(columns, ("source", "target"))
         pairs = read_pairs(data, source_column=source, target_column=target, **places)
         pairs = pairs if limit is None else pairs.sample(limit, seed=0)
         return evaluate_translator(model, tokenizer, target_tokenizer, pairs, num_beams)
     if "SequenceClassification" in type(model).__name__:
-        pair = None if columns is None or len(columns) < 3 else columns[1]
-        text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
+        if templates:
+            return _template_scores(
+                lambda texts: _probabilities(model, tokenizer, unlabeled(texts)), data, columns, threshold
+            )
         # A classifier with one sigmoid has two classes, but its configuration names neither.
         labels = None if model.config.num_labels == 1 else [name for _, name in sorted(model.config.id2label.items())]
-        texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
-        texts = texts if limit is None else texts.sample(limit, seed=0)
-        return evaluate_classifier(model, tokenizer, texts)
+        texts = _labeled_texts(data, columns, labels, limit, places)
+        return evaluate_classifier(model, tokenizer, texts, threshold=threshold)
     if model.can_generate():
         opened = open_text(data, config=config, split=split, **({"text_column": columns[0]} if columns else {}))
         return score_opened(model, tokenizer, opened)
     raise UserError(f"{name} is a {type(model).__name__}, which has no measure here; its recipe measures it.")
+
+
+def _labeled_texts(
+    data: str, columns: Sequence[str] | None, labels: list[str] | None, limit: int | None, places: Mapping[str, Any]
+) -> LabeledTexts:
+    pair = None if columns is None or len(columns) < 3 else columns[1]
+    text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
+    texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
+    return texts if limit is None else texts.sample(limit, seed=0)
+
+
+def _template_scores(
+    predict: Callable[[list[Any]], np.ndarray], data: str, columns: Sequence[str] | None, threshold: float | None
+) -> dict[str, Any]:
+    templates = read_templates(None if data == TEMPLATES else data)
+    return template_test(predict, templates, pairs=columns is not None and len(columns) == 3, threshold=threshold)
 
 
 def _named(columns: Sequence[str] | None, default: tuple[str, str]) -> tuple[str, str]:
@@ -261,6 +297,7 @@ def evaluate_classifier(
     texts: LabeledTexts,
     rows: int = 128,
     bf16: bool = False,
+    threshold: float | None = None,
 ) -> dict[str, Any]:
     """Return accuracy, F1, likelihood, confusion matrix and slices of a classifier on n texts.
 
@@ -271,19 +308,31 @@ def evaluate_classifier(
         texts: n labeled texts.
         rows: texts per batch.
         bf16: compute in mixed precision.
+        threshold: the classifier abstains below this probability of its most probable class; None: never.
     """
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        probabilities = _probabilities(model, tokenizer, texts, rows)
+    logits = np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
+    return _classifier_scores(logits, texts, threshold)
+
+
+def _probabilities(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int = 128
+) -> np.ndarray:
     reading = (model.config.to_dict().get("task_specific_params") or {}).get(TASK)
     if reading is None:
         positions = max_positions(model.config)
         reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}
-    dataset = WindowedTexts(texts, tokenizer, **reading)
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        probabilities = predict_classes(model, dataset, WindowCollator(tokenizer), rows)
-    logits = np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
+    return predict_classes(model, WindowedTexts(texts, tokenizer, **reading), WindowCollator(tokenizer), rows)
+
+
+def _classifier_scores(logits: np.ndarray, texts: LabeledTexts, threshold: float | None) -> dict[str, Any]:
     output = class_predictions(logits, [item.label for item in texts])
+    results = class_results(output)
     return {
         **(output.metrics or {}),
-        **classification_report(texts, class_results(output), ClassifierEvaluationConfig()),
+        **classification_report(texts, results, ClassifierEvaluationConfig()),
+        **({} if threshold is None else {"abstaining": abstaining_scores(results, threshold)}),
     }
 
 

@@ -98,7 +98,11 @@ def evaluate(
     model: Model,
     data: Annotated[
         str,
-        typer.Argument(help="File of pairs, labeled texts or text, as data.dataset of a recipe; or a Hub dataset id."),
+        typer.Argument(
+            help="File of pairs, labeled texts or text, as data.dataset of a recipe; or a Hub dataset id. For a "
+            "classifier also 'templates': sentences that differ in a country, a gender or a name; or a .yaml file of "
+            "such sentences."
+        ),
     ],
     split: Annotated[str, typer.Option(help="Split of a Hub dataset.")] = "test",
     config: Annotated[str | None, typer.Option(help="Configuration of a Hub dataset that has several.")] = None,
@@ -108,6 +112,12 @@ def evaluate(
     ] = None,
     num_beams: NumBeams = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a random sample of this many examples.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="A classifier abstains if the probability of the predicted class is lower."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on your own data.
@@ -123,7 +133,7 @@ def evaluate(
         from hfattn.evaluation import evaluate_folder, report_lines
 
         names = None if columns is None else columns.split(",")
-        scores = evaluate_folder(model, data, split, config, names, num_beams, limit)
+        scores = evaluate_folder(model, data, split, config, names, num_beams, limit, threshold)
         print(json.dumps(scores, indent=2, ensure_ascii=False) if as_json else "\n".join(report_lines(scores)))
 
 

@@ -32,9 +32,12 @@ from hfattn.baselines import (
     VectorsConfig,
 )
 from hfattn.baselines.cleaning import without_html
-from hfattn.data import read_labeled
+from hfattn.data import Labeled, LabeledTexts, read_labeled
 from hfattn.errors import UserError
+from hfattn.evaluation import evaluate_folder
 from hfattn.generated import reviews_es
+from hfattn.metrics import ClassifierEvaluationConfig, class_predictions
+from hfattn.reports.classification import scores_of_parts
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
 RECIPE = ROOT / "recipes" / "baselines"
@@ -456,7 +459,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         },
         features={"ngrams": [1, 2], "min_texts": 12},  # so that not every word of praise is known
         training={"seed": 4},
-        evaluation={"columns": ["half"], "words": ["man"], "counterfactual_texts": 20},
+        evaluation={
+            "columns": ["half"],
+            "words": ["man"],
+            "counterfactual_texts": 20,
+            "templates": True,
+            "coverage": 0.8,
+        },
         sample={"mistakes": 3, "features": 4},
     )
     train_here(RECIPE, config)
@@ -488,9 +497,40 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     held = [item.text for item in test.items[::3] if re.search(r"\bman\b", item.text, re.IGNORECASE)]
     assert moved["texts"] == len(held) > 5
     assert "counterfactual" not in results["metrics"]["validation"]
+    assert "without_repeated" not in results["metrics"]["test"]  # no test text is in training
+    probabilities, right = loaded.predict([item.text for item in test]), np.array([item.label for item in test])
+    hits = probabilities.argmax(axis=1) == right
+    kept = results["metrics"]["test"]["abstaining"]
+    confidence = loaded.predict([item.text for item in validation]).max(axis=1)
+    assert kept["threshold"] == pytest.approx(np.sort(confidence)[::-1][math.ceil(0.8 * len(validation)) - 1])
+    answered = probabilities.max(axis=1) >= kept["threshold"] - 1e-7
+    assert (kept["answered"], kept["accuracy"]) == (answered.sum(), pytest.approx(hits[answered].mean()))
+    assert results["selection"]["threshold"] == {"part": "validation", "metric": "coverage"}
+    measured = evaluate_folder(str(finished / "run"), "templates", threshold=kept["threshold"])
+    assert json.loads(json.dumps(measured)) == results["metrics"]["test"]["templates"]
+    again = evaluate_folder(str(finished / "run"), str(finished / "test.jsonl"), threshold=kept["threshold"] - 1e-7)
+    assert (again["accuracy"], again["abstaining"]["answered"]) == (hits.mean(), kept["answered"])
+    card = (finished / "run" / "README.md").read_text()
+    assert "### Abstaining" in card
+    assert "| Iraq |" in card
     assert results["model"]["parameters"] == loaded.weights.shape[1] + 1
     assert {label: [tuple(row) for row in rows] for label, rows in results["telling"].items()} == loaded.telling(4)
     assert {"scikit-learn", "gensim"} < results["versions"].keys()
+
+
+def test_texts_that_training_repeats_are_also_left_out() -> None:
+    def part(*texts: str) -> LabeledTexts:
+        return LabeledTexts("texts", [Labeled(text, 0) for text in texts], ["negative", "positive"])
+
+    parts = {"train": part("a", "b"), "validation": part("c", "d"), "test": part("b", "e", "a", "f", "g")}
+    predicted = {"validation": [0, 1], "test": [0, 1, 0, 1, 0]}
+    outputs = {
+        name: class_predictions(np.eye(2)[classes] * 3, [0] * len(classes)) for name, classes in predicted.items()
+    }
+    scores = scores_of_parts(parts, outputs, ClassifierEvaluationConfig())
+    assert scores["test"]["accuracy"] == 3 / 5
+    assert scores["test"]["without_repeated"] == {"examples": 3, "accuracy": 1 / 3}
+    assert "without_repeated" not in scores["validation"]
 
 
 def test_another_process_predicts_the_same(finished: Path, saved: Saved) -> None:

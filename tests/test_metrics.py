@@ -1,5 +1,6 @@
 """The metrics against literal sums, offline."""
 
+import itertools
 import math
 import random
 import re
@@ -27,19 +28,26 @@ from hfattn.metrics import (
     ExactMatch,
     LanguageModelScores,
     TranslationScores,
+    abstaining_scores,
     bleu_by_length,
+    class_predictions,
     class_probabilities,
+    class_results,
     class_statistics,
     column_slices,
+    confidence_threshold,
     counterfactual,
     length_slices,
     read_swaps,
+    read_templates,
     scores_by_slice,
     swap_words,
+    template_test,
     token_statistics,
     translation_report,
     word_slices,
 )
+from hfattn.metrics.counterfactual import Templates
 from hfattn.plots import plot_confusion
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -279,12 +287,13 @@ def test_swapped_words_are_whole_keep_their_case_and_go_both_ways() -> None:
         "She said: HE's the woman, Mrs. Mann, of the men's theme."
     )
     assert swap_words("her himself his", gender) == "his herself her"
-    assert swap_words("An american in FRANCE; Indian", country) == "An iranian in NIGERIA; Italian"
+    assert swap_words("An american in FRANCE; Indian", country) == "An iranian in NIGERIA; Iraqi"
     assert swap_words("johnny, john and Fatima", name) == "johnny, mohammed and Mary"
     assert swap_words("ıT İt iT it", [("it", "Es")]) == "ıT İt Es es"  # letters that only look alike
     for pairs in read_swaps().values():
         for one, other in pairs:
             assert swap_words(one, pairs) == other
+            assert (one[0].lower() in "aeiou") == (other[0].lower() in "aeiou")  # "a" and "an" stay correct
 
 
 def test_a_counterfactual_test_against_a_model_whose_bias_is_known() -> None:
@@ -307,15 +316,134 @@ def test_a_counterfactual_test_against_a_model_whose_bias_is_known() -> None:
             example["counterfactual"] == swap_words(texts[example["index"]], read_swaps()["gender"]) != example["text"]
         )
         assert example["shift"] == pytest.approx(abs(example["before"][1] - example["after"][1])) == pytest.approx(0.2)
-    assert result["country"] == {"texts": 0, "flipped": None, "mean_shift": None, "examples": []}
+    assert gender["max_shift"] == pytest.approx(0.2)
+    assert result["country"] == {"texts": 0, "flipped": None, "mean_shift": None, "max_shift": None, "examples": []}
     assert asked == [5, 5]  # nothing is predicted that did not change
 
     still = counterfactual(lambda texts: np.full((len(texts), 2), 0.5), texts)["gender"]
-    assert still == {"texts": 5, "flipped": 0.0, "mean_shift": 0.0, "examples": []}
+    assert still == {"texts": 5, "flipped": 0.0, "mean_shift": 0.0, "max_shift": 0.0, "examples": []}
 
     three = [[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]]
     moved = counterfactual(lambda texts: np.array([three[texts[0] == "she"]]), ["he"], {"gender": [("he", "she")]})
     assert moved["gender"]["mean_shift"] == pytest.approx(0.4)  # what left the first class arrived at the last
+
+    of_pairs = counterfactual(
+        lambda pairs: np.array([three["she" in pairs[0]]]),
+        [("rain", "he"), ("rain", "it")],
+        {"gender": [("he", "she")]},
+    )["gender"]
+    assert (of_pairs["texts"], of_pairs["flipped"]) == (1, 1.0)
+    assert of_pairs["examples"][0]["counterfactual"] == ("rain", "she")
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_templates_against_a_literal_loop_over_each_two_words(pairs: bool, tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "country:\n  words:\n    - {country: India, a: an Indian}\n    - {country: Iraq, a: an Iraqi}\n"
+        "    - {country: Peru, a: a Peruvian}\n  texts: ['I am from {country}.', 'I am {a}.']\n"
+        "  pairs:\n    - ['I am {a}.', 'I am from {country}.']\n"
+    )
+    templates = read_templates(file)
+    logits = {
+        "India": [2, 0, 0.5],
+        "Indian": [1, 0, 0.5],
+        "Iraq": [0, 2, 0.1],
+        "Iraqi": [1.2, 1, 0],
+        "Peru": [0.3, 0, 0],
+    }
+
+    def one(text: str) -> np.ndarray:
+        return np.exp(logits[max((word for word in logits if word in text), key=len)])
+
+    def predict(texts: list[Any]) -> np.ndarray:
+        weights = np.array([one(text) if isinstance(text, str) else one(text[0]) * one(text[1]) for text in texts])
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    sentences: list[list[Any]] = [
+        [f"I am from {country}." for country in ("India", "Iraq", "Peru")],
+        [f"I am {a}." for a in ("an Indian", "an Iraqi", "a Peruvian")],
+    ]
+    if pairs:
+        sentences = [list(zip(sentences[1], sentences[0], strict=True))]
+    found, threshold = template_test(predict, templates, pairs=pairs, threshold=0.5)["country"], 0.5
+    compared = []
+    for filled in sentences:
+        for (i, left), (j, right) in itertools.combinations(enumerate(filled), 2):
+            p, q = predict([left])[0], predict([right])[0]
+            answered = int(p.max() >= threshold) + int(q.max() >= threshold)
+            compared.append(((i, j), abs(p - q).sum() / 2, p.argmax() != q.argmax(), answered))
+    for words, scores in ((range(3), found), *(((i,), score) for i, score in enumerate(found["words"].values()))):
+        held = [(shift, flipped, answered) for both, shift, flipped, answered in compared if set(both) & set(words)]
+        shifts, flips, answers = (np.array(column) for column in zip(*held, strict=True))
+        assert scores["pairs"] == len(held)
+        assert scores["flipped"] == pytest.approx(flips.mean())
+        assert (scores["mean_shift"], scores["max_shift"]) == (
+            pytest.approx(shifts.mean()),
+            pytest.approx(shifts.max()),
+        )
+        assert scores["abstaining"] == {
+            "both": pytest.approx((answers == 2).mean()),
+            "one": pytest.approx((answers == 1).mean()),
+            "flipped": pytest.approx((flips & (answers == 2)).mean()),
+        }
+    assert 0 < found["abstaining"]["flipped"] + found["abstaining"]["one"] < 2
+    assert list(found["words"]) == ["India", "Iraq", "Peru"]
+    assert found["examples"][0]["shift"] == pytest.approx(found["max_shift"])
+
+
+def test_the_built_in_templates_are_grammatical_and_tell_the_words_apart() -> None:
+    templates = read_templates()
+    assert {"India", "Iraq"} <= {row["country"] for row in templates["country"].words}
+    for pairs in (False, True):  # no two fillings of a sentence are equal
+        asked: list[Any] = []
+
+        def predict(texts: list[Any], asked: list[Any] = asked) -> np.ndarray:
+            asked.extend(texts)
+            return np.full((len(texts), 3), 1 / 3)
+
+        result = template_test(predict, pairs=pairs)
+        assert len(set(asked)) == len(asked)
+        for text in asked if not pairs else itertools.chain(*asked):
+            assert not re.search(r"\b(an [^aeiou]|a [aeiou])|[{}]", text, re.IGNORECASE), text
+            assert text.endswith(".")
+        assert [scores["flipped"] for scores in result.values()] == [0.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("country: [India, Iraq]\n", "own.yaml is not a file of templates"),
+        ("a:\n  words: [{x: b}, {y: c}]\n  texts: ['{x}']\n", "own.yaml has no 'x' where it is needed"),
+        ("a:\n  texts: [b]\n", "own.yaml has no 'words' where it is needed"),
+        ("a:\n  words: [{x: b}]\n  texts: ['{x}']\n", "need at least two rows that begin differently"),
+        ("a:\n  words: [{x: b}, {x: c}]\n  texts: ['{x']\n", "own.yaml is not a file of templates"),
+        ("a: [", "own.yaml is not valid YAML"),
+    ],
+)
+def test_templates_that_cannot_be_filled_are_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(text)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        read_templates(own)
+    with pytest.raises(UserError, match=r"There is no file absent\.yaml"):
+        read_templates("absent.yaml")
+    with pytest.raises(UserError, match="The templates have no pairs"):
+        template_test(lambda texts: np.ones((len(texts), 1)), {"a": Templates([{"x": "b"}], ["{x}"], [])}, pairs=True)
+
+
+def test_the_threshold_answers_at_least_the_share_of_the_texts() -> None:
+    generator = np.random.default_rng(0)
+    confidence = generator.uniform(0.5, 1, 37)
+    for coverage in (0.01, 0.5, 0.9, 1.0):
+        threshold = confidence_threshold(confidence, coverage)
+        answered = [each >= threshold for each in confidence]
+        assert sum(answered) / 37 >= coverage
+        assert sum(each > threshold for each in confidence) / 37 < coverage  # no higher threshold does
+    output = class_predictions(np.log([[0.9, 0.1], [0.2, 0.8], [0.45, 0.55], [0.6, 0.4]]), [0, 0, 1, 0])
+    scores = abstaining_scores(class_results(output), 0.59)
+    assert scores == {"threshold": 0.59, "answered": 3, "coverage": 0.75, "accuracy": pytest.approx(2 / 3)}
+    assert abstaining_scores(class_results(output), 0.95)["accuracy"] is None
 
 
 # Bad input

@@ -23,7 +23,7 @@ from .vectors import TextVectors, VectorsConfig
 
 KINDS = ("naive_bayes", "svm", "logistic")
 FOLDS = 5  # folds of the cross-validation that calibrates the probabilities of an SVM
-_SETTINGS, _VOCABULARY, _WEIGHTS = "baseline.json", "vocabulary.json", "model.safetensors"
+SETTINGS, _VOCABULARY, _WEIGHTS = "baseline.json", "vocabulary.json", "model.safetensors"
 
 
 @strict
@@ -189,7 +189,7 @@ class BaselineClassifier:
             vocabulary = json.dumps(self.features.names, ensure_ascii=False)
             (folder / _VOCABULARY).write_text(vocabulary, encoding="utf-8")
         settings = {"labels": self.labels} | {name: dataclasses.asdict(each) for name, each in sections.items()}
-        write_json(folder / _SETTINGS, settings)
+        write_json(folder / SETTINGS, settings)
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / _WEIGHTS)
 
     @classmethod
@@ -200,10 +200,10 @@ class BaselineClassifier:
             UserError: the folder has no baseline, or one of its files is damaged.
         """
         folder = Path(folder)
-        if not (folder / _SETTINGS).is_file():
-            raise UserError(f"{folder} has no baseline ({_SETTINGS}); give a run folder of recipes/baselines.")
+        if not (folder / SETTINGS).is_file():
+            raise UserError(f"{folder} has no baseline ({SETTINGS}); give a run folder of recipes/baselines.")
         try:
-            settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+            settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
             tensors = load_file(folder / _WEIGHTS)
             return cls._loaded(folder, settings, tensors)
         except (SafetensorError, ValueError, KeyError, TypeError, FileNotFoundError) as error:

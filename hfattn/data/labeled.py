@@ -186,6 +186,7 @@ class EncodedTexts(EncodedExamples):
         return {"input_ids": ids, "labels": [float(label)] if self.float_labels else label}
 
 
-def unlabeled(texts: Sequence[str]) -> LabeledTexts:
-    """Return unlabeled texts for a model to predict, with class 0 assigned to each."""
-    return LabeledTexts("texts", [Labeled(text, 0) for text in texts], ["any"])
+def unlabeled(texts: Sequence[str | tuple[str, str]]) -> LabeledTexts:
+    """Return unlabeled texts, or pairs of texts, for a model to predict, with class 0 assigned to each."""
+    items = [Labeled(text, 0) if isinstance(text, str) else Labeled(text[0], 0, pair=text[1]) for text in texts]
+    return LabeledTexts("texts", items, ["any"])

@@ -20,11 +20,13 @@ from .classification import (
 from .classification_report import (
     ClassifierEvaluationConfig,
     ClassResults,
+    abstaining_scores,
     class_predictions,
     class_results,
     classification_report,
+    confidence_threshold,
 )
-from .counterfactual import counterfactual, read_swaps, swap_words
+from .counterfactual import counterfactual, read_swaps, read_templates, swap_words, template_test
 from .entities import Entity, EntityMetric, EntityScores, find_entities
 from .language_model import (
     LanguageModelScores,
@@ -50,6 +52,7 @@ __all__ = [
     "ExactMatch",
     "LanguageModelScores",
     "TranslationScores",
+    "abstaining_scores",
     "answer_f1",
     "best_null_threshold",
     "bleu_by_length",
@@ -59,15 +62,18 @@ __all__ = [
     "class_statistics",
     "classification_report",
     "column_slices",
+    "confidence_threshold",
     "counterfactual",
     "decode_generated",
     "find_entities",
     "length_slices",
     "normalize_answer",
     "read_swaps",
+    "read_templates",
     "scores_by_slice",
     "span_logits",
     "swap_words",
+    "template_test",
     "text_scores",
     "token_loss",
     "token_statistics",

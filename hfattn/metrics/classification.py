@@ -66,8 +66,11 @@ def class_probabilities(logits: torch.Tensor) -> torch.Tensor:
     return logits.softmax(-1)
 
 
-def class_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return predicted classes (B,) and negative log-likelihoods (B,) in nats: a ``preprocess_logits_for_metrics``.
+def class_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return predicted classes, negative log-likelihoods of the correct classes in nats, and confidences.
+
+    All have shape (B,); a confidence is the probability of the predicted class. The function is a
+    ``preprocess_logits_for_metrics``.
 
     Args:
         logits: (B, C), or (B, 1) of a model with one sigmoid, which predicts class 1 for a probability above 0.5.
@@ -77,14 +80,16 @@ def class_statistics(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.
         ValueError: the examples have several labels.
     """
     logits = logits.float()
+    confidence = class_probabilities(logits).amax(-1)
     if labels.numel() != len(logits):
         raise ValueError(f"These scores need one class per example, and the labels have shape {tuple(labels.shape)}.")
     if logits.shape[-1] == 1:
         logit = logits[:, 0]
         targets = labels.reshape(-1).to(logit.dtype)
         nats = functional.binary_cross_entropy_with_logits(logit, targets, reduction="none")
-        return (logit > 0).long(), nats
-    return logits.argmax(-1), functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
+        return (logit > 0).long(), nats, confidence
+    nats = functional.cross_entropy(logits, labels.reshape(-1), reduction="none")
+    return logits.argmax(-1), nats, confidence
 
 
 class ClassificationScores:
@@ -104,7 +109,7 @@ class ClassificationScores:
 
     def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
         labels = torch.as_tensor(prediction.label_ids).reshape(-1).long()
-        predicted, nats = (torch.as_tensor(tensor) for tensor in prediction.predictions)
+        predicted, nats = (torch.as_tensor(tensor) for tensor in prediction.predictions[:2])
         self.confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
         self.nats += float(nats.double().sum())
         if not compute_result:

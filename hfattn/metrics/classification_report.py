@@ -1,5 +1,6 @@
 """Detailed scores of classifiers: confusion matrix and slices."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,20 +28,35 @@ class ClassifierEvaluationConfig:
     words: list[str] = field(default_factory=list)  # words; the texts with a word are a slice
     counterfactual_texts: int = at_least(0, 2000)  # number of texts for counterfactual tests
     swaps: str | None = None  # YAML file with more kinds of words to swap; null: gender, country and name only
+    templates: bool = False  # also test sentences that differ in a country, a gender or a name (English)
+    # Share of the validation texts that are answered: it determines the lowest confidence that counts as an answer.
+    coverage: float | None = None
+
+    def validate_coverage(self) -> None:
+        if self.coverage is not None and not 0 < self.coverage <= 1:
+            raise ValueError(f"coverage is {self.coverage}; write a share of the texts above 0 and up to 1, or null.")
 
 
 class ClassResults(NamedTuple):
-    """Predictions for n texts: predicted and correct class (n,), and negative log-likelihood (n,) of the latter."""
+    """Predictions for n texts, each field of shape (n,).
+
+    Attributes:
+        predicted, right: predicted and correct class.
+        nats: negative log-likelihood of the correct class.
+        confidence: probability of the predicted class.
+    """
 
     predicted: np.ndarray
     right: np.ndarray
     nats: np.ndarray
+    confidence: np.ndarray
 
 
 def class_results(output: PredictionOutput) -> ClassResults:
     """Unpack the output of ``Trainer.predict`` with ``class_statistics``, or of ``class_predictions``."""
-    predicted, nats = (np.asarray(each) for each in output.predictions[:2])
-    return ClassResults(predicted.astype(int), np.asarray(output.label_ids).reshape(-1).astype(int), nats)
+    predicted, nats, confidence = (np.asarray(each) for each in output.predictions)
+    right = np.asarray(output.label_ids).reshape(-1).astype(int)
+    return ClassResults(predicted.astype(int), right, nats, confidence)
 
 
 def class_predictions(logits: np.ndarray, right: Sequence[int]) -> PredictionOutput:
@@ -77,4 +93,34 @@ def classification_report(
     return {
         "confusion": confusion["confusion_matrix"],
         "by_slice": scores_by_slice(Accuracy(), predicted, right, slices),
+    }
+
+
+def confidence_threshold(confidence: np.ndarray, coverage: float) -> float:
+    """Return the highest threshold that at least a share ``coverage`` of the texts reaches.
+
+    Selective classification: a classifier abstains, or answers "neutral", if its confidence is below the threshold
+    (Geifman & El-Yaniv 2017). Choose it on texts that are not reported.
+
+    Args:
+        confidence: (n,) probabilities of the predicted classes.
+        coverage: share of the texts to answer, above 0 and up to 1.
+    """
+    return float(np.sort(confidence)[::-1][math.ceil(coverage * len(confidence)) - 1])
+
+
+def abstaining_scores(results: ClassResults, threshold: float) -> dict[str, float | int | None]:
+    """Return the scores of a classifier that abstains below a confidence.
+
+    Returns:
+        ``threshold``; ``answered``, the number of texts whose confidence reaches it; ``coverage``, their share; and
+        ``accuracy``, the share of them that are classified correctly (None if there are none).
+    """
+    answered = results.confidence >= threshold
+    right = (results.predicted == results.right)[answered]
+    return {
+        "threshold": threshold,
+        "answered": int(answered.sum()),
+        "coverage": float(answered.mean()),
+        "accuracy": float(right.mean()) if len(right) else None,
     }

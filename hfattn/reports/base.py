@@ -46,6 +46,11 @@ class TrainedRun:
         """The title of pictures: recipe and configuration."""
         return f"{self.command.recipe}: {self.command.config.stem}"
 
+    @property
+    def selection(self) -> dict[str, Any]:
+        """How checkpoint and settings were chosen, for ``results.json``."""
+        return {"checkpoint": self.trainer.checkpoint_choice, "settings": self.command.chosen_settings}
+
     def training_facts(self, unit: str, epoch: float) -> dict[str, Any]:
         """Return the facts about the training, and the share of padding in its batches, for ``results.json``.
 
@@ -89,7 +94,7 @@ def leave_behind(
     curve = run.folder / "loss_curve.png"
     plot_curves(curve, trainer.state.log_history, levels or {}, run.title, unit, f"eval_{loss}")
     facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed)
-    facts["selection"] = {"checkpoint": trainer.checkpoint_choice, "settings": command.chosen_settings}
+    facts["selection"] = run.selection
     publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts)
 
 

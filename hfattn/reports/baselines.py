@@ -14,7 +14,7 @@ from ..metrics import ClassifierEvaluationConfig
 from ..plots import plot_table
 from ..training import RecipeCommand, publish_run, run_facts
 from .base import shown_part
-from .classification import draw_results, part_facts, scores_of_parts, summary, swapped_scores
+from .classification import draw_results, fairness_scores, part_facts, scores_of_parts, summary, threshold_choice
 
 PACKAGES = ("scikit-learn", "gensim", "snowballstemmer", "simplemma", "stop-words")
 
@@ -41,7 +41,7 @@ def report(
         parts: the texts of each part.
         outputs: the predictions for each part, training included.
         seconds: duration of the fit.
-        evaluation: the slices and the counterfactual test.
+        evaluation: the slices, the counterfactual tests and the share of the texts to answer.
         seed: seed of the run.
         mistakes: number of the most confident mistakes to show.
         features: number of n-grams to show per class.
@@ -50,14 +50,13 @@ def report(
     title = f"{command.recipe}: {command.config.stem}"
     classifier.save_pretrained(run)
     metrics = scores_of_parts(parts, outputs, evaluation)
-    if evaluation.counterfactual_texts:
-        metrics[shown]["counterfactual"] = swapped_scores(parts[shown], evaluation, classifier.predict)
+    metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown])
     samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
     telling = draw_features(run, title, classifier, features)
     sections = ("cleaning", "classifier", "vectors" if configuration["features"]["kind"] == "vectors" else "features")
     results = {
         **run_facts(command.recipe, command.config, configuration, seed),
-        "selection": {"checkpoint": None, "settings": command.chosen_settings},
+        "selection": {"checkpoint": None, "settings": command.chosen_settings, **threshold_choice(metrics)},
         "data": {"name": train.name, "labels": train.labels, "parts": part_facts(parts)},
         "model": {
             "features": configuration["features"]["kind"],

@@ -16,11 +16,14 @@ from ..explain import alignment, plot_alignment, save_html
 from ..metrics import (
     ClassifierEvaluationConfig,
     ClassResults,
+    abstaining_scores,
     class_probabilities,
     class_results,
     classification_report,
+    confidence_threshold,
     counterfactual,
     read_swaps,
+    template_test,
 )
 from ..models.modeling_rnn_encoder import find_sentences
 from ..plots import plot_confusion
@@ -48,10 +51,10 @@ def report(
         run: the finished run.
         encoded: the texts of each part, training included.
         outputs: predictions for the other parts.
-        encode: function that makes model inputs from texts, for the counterfactual test.
+        encode: function that makes model inputs from texts, for the counterfactual tests.
         data: facts about the reading of the texts, for ``results.json``.
         model: facts about the model and what was trained, for ``results.json``.
-        evaluation: the slices and the counterfactual test.
+        evaluation: the slices, the counterfactual tests and the share of the texts to answer.
         sample: which texts are shown.
     """
     parts = {part: dataset.texts for part, dataset in encoded.items()}
@@ -59,10 +62,9 @@ def report(
     dataset = encoded[shown]
     run.save()
     metrics = scores_of_parts(parts, outputs, evaluation)
-    if evaluation.counterfactual_texts and not parts[shown].has_pairs:
-        metrics[shown]["counterfactual"] = swapped_scores(
-            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts)))
-        )
+    metrics[shown] |= fairness_scores(
+        parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts))), metrics[shown]
+    )
     labels = parts["train"].labels
     samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
     short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
@@ -76,6 +78,7 @@ def report(
         },
         "model": {"model_type": run.model.config.model_type, **model},
         "metrics": metrics,
+        "selection": {**run.selection, **threshold_choice(metrics)},
         "training": run.training_facts("texts", len(parts["train"])),
         "samples": samples,
         "own_code": any(run.folder.glob("modeling_*.py")),  # a model of this package, whose code is beside its weights
@@ -94,27 +97,58 @@ def report(
 def scores_of_parts(
     parts: Mapping[str, LabeledTexts], outputs: Mapping[str, PredictionOutput], evaluation: ClassifierEvaluationConfig
 ) -> dict[str, dict[str, Any]]:
-    """Return the scores of each part, with confusion matrix and slices if it was not trained on."""
+    """Return the scores of each part, with confusion matrix and slices if it was not trained on.
+
+    A part in which texts of the training part are repeated word for word has the scores ``without_repeated`` too. With
+    ``evaluation.coverage`` and a test part, the scores ``abstaining`` have a threshold that the validation part chose.
+    """
     scores = {part: scores_of_part(output.metrics or {}, part) for part, output in outputs.items()}
+    results = {part: class_results(output) for part, output in outputs.items()}
+    trained = {parts["train"].texts(item) for item in parts["train"]}
     for part in scores.keys() - {"train"}:
-        scores[part] |= classification_report(parts[part], class_results(outputs[part]), evaluation)
+        scores[part] |= classification_report(parts[part], results[part], evaluation)
+        new = np.array([parts[part].texts(item) not in trained for item in parts[part]], dtype=bool)
+        if new.any() and not new.all():
+            right = (results[part].predicted == results[part].right)[new]
+            scores[part]["without_repeated"] = {"examples": len(right), "accuracy": float(right.mean())}
+    if evaluation.coverage is not None and "test" in scores:
+        threshold = confidence_threshold(results["validation"].confidence, evaluation.coverage)
+        for part in ("validation", "test"):
+            scores[part]["abstaining"] = abstaining_scores(results[part], threshold)
     return scores
 
 
-def swapped_scores(
+def threshold_choice(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the part that chose the threshold of a classifier that abstains, for ``selection`` in ``results.json``."""
+    abstains = any("abstaining" in scores for scores in metrics.values())
+    return {"threshold": {"part": "validation", "metric": "coverage"}} if abstains else {}
+
+
+def fairness_scores(
     texts: LabeledTexts,
     evaluation: ClassifierEvaluationConfig,
-    predict: Callable[[Sequence[str]], np.ndarray],
+    predict: Callable[[Sequence[Any]], np.ndarray],
+    scores: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return how predictions change if words that should not matter are swapped, in evenly spaced texts.
+    """Return how predictions change with words that should not matter.
 
     Args:
         texts: the texts of a part.
-        evaluation: number of texts and words to swap.
-        predict: function that returns the probabilities (n, C) of the classes of n texts.
+        evaluation: which tests to run, and the words to swap.
+        predict: function that returns the probabilities (n, C) of the classes of n texts, or pairs of texts.
+        scores: the scores of the part, with its threshold if the classifier abstains.
+
+    Returns:
+        ``counterfactual`` for words that are swapped in evenly spaced texts, and ``templates`` for filled sentences.
     """
-    step = -(-len(texts) // evaluation.counterfactual_texts)
-    return counterfactual(predict, [item.text for item in texts.items[::step]], read_swaps(evaluation.swaps))
+    threshold, results = scores.get("abstaining", {}).get("threshold"), {}
+    if evaluation.counterfactual_texts:
+        items = texts.items[:: -(-len(texts) // evaluation.counterfactual_texts)]
+        inputs = [item.text if item.pair is None else (item.text, item.pair) for item in items]
+        results["counterfactual"] = counterfactual(predict, inputs, read_swaps(evaluation.swaps), threshold=threshold)
+    if evaluation.templates:
+        results["templates"] = template_test(predict, pairs=texts.has_pairs, threshold=threshold)
+    return results
 
 
 def probabilities(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> np.ndarray:
@@ -147,7 +181,7 @@ def confident_mistakes(texts: LabeledTexts, results: ClassResults, number: int) 
         results: the predictions for these texts.
         number: maximum number of texts to return.
     """
-    predicted, right, nats = results
+    predicted, right, nats, _ = results
     wrong = np.flatnonzero(predicted != right)
     return [
         {
@@ -235,10 +269,20 @@ def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> str:
         for name, score in shown["by_slice"].items()
         if score["examples"]
     ]
+    if "without_repeated" in shown:
+        new = shown["without_repeated"]
+        lines.append(f"{'not in training':24}{new['examples']:8d}{new['accuracy']:10.4f}")
+    if "abstaining" in shown:
+        kept = shown["abstaining"]
+        name, accuracy = f"confidence ≥ {kept['threshold']:.4f}", kept["accuracy"]
+        lines.append(f"{name:24}{kept['answered']:8d}{'–' if accuracy is None else f'{accuracy:.4f}':>10}")
     for kind, moved in shown.get("counterfactual", {}).items():
         if moved["texts"]:
-            lines.append(
-                f"{kind} swapped in {moved['texts']} texts: {moved['flipped']:.2%} of the predictions flip, "
-                f"their probabilities change by {moved['mean_shift']:.4f}"
-            )
+            lines.append(f"{kind} swapped in {moved['texts']} texts: {_changed(moved)}")
+    for kind, moved in shown.get("templates", {}).items():
+        lines.append(f"{kind} in {moved['pairs']} pairs of template sentences: {_changed(moved)}")
     return "\n".join([*lines, "", f"Model, results, curve and pictures: {folder}"])
+
+
+def _changed(moved: Mapping[str, Any]) -> str:
+    return f"{moved['flipped']:.2%} of the predictions flip, their probabilities change by {moved['mean_shift']:.4f}"

@@ -15,12 +15,13 @@ from .base import TrainedRun, leave_behind, shown_part
 from .classification import (
     draw_attention,
     draw_results,
+    fairness_scores,
     part_facts,
     probabilities,
     scores_of_parts,
     short_texts,
     summary,
-    swapped_scores,
+    threshold_choice,
 )
 
 TIMED_TEXTS = 64  # texts on which the speeds of teacher and student are measured
@@ -53,7 +54,7 @@ def report(
         data: facts about the reading of the texts, for ``results.json``.
         model: facts about the student, for ``results.json``.
         distillation: the weights of the loss.
-        evaluation: the slices and the counterfactual test.
+        evaluation: the slices, the counterfactual tests and the share of the texts to answer.
         sample: which texts are shown.
     """
     shown, rows = shown_part(parts), run.trainer.args.per_device_eval_batch_size
@@ -61,10 +62,9 @@ def report(
     metrics = scores_of_parts(parts, outputs, evaluation)
     for part, output in outputs.items():
         metrics[part] |= compared_with_teacher(output, taught[part])
-    if evaluation.counterfactual_texts:
-        metrics[shown]["counterfactual"] = swapped_scores(
-            parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts)))
-        )
+    metrics[shown] |= fairness_scores(
+        parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts))), metrics[shown]
+    )
     samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
     timed = parts[shown].sample(TIMED_TEXTS, run.trainer.args.seed)
     student_inputs, teacher_inputs = encode(timed), teacher.encode(timed)
@@ -95,6 +95,7 @@ def report(
         },
         "distillation": asdict(distillation) | {"imitates": distillation.imitates},
         "metrics": metrics,
+        "selection": {**run.selection, **threshold_choice(metrics)},
         "training": run.training_facts("texts", len(run.trainer.train_dataset)),
         "samples": samples,
         "own_code": True,
@@ -107,7 +108,7 @@ def report(
 
 def compared_with_teacher(output: PredictionOutput, taught: TeacherOutputs) -> dict[str, float]:
     """Return the teacher's accuracy on a part, and the share of texts that both assign to the same class."""
-    predicted, right, _ = class_results(output)
+    predicted, right, *_ = class_results(output)
     by_teacher = taught.logits.argmax(-1)
     return {
         "teacher_accuracy": Accuracy().compute(predictions=by_teacher, references=right)["accuracy"],

@@ -1,7 +1,8 @@
 """What a run was chosen by: the parts of the data on which its checkpoint and its settings were compared.
 
 ``results.json`` records it as ``selection``: ``checkpoint`` and ``settings`` each have the ``part`` and the ``metric``
-of the comparison, or are null if nothing was compared (the last step; the settings of the YAML file). A score is only
+of the comparison, or are null if nothing was compared (the last step; the settings of the YAML file). A classifier that
+abstains has a ``threshold`` too. A score is only
 reported for a part on which nothing was chosen.
 """
 
