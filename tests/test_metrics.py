@@ -373,7 +373,7 @@ def test_templates_against_a_literal_loop_over_each_two_words(pairs: bool, tmp_p
             p, q = predict([left])[0], predict([right])[0]
             answered = int(p.max() >= threshold) + int(q.max() >= threshold)
             compared.append(((i, j), abs(p - q).sum() / 2, p.argmax() != q.argmax(), answered))
-    for words, scores in ((range(3), found), *(((i,), score) for i, score in enumerate(found["words"].values()))):
+    for words, scores in ((range(3), found), *(((i,), score) for i, score in enumerate(found["by_word"].values()))):
         held = [(shift, flipped, answered) for both, shift, flipped, answered in compared if set(both) & set(words)]
         shifts, flips, answers = (np.array(column) for column in zip(*held, strict=True))
         assert scores["pairs"] == len(held)
@@ -388,7 +388,7 @@ def test_templates_against_a_literal_loop_over_each_two_words(pairs: bool, tmp_p
             "flipped": pytest.approx((flips & (answers == 2)).mean()),
         }
     assert 0 < found["abstaining"]["flipped"] + found["abstaining"]["one"] < 2
-    assert list(found["words"]) == ["India", "Iraq", "Peru"]
+    assert list(found["by_word"]) == ["India", "Iraq", "Peru"]
     assert found["examples"][0]["shift"] == pytest.approx(found["max_shift"])
 
 

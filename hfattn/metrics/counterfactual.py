@@ -231,7 +231,7 @@ def template_test(
     Returns:
         For each kind, the number of ``sentences``; the number of ``pairs`` of filled sentences that are compared, each
         sentence with every two of the k words; ``flipped``, ``mean_shift``, ``max_shift``, ``examples`` and
-        ``abstaining`` over these pairs, as in ``counterfactual``; and ``words``: for each word, the same scores of the
+        ``abstaining`` over these pairs, as in ``counterfactual``; and ``by_word``: for each word, the same scores of the
         pairs that contain it.
 
     Raises:
@@ -253,12 +253,12 @@ def template_test(
             "sentences": len(sentences),
             "pairs": len(left),
             **_changes(before, after, threshold),
-            "words": {},
+            "by_word": {},
             "examples": list(worst.values()),
         }
         for i, row in enumerate(each.words):
             held = (left % k == i) | (right % k == i)
-            results[kind]["words"][next(iter(row.values()))] = {
+            results[kind]["by_word"][next(iter(row.values()))] = {
                 "pairs": int(held.sum()),
                 **_changes(before[held], after[held], threshold),
             }

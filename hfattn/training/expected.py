@@ -40,7 +40,7 @@ from .selection import chosen_on, reported_on_its_own_choice
 SUFFIX = ".expected.json"
 PAGE = "RESULTS.md"
 _CLOCKS = ("runtime", "per_second", "preparation_time")  # durations of an evaluation, which are not scores
-_GROUPS = ("by_slice", "counterfactual", "templates")
+_GROUPS = ("by_slice", "by_word", "counterfactual")
 _SEED = "training.seed"  # recorded in a separate field, not as an override
 _PLACES = {  # fields that say where data and models are
     *("data.dataset", "data.validation", "data.test", "data.config", "data.vectors", "data.words"),
