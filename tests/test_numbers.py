@@ -36,6 +36,7 @@ NOT_SCORES: dict[str, dict[str, str]] = {
         "0.005": "bound: 123 of 25,000 reviews",
         "1.6": _DIFFERENCE,
         "2.1": "memory in GB",
+        "2.7": "memory in GB, and a difference of two scores of the page",
         "7.2": "memory in GB",
     },
     "recipes/distillation/README.md": {"95%": _INTERVAL, "2.6": _INTERVAL, "2.4": _DIFFERENCE},

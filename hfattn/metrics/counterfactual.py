@@ -231,8 +231,8 @@ def template_test(
     Returns:
         For each kind, the number of ``sentences``; the number of ``pairs`` of filled sentences that are compared, each
         sentence with every two of the k words; ``flipped``, ``mean_shift``, ``max_shift``, ``examples`` and
-        ``abstaining`` over these pairs, as in ``counterfactual``; and ``by_word``: for each word, the same scores of the
-        pairs that contain it.
+        ``abstaining`` over these pairs, as in ``counterfactual``; and ``by_word``: for each word, the same scores of
+        the pairs that contain it.
 
     Raises:
         UserError: no kind has such sentences, or ``predict`` does not return probabilities.
