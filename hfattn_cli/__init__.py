@@ -9,6 +9,7 @@ from .data import data_app
 from .doctor import doctor
 from .exchange import convert, export
 from .inspect import inspect_code
+from .prompt import prompt
 from .publish import card, push, verify
 from .recipes import recipes_app, soup, train
 from .show import attend, show_app
@@ -42,6 +43,7 @@ def _options(
 app.add_typer(recipes_app, name="recipes")
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(train)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(tune)
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(prompt)
 app.command()(evaluate)
 app.command()(generate)
 app.command()(score)
