@@ -95,7 +95,7 @@ class CharRNNModel(CharRNNPreTrainedModel):
         hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
         num_steps = hidden_states.shape[1]
         mask = real_steps(attention_mask, hidden_states, "attention_mask")
-        states = self._states_before(conditioning, past_key_values, len(hidden_states))
+        states = self._states_before(conditioning, past_key_values, hidden_states.shape[0])
         hidden_states = self.embedding_dropout(hidden_states)
         for layer_idx, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             if layer_idx > 0:
