@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.svm import LinearSVC
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from tiny_models import tiny_model
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from hfattn.baselines import (
     BaselineClassifier,
@@ -27,6 +28,8 @@ from hfattn.baselines import (
     Cleaner,
     CleaningConfig,
     Counts,
+    EncoderConfig,
+    EncoderFeatures,
     FeaturesConfig,
     TextVectors,
     VectorsConfig,
@@ -645,6 +648,60 @@ BAD: list[BadInput] = [
     ),
     ("--sample.features 0", "features is 0; write a whole number of at least 1"),
 ]
+
+
+# Frozen features of an encoder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("encoder") / "bert", "bert")
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean", "max"])
+def test_features_of_an_encoder_do_not_depend_on_padding(bert: Path, pooling: str) -> None:
+    """Each text against the encoder's output for that text alone, reduced by a literal formula."""
+    texts = ["The end.", "The story of Mary was long, and the dog was in the book.", "A dog", ""]
+    made = EncoderFeatures(EncoderConfig(name=str(bert), pooling=pooling, batch_size=3)).encode(texts)
+    model, tokenizer = AutoModel.from_pretrained(bert).eval(), AutoTokenizer.from_pretrained(bert)
+    for text, features in zip(texts, made, strict=True):
+        states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].detach().double().numpy()
+        right = {"first": states[0], "mean": states.mean(axis=0), "max": states.max(axis=0)}[pooling]
+        np.testing.assert_allclose(features, right, atol=1e-6)
+
+
+def on_encoder(folder: Path, **fields: Any) -> BaselineClassifier:
+    return BaselineClassifier(
+        fields.pop("cleaning", CleaningConfig()),
+        FeaturesConfig(kind="encoder"),
+        VectorsConfig(),
+        ClassifierConfig(kind=fields.pop("kind", "logistic")),
+        EncoderConfig(name=str(folder), **fields),
+    )
+
+
+def test_logistic_regression_on_an_encoder_is_scikit_learns_and_is_saved(bert: Path, tmp_path: Path) -> None:
+    texts, right = sentences(40)
+    made = on_encoder(bert)
+    made.fit(texts, right, ["bad", "good"])
+    features = EncoderFeatures(EncoderConfig(name=str(bert))).encode(texts)
+    standard = (features - features.mean(axis=0)) / features.std(axis=0)
+    wanted = LogisticRegression(C=1.0, max_iter=1000).fit(standard, right).predict_proba(standard)
+    np.testing.assert_allclose(made.predict(texts), wanted, atol=1e-6)
+    made.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "baseline.json").read_text())
+    assert settings["encoder"]["name"] == "bert", "no path of this machine"
+    loaded = BaselineClassifier.from_pretrained(tmp_path)
+    np.testing.assert_allclose(loaded.predict(texts), made.predict(texts), atol=1e-6)
+
+
+def test_an_encoder_that_cannot_be_used_is_refused(bert: Path) -> None:
+    with pytest.raises(UserError, match=r"needs encoder.name; write the id or the folder"):
+        EncoderFeatures(EncoderConfig())
+    with pytest.raises(UserError, match="An encoder reads the text as it is written; remove the section cleaning"):
+        on_encoder(bert, cleaning=CleaningConfig(word_form="stem"))
+    with pytest.raises(UserError, match=r"write classifier.kind: logistic"):
+        on_encoder(bert, kind="naive_bayes")
 
 
 def test_several_processes_are_refused(

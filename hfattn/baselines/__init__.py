@@ -1,4 +1,4 @@
-"""Classical text classification as a baseline: counts or vectors of words, and a linear classifier.
+"""Text classification as a baseline: counts, word vectors or features of a frozen encoder, and a linear classifier.
 
 Built on scikit-learn, gensim, snowballstemmer, simplemma and stop-words (``pip install 'hfattn[baselines]'``), which
 are imported only when needed.
@@ -7,6 +7,7 @@ are imported only when needed.
 from .classifier import BaselineClassifier, ClassifierConfig
 from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
+from .encoder import EncoderConfig, EncoderFeatures
 from .vectors import TextVectors, VectorsConfig
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "Cleaner",
     "CleaningConfig",
     "Counts",
+    "EncoderConfig",
+    "EncoderFeatures",
     "FeaturesConfig",
     "TextVectors",
     "VectorsConfig",

@@ -19,11 +19,13 @@ from ..files import write_json
 from ..models.strict_config import unknown_message
 from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
+from .encoder import EncoderConfig, EncoderFeatures
 from .vectors import TextVectors, VectorsConfig
 
 KINDS = ("naive_bayes", "svm", "logistic")
 FOLDS = 5  # folds of the cross-validation that calibrates the probabilities of an SVM
 SETTINGS, _VOCABULARY, _WEIGHTS = "baseline.json", "vocabulary.json", "model.safetensors"
+_ENCODER = "encoder"  # folder of an encoder that is not on the Hub
 
 
 @strict
@@ -48,7 +50,7 @@ class ClassifierConfig:
 
 
 class BaselineClassifier:
-    """A linear classifier on counts or vectors of words: logits x Wᵀ + b, and probabilities by the softmax.
+    """A linear classifier on features of texts: logits x Wᵀ + b, and probabilities by the softmax.
 
     All three kinds of classifiers have this form. Naive Bayes has W = ln P(t | class) and b = ln P(class); with two
     classes, W is ∓w for an SVM and ∓w/2 for logistic regression. The margins of an SVM are multiplied by a factor so
@@ -56,7 +58,7 @@ class BaselineClassifier:
     cross-validation on the training texts and does not change predictions.
 
     Args:
-        cleaning, features, vectors, classifier: the sections of the recipe.
+        cleaning, features, vectors, classifier, encoder: the sections of the recipe.
 
     Attributes:
         labels: (C,) names of the classes.
@@ -73,14 +75,21 @@ class BaselineClassifier:
         features: FeaturesConfig,
         vectors: VectorsConfig,
         classifier: ClassifierConfig,
+        encoder: EncoderConfig | None = None,
     ) -> None:
-        if classifier.kind == "naive_bayes" and features.kind == "vectors":
+        if classifier.kind == "naive_bayes" and features.kind in ("vectors", "encoder"):
             raise UserError(
                 "Naive Bayes needs counts, and vectors have negative components; write classifier.kind: logistic."
             )
         self.cleaning, self.classifier = cleaning, classifier
         self.clean = Cleaner(cleaning)
-        self.features: Counts | TextVectors = TextVectors(vectors) if features.kind == "vectors" else Counts(features)
+        self.features: Counts | TextVectors | EncoderFeatures
+        if features.kind == "encoder":
+            if cleaning != CleaningConfig():
+                raise UserError("An encoder reads the text as it is written; remove the section cleaning.")
+            self.features = EncoderFeatures(encoder or EncoderConfig())
+        else:
+            self.features = TextVectors(vectors) if features.kind == "vectors" else Counts(features)
         self.labels: list[str] = []
         self.weights, self.bias, self.iterations = np.zeros((0, 0)), np.zeros(0), 0
 
@@ -101,7 +110,7 @@ class BaselineClassifier:
                 f"{self.classifier.kind} needs {needed}; add texts, or remove the class from data.labels."
             )
         self.labels = list(labels)
-        inputs = self.features.fit_transform(self._words(texts), seed)
+        inputs = self.features.fit_transform(self._read(texts), seed)
         self.weights, self.bias, self.iterations = self._linear(inputs, np.asarray(right), int(counts.min()), seed)
         return self._logits(inputs)
 
@@ -131,12 +140,13 @@ class BaselineClassifier:
             weights, bias = np.vstack([-weights, weights]), np.concatenate([-bias, bias])
         return weights, bias, int(np.max(model.n_iter_))
 
-    def _words(self, texts: Sequence[str]) -> list[list[str]]:
-        return [self.clean(text) for text in texts]
+    def _read(self, texts: Sequence[str]) -> Any:
+        """Return the words of texts; an encoder has its own tokenizer."""
+        return texts if isinstance(self.features, EncoderFeatures) else [self.clean(text) for text in texts]
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         """Return the logits (n, C) of texts, in float64."""
-        return self._logits(self.features.transform(self._words(texts)))
+        return self._logits(self.features.transform(self._read(texts)))
 
     def _logits(self, inputs: Any) -> np.ndarray:
         return inputs @ self.weights.T + self.bias
@@ -147,7 +157,10 @@ class BaselineClassifier:
 
     @property
     def parameters(self) -> int:
-        """Number of learned parameters, with those of the vectors; two mirrored rows of weights count once."""
+        """Number of learned parameters, with those of the vectors, without those of a frozen encoder.
+
+        Two mirrored rows of weights count once.
+        """
         linear = self.weights.size + self.bias.size
         if len(self.labels) == 2 and self.classifier.kind != "naive_bayes":
             linear //= 2
@@ -158,7 +171,7 @@ class BaselineClassifier:
 
         Returns:
             For each class at most ``number`` n-grams with this difference, in nats per unit of the feature; empty if
-            the features are vectors.
+            the features have no names.
         """
         if self.features.names is None:
             return {}
@@ -175,7 +188,10 @@ class BaselineClassifier:
     # Saving: safetensors, JSON, text and .npy; no pickle
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``baseline.json``, ``model.safetensors``, and ``vocabulary.json`` or the files of the vectors."""
+        """Write ``baseline.json``, ``model.safetensors``, and ``vocabulary.json`` or the files of the vectors.
+
+        An encoder from the Hub is written as its id and revision, an encoder from a local folder is copied.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {"weights": self.weights, "bias": self.bias}
@@ -183,6 +199,10 @@ class BaselineClassifier:
         if isinstance(self.features, TextVectors):
             sections["vectors"] = self.features.config
             tensors |= self.features.save(folder)
+        elif isinstance(self.features, EncoderFeatures):
+            sections["encoder"] = self.features.published
+            self.features.save(folder / _ENCODER)
+            tensors |= {"mean": self.features.mean, "scale": self.features.scale}
         else:
             sections["features"] = self.features.config
             tensors["idf"] = self.features.idf
@@ -216,14 +236,24 @@ class BaselineClassifier:
 
     @classmethod
     def _loaded(cls, folder: Path, settings: Mapping[str, Any], tensors: dict[str, np.ndarray]) -> "BaselineClassifier":
-        features = FeaturesConfig(**settings.get("features", {"kind": "vectors"}))
+        other = "encoder" if "encoder" in settings else "vectors"
+        features = FeaturesConfig(**settings.get("features", {"kind": other}))
         vectors = VectorsConfig(**settings.get("vectors", {}))
+        encoder = EncoderConfig(**settings.get("encoder", {}))
+        if (folder / _ENCODER).is_dir():
+            encoder = dataclasses.replace(encoder, name=str(folder / _ENCODER))
         made = cls(
-            CleaningConfig(**settings["cleaning"]), features, vectors, ClassifierConfig(**settings["classifier"])
+            CleaningConfig(**settings["cleaning"]),
+            features,
+            vectors,
+            ClassifierConfig(**settings["classifier"]),
+            encoder,
         )
         made.labels, made.weights, made.bias = settings["labels"], tensors["weights"], tensors["bias"]
         if features.kind == "vectors":
             made.features = TextVectors.load(vectors, folder, tensors)
+        elif isinstance(made.features, EncoderFeatures):
+            made.features.mean, made.features.scale = tensors["mean"], tensors["scale"]
         else:
             names = json.loads((folder / _VOCABULARY).read_text(encoding="utf-8"))
             if not len(names) == len(tensors["idf"]) == made.weights.shape[1]:

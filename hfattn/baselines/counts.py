@@ -12,7 +12,7 @@ from ..extras import optional
 from ..fields import at_least
 from ..models.strict_config import unknown_message
 
-KINDS = ("one_hot", "bag_of_words", "tfidf_textbook", "tfidf_relative", "tfidf_sklearn", "vectors")
+KINDS = ("one_hot", "bag_of_words", "tfidf_textbook", "tfidf_relative", "tfidf_sklearn", "vectors", "encoder")
 
 Words = Sequence[str]
 
@@ -34,7 +34,8 @@ class FeaturesConfig:
     - tfidf_sklearn: tf(t, d) · (ln((1 + N) / (1 + df(t))) + 1), then each text is divided by its Euclidean norm
       (scikit-learn's default).
 
-    ``vectors`` are learned, see ``VectorsConfig``.
+    ``vectors`` are learned, see ``VectorsConfig``. ``encoder`` takes frozen features of a pretrained encoder, see
+    ``EncoderConfig``.
 
     Attributes:
         kind: one of these representations.
@@ -53,9 +54,10 @@ class FeaturesConfig:
             raise ValueError(unknown_message(self.kind, KINDS, "a kind of features"))
         if len(self.ngrams) != 2 or not 1 <= self.ngrams[0] <= self.ngrams[1]:
             raise ValueError(f"ngrams is {self.ngrams}; write the shortest and the longest, such as [1, 2].")
-        if self.kind == "vectors" and (self.ngrams, self.min_texts, self.max_features) != ([1, 1], 1, None):
+        counts_only = (self.ngrams, self.min_texts, self.max_features)
+        if self.kind in ("vectors", "encoder") and counts_only != ([1, 1], 1, None):
             raise ValueError(
-                "ngrams, min_texts and max_features do not apply to kind vectors; remove them from features."
+                f"ngrams, min_texts and max_features do not apply to kind {self.kind}; remove them from features."
             )
 
 

@@ -1,6 +1,7 @@
 """The report of the recipe baselines."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from transformers.trainer_utils import PredictionOutput
 
-from ..baselines import BaselineClassifier
+from ..baselines import BaselineClassifier, EncoderFeatures
 from ..data import LabeledTexts
 from ..metrics import ClassifierEvaluationConfig
 from ..plots import plot_table
@@ -53,16 +54,22 @@ def report(
     metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown])
     samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
     telling = draw_features(run, title, classifier, features)
-    sections = ("cleaning", "classifier", "vectors" if configuration["features"]["kind"] == "vectors" else "features")
+    kind = configuration["features"]["kind"]
+    sections = {name: configuration[name] for name in ("cleaning", "classifier")}
+    if isinstance(classifier.features, EncoderFeatures):
+        sections = {"classifier": sections["classifier"], "encoder": asdict(classifier.features.published)}
+    else:
+        name = "vectors" if kind == "vectors" else "features"
+        sections[name] = configuration[name]
     results = {
         **run_facts(command.recipe, command.config, configuration, seed),
         "selection": {"checkpoint": None, "settings": command.chosen_settings, **threshold_choice(metrics)},
         "data": {"name": train.name, "labels": train.labels, "parts": part_facts(parts)},
         "model": {
-            "features": configuration["features"]["kind"],
+            "features": kind,
             "dimensions": classifier.weights.shape[1],
             "parameters": classifier.parameters,
-            "sections": {name: configuration[name] for name in sections},
+            "sections": sections,
         },
         "metrics": metrics,
         "training": {

@@ -45,7 +45,7 @@ _SEED = "training.seed"  # recorded in a separate field, not as an override
 _PLACES = {  # fields that say where data and models are
     *("data.dataset", "data.validation", "data.test", "data.config", "data.vectors", "data.words"),
     *("data.text_column", "data.pair_column", "data.label_column", "data.part_column"),
-    *("data.source_column", "data.target_column", "model.name", "teacher.name", "tokenizer.name"),
+    *("data.source_column", "data.target_column", "encoder.name", "model.name", "teacher.name", "tokenizer.name"),
 }
 
 

@@ -12,7 +12,14 @@ from dataclasses import asdict, dataclass, field
 
 from huggingface_hub.dataclasses import strict
 
-from hfattn.baselines import BaselineClassifier, ClassifierConfig, CleaningConfig, FeaturesConfig, VectorsConfig
+from hfattn.baselines import (
+    BaselineClassifier,
+    ClassifierConfig,
+    CleaningConfig,
+    EncoderConfig,
+    FeaturesConfig,
+    VectorsConfig,
+)
 from hfattn.data import LabeledDataConfig, LabeledTexts, check_columns, fingerprints
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
@@ -36,6 +43,7 @@ class DataConfig(LabeledDataConfig):
     generated = ("reviews_es",)
 
     dataset: str = "reviews_es"
+    training_examples: int | None = at_least(1, None)  # training texts to draw from a dataset; null: all
 
     def validate_pairs(self) -> None:
         if self.pair_column is not None:
@@ -48,7 +56,7 @@ class DataConfig(LabeledDataConfig):
 @strict
 @dataclass
 class FitConfig:
-    seed: int = 0  # for the split, the vectors and the solver of the SVM
+    seed: int = 0  # for the split, the subset, the vectors and the solver of the SVM
 
     def validate_seed(self) -> None:
         if not 0 <= self.seed < 2**32:
@@ -69,6 +77,7 @@ class Config:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     features: FeaturesConfig = field(default_factory=FeaturesConfig)
     vectors: VectorsConfig = field(default_factory=VectorsConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     training: FitConfig = field(default_factory=FitConfig)
     evaluation: ClassifierEvaluationConfig = field(default_factory=ClassifierEvaluationConfig)
@@ -83,7 +92,7 @@ def validate(config: Config) -> BaselineClassifier:
         UserError: a section is invalid, two do not go together, or a package is missing.
     """
     read_swaps(config.evaluation.swaps)
-    return BaselineClassifier(config.cleaning, config.features, config.vectors, config.classifier)
+    return BaselineClassifier(config.cleaning, config.features, config.vectors, config.classifier, config.encoder)
 
 
 def main() -> None:
@@ -99,6 +108,8 @@ def main() -> None:
     seed = config.training.seed
     parts = config.data.read_parts(seed)
     check_columns(config.evaluation.columns, parts["train"])
+    if config.data.training_examples is not None:
+        parts["train"] = parts["train"].sample(config.data.training_examples, seed)
     texts = {part: [item.text for item in examples] for part, examples in parts.items()}
     right = {part: [item.label for item in examples] for part, examples in parts.items()}
 
