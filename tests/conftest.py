@@ -20,9 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes its time runs apart: the demos, what a browser shows, and the tiny variants of all recipes."""
+    """What takes its time runs apart: the demos, what a browser shows, and the tiny variants, right and mistaken."""
     for item in items:
-        if item.path.name.startswith("test_tiny_"):
+        if item.path.name.startswith(("test_tiny_", "test_known_mistakes")):
             item.add_marker("variants")
         elif "browser" in getattr(item, "fixturenames", ()) or item.path.name.startswith("test_space"):
             item.add_marker("demos")
