@@ -37,6 +37,17 @@ Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizer
 _ATTENTION = "attn_implementation"  # an argument of from_pretrained that is not in config.json
 
 
+# What a model of each Auto class is, and the command that uses it.
+_KINDS = {
+    "AutoModelForSeq2SeqLM": ("a translator", "hfattn translate"),
+    "AutoModelForCausalLM": ("a language model", "hfattn generate"),
+    "AutoModelForMaskedLM": ("a masked language model", "hfattn attend"),
+    "AutoModelForSequenceClassification": ("a classifier", "hfattn evaluate"),
+    "AutoModelForTokenClassification": ("a token classifier", "hfattn attend"),
+    "AutoModelForQuestionAnswering": ("a question-answering model", "hfattn attend"),
+    "AutoModel": ("a model without a head", "hfattn attend"),
+}
+
 # Start and end tokens, which a tokenizer.json does not name.
 _START_AND_END = (("<|endoftext|>", "<|endoftext|>"), ("<s>", "</s>"))
 
@@ -150,7 +161,7 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
     """
     config = load_model_config(location, **fields)
     attention = {name: value for name, value in location.options.items() if name == _ATTENTION}
-    with _explained(location):
+    with _explained(location), _quiet():
         try:
             model, info = auto_class.from_pretrained(
                 config=config,
@@ -263,9 +274,37 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTraine
     model_folder(name)  # raises an error if the name is empty
     location = ModelLocation(name=name)
     config = load_model_config(location)
-    with _explained(location, what):
-        model = choose(config).from_pretrained(config=config, **_where(location))
+    chosen = choose(config)
+    if chosen is not AutoModel:
+        _check_kind(name, config, chosen.__name__, what)
+    with _explained(location, what), _quiet():
+        model = chosen.from_pretrained(config=config, **_where(location))
     return model.eval(), load_tokenizer(location)
+
+
+def _check_kind(name: str, config: PreTrainedConfig, wanted: str, what: str) -> None:
+    """Raise a ``UserError`` if a configuration names an architecture that another Auto class loads."""
+    try:
+        found = auto_class(config)
+    except ValueError:  # a head that no Auto class has, such as GPT2DoubleHeadsModel: from_pretrained decides
+        return
+    if found != wanted:
+        kind, command = _KINDS.get(found, (f"a model for {found}", "transformers"))
+        raise UserError(f"{name} is {kind} ({config.architectures[0]}), not a {what}; use {command}.")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Switch off the progress bars and the load report of transformers, whose contents are checked here."""
+    verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        if bars:
+            transformers.logging.enable_progress_bar()
 
 
 def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:

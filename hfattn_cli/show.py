@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,8 +33,9 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Page (.html) or picture (.png, .svg, .pdf) to write; default: print a list."),
 ]
-Layer = Annotated[int | None, typer.Option(min=0, help="Layer to show; default: all, or their mean.")]
-Head = Annotated[int | None, typer.Option(min=0, help="Head to show; default: all, or their mean.")]
+# Layers and heads are counted from 1, as in the pictures and pages; from 0 in Python.
+Layer = Annotated[int | None, typer.Option(min=1, help="Layer to show, from 1; default: all, or their mean.")]
+Head = Annotated[int | None, typer.Option(min=1, help="Head to show, from 1; default: all, or their mean.")]
 Numbers = Annotated[
     bool, typer.Option("--numbers", help="Print entropy, coverage and other measures of each head, not a list.")
 ]
@@ -74,7 +76,7 @@ def attend(
     with _one_sentence():
         _check(text, output, (".html", *_PICTURES, ".gif"))
         title, record = _attention(model, text, num_beams, max_new_tokens)
-        _present(_selected(record, layer, head), title, output, numbers)
+        _present(*_selected(record, title, layer, head), output, numbers, first=(layer or 1, head or 1))
 
 
 @show_app.command()
@@ -95,7 +97,8 @@ def heads(
 
         _check(text, output, _PICTURES)
         title, record = _attention(model, text, num_beams, max_new_tokens)
-        _present(_selected(record, layer, None), title, output, draw=plot_heads)
+        number = _index("layer", layer, record.weights.shape[0])
+        _present(record, title, output, draw=partial(plot_heads, layer=number))
 
 
 @show_app.command()
@@ -117,7 +120,7 @@ def flow(
 
         _check(text, output, _PICTURES)
         title, record = _attention(model, text, num_beams, max_new_tokens)
-        _present(_selected(record, layer, head), title, output, draw=plot_flow)
+        _present(*_selected(record, title, layer, head), output, draw=plot_flow)
 
 
 @show_app.command("rollout")
@@ -231,7 +234,7 @@ def _cross_attention(
 
     (translation,) = translations(*translator, [text], num_beams, max_new_tokens)
     if translation["alignment"] is None:
-        raise UserError(f"{name} translates without attention; choose a model with attention.")
+        raise UserError(f"{name} has no attention; choose a model with attention.")
     return f"{text} → {translation['translation_text']}", translation["alignment"]
 
 
@@ -248,16 +251,35 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
     with torch.inference_mode():
         outputs = (model.get_encoder() if model.config.is_encoder_decoder else model)(**inputs, output_attentions=True)
     if not outputs.get("attentions"):
-        raise UserError(f"{name} reads without attention; choose a model with attention.")
+        if model.config.to_dict().get("attention_score"):
+            raise UserError(f"{name} has no self-attention; hfattn attend shows its attention to the source.")
+        raise UserError(f"{name} has no attention; choose a model with attention.")
     return alignment(outputs, kind="self", tokenizer=tokenizer, **inputs)
 
 
-def _selected(record: "AttentionRecord", layer: int | None, head: int | None) -> "AttentionRecord":
+def _index(name: str, number: int | None, size: int) -> int | None:
+    """Return the index of a layer or head that is counted from 1."""
+    from hfattn.errors import UserError
+
+    if number is not None and number > size:
+        known = f"1 to {size}" if size > 1 else "1"
+        raise UserError(f"There is no {name} {number}; with --{name}, write {known}.")
+    return None if number is None else number - 1
+
+
+def _selected(
+    record: "AttentionRecord", title: str, layer: int | None, head: int | None
+) -> tuple["AttentionRecord", str]:
+    """Return the part of a record that the options select, and a title that names it."""
     from hfattn.explain import AttentionRecord
 
-    record.matrix(layer, head)  # checks layer and head
-    layers, heads = (slice(None) if index is None else slice(index, index + 1) for index in (layer, head))
-    return AttentionRecord(record.tokens, record.target_tokens, record.weights[layers, heads], record.kind)
+    selected = []
+    for size, (name, number) in zip(record.weights.shape, {"layer": layer, "head": head}.items(), strict=False):
+        index = _index(name, number, size)
+        selected.append(slice(None) if index is None else slice(index, index + 1))
+    named = [f"{name} {number}" for name, number in {"layer": layer, "head": head}.items() if number is not None]
+    title = f"{title} ({', '.join(named)})" if named else title
+    return AttentionRecord(record.tokens, record.target_tokens, record.weights[*selected], record.kind), title
 
 
 def _present(
@@ -265,18 +287,20 @@ def _present(
     title: str,
     output: Path | None,
     numbers: bool = False,
+    first: tuple[int, int] = (1, 1),
     draw: Callable[..., Any] | None = None,
 ) -> None:
     """Print a record as a list or in numbers, or write it to a file.
 
     Args:
+        first: numbers of the first layer and head of the record, counted from 1.
         draw: function of ``hfattn.explain`` that draws a picture; default ``plot_alignment``.
     """
     from hfattn.explain import plot_alignment, render_html, render_text, save_animation, summary
 
     lines = [title]
     if numbers:
-        lines.append(_table(summary(record)))
+        lines.append(_table(summary(record), first))
     if output is not None:
         with _new_file(output) as path:
             if path.suffix == ".html":
@@ -291,14 +315,15 @@ def _present(
     print("\n".join(lines))
 
 
-def _table(summary: dict[str, Any]) -> str:
+def _table(summary: dict[str, Any], first: tuple[int, int]) -> str:
     """Return a line of measures for each head."""
     names = list(summary["heads"][0])
+    start = dict(zip(("layer", "head"), first, strict=True))
     lines = ["  ".join(name.replace("_", " ") for name in names)]
     for head in summary["heads"]:
         cells = [
-            "–" if value is None else str(value) if isinstance(value, int) else f"{value:.3f}"
-            for value in head.values()
+            "–" if value is None else str(value + start[name]) if name in start else f"{value:.3f}"
+            for name, value in head.items()
         ]
         lines.append("  ".join(f"{cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True)))
     return "\n".join(lines)

@@ -20,7 +20,7 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.explain import agreement, hidden_units, saliency, score_tokens, strongest_unit
+from hfattn.explain import AttentionRecord, agreement, hidden_units, plot_heads, saliency, score_tokens, strongest_unit
 from hfattn.loading import load_any_model, load_language_model
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
@@ -95,7 +95,7 @@ def show(folder: Path, name: str, view: str, *words: object) -> Result:
     [
         ("bert", "rollout", (), TEXT),
         ("transformer", "rollout", (), TEXT),
-        ("transformer", "attend", ("--layer", 1, "--head", 0), f"{TEXT} → "),
+        ("transformer", "attend", ("--layer", 2, "--head", 1), f"{TEXT} → "),
         ("bert", "gradient", (), "gradient × input → "),
         ("rnn", "integrated-gradients", ("--target", "bad"), "integrated gradients → bad"),
         ("gpt2", "gradient", ("--target", "d"), "gradient × input → d"),
@@ -122,7 +122,7 @@ def test_lists_pages_and_pictures(models: Path, tmp_path: Path, name: str, view:
     [
         ("bert", "heads", (), "a.png", b"\x89PNG"),
         ("transformer", "heads", ("--layer", 1), "a.svg", b"<?xml"),
-        ("bert", "flow", ("--layer", 1, "--head", 0), "a.png", b"\x89PNG"),
+        ("bert", "flow", ("--layer", 2, "--head", 1), "a.png", b"\x89PNG"),
         ("translator", "flow", (), "a.pdf", b"%PDF"),
         ("translator", "attend", (), "a.gif", b"GIF8"),
     ],
@@ -134,12 +134,22 @@ def test_pictures(models: Path, tmp_path: Path, name: str, view: str, words: Any
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
+def test_a_layer_keeps_its_number() -> None:
+    record = AttentionRecord(tuple("ab"), tuple("ab"), torch.full((2, 2, 2, 2), 0.5), "self")
+    texts = {text.get_text() for axes in plot_heads(record, layer=1).axes for text in axes.texts}
+    assert {"L2 H1", "L2 H2"} <= texts
+    assert not {"L1 H1", "L1 H2"} & texts
+
+
 def test_numbers_of_each_head(models: Path) -> None:
     lines = show(models, "bert", "attend", "--numbers").stdout.splitlines()
     assert lines[1].split("  ") == [
         "layer", "head", "entropy", "normalized entropy", "effective tokens", "diagonality", "mean distance",
     ]  # fmt: skip
-    assert [line.split()[:2] for line in lines[2:]] == [[a, b] for a in "01" for b in "01"]
+    assert [line.split()[:2] for line in lines[2:]] == [[a, b] for a in "12" for b in "12"]
+    selected = show(models, "bert", "attend", "--numbers", "--layer", 2).stdout.splitlines()
+    assert selected[0].endswith(" (layer 2)")
+    assert selected[2:] == lines[4:]
     lines = show(models, "translator", "attend", "--numbers").stdout.splitlines()
     assert lines[1].endswith("coverage deviation")
     assert len(lines) == 3
@@ -184,13 +194,15 @@ def test_the_unit_that_moves_most(models: Path) -> None:
         ("bert", "gradient", ("--layer", "1"), "No such option: --layer"),
         ("bert", "heads", (), "Missing option '--output'"),
         ("bert", "flow", ("-o", "a.html"), "Cannot write a.html: end the name with .png, .svg or .pdf."),
-        ("bert", "attend", ("--layer", "7"), "layer is 7; the record has 2: write 0 to 1"),
+        ("bert", "attend", ("--layer", "7"), "There is no layer 7; with --layer, write 1 to 2."),
+        ("bert", "flow", ("--head", "3", "-o", "a.png"), "There is no head 3; with --head, write 1 to 2."),
+        ("translator", "heads", ("--layer", "2", "-o", "a.png"), "There is no layer 2; with --layer, write 1."),
         ("bert", "gradient", ("--target", "fine"), "not a class; write one of bad, good, or its index"),
-        ("bert", "unit", (), "A bert has no hidden units"),
+        ("bert", "unit", (), "is a classifier (BertForSequenceClassification), not a language model; use hfattn"),
         ("writer", "unit", ("--unit", "99"), "unit is 99; the model has"),
-        ("writer", "rollout", (), "reads without attention"),
-        ("writer", "gradient", ("--agreement",), "reads without attention"),
-        ("translator", "rollout", (), "reads without attention"),
+        ("writer", "rollout", (), "has no attention; choose"),
+        ("writer", "gradient", ("--agreement",), "has no attention; choose"),
+        ("translator", "rollout", (), "has no self-attention; hfattn attend shows"),
         ("translator", "gradient", ("--target", "9"), "target is 9; write the index of a token"),
         ("rnn", "rollout", (), "Rollout needs a row for each token"),
     ],

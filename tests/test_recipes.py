@@ -346,7 +346,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_translate(readers: Path) -> None:
     done = run([*HFATTN, "translate", readers / "translator", "abc", "dad", "--max-new-tokens", 6, "--num-beams", 3])
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     model = AutoModelForSeq2SeqLM.from_pretrained(readers / "translator")
     tokenizer = AutoTokenizer.from_pretrained(readers / "translator")
     expected = [
@@ -387,7 +387,10 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
     for words, message in (
         (["translate", "runs/no-such-run", "abc"], "runs/no-such-run was not found locally or on the Hub"),
         (["translate", tmp_path / "empty", "abc"], "holds no model: config.json is missing"),
-        (["translate", readers / "writer", "abc"], "does not load as a translation model"),
+        (
+            ["translate", readers / "writer", "abc"],
+            "is a language model (CharRNNForCausalLM), not a translation model; use hfattn",
+        ),
         (["translate", translator, "abc", " "], "A text is empty; give at least one character"),
         (["translate", translator, "abc", "abz"], "The text contains 'z', which is not in the model's vocabulary"),
         (["attend", translator, "", "-o", map_], "A text is empty"),
@@ -396,8 +399,8 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
         (["attend", translator, "abc", "-o", tmp_path / "map.jpg"], ".html, .png, .svg, .pdf or .gif"),
         (["attend", translator, "abc", "-o", tmp_path / "no" / "map.html"], "does not exist; create it first."),
         (["attend", translator, "abc", "-o", tmp_path / "folder.png"], "is a folder; give the name of a file"),
-        (["attend", readers / "no-attention", "abc", "-o", map_], "translates without attention"),
-        (["attend", readers / "writer", "abc", "-o", map_], "reads without attention"),
+        (["attend", readers / "no-attention", "abc", "-o", map_], "has no attention; choose"),
+        (["attend", readers / "writer", "abc", "-o", map_], "has no attention; choose"),
         (["attend", readers / "transformer", "abc", "--num-beams", "2"], "remove --num-beams"),
     ):
         check_refused(words, message)

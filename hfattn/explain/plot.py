@@ -75,7 +75,7 @@ def plot_alignment(
     return figure
 
 
-def plot_heads(record: AttentionRecord, *, title: str | None = None) -> "Figure":
+def plot_heads(record: AttentionRecord, *, layer: int | None = None, title: str | None = None) -> "Figure":
     """Draw a small map of each head, with a row of maps for each layer; L1 H1 is layer 0 and head 0 of the record.
 
     The colors of each map span its own range, from 0 (or its smallest weight, if that is negative) to its largest, so
@@ -84,18 +84,22 @@ def plot_heads(record: AttentionRecord, *, title: str | None = None) -> "Figure"
 
     Args:
         record: at least one token on each side.
+        layer: index of the layer to draw; None draws all of them.
         title: line above the maps.
 
     Returns:
         A matplotlib figure, as ``plot_alignment``.
 
     Raises:
-        ValueError: if one side has no tokens, or a weight is NaN or infinite.
+        ValueError: if one side has no tokens, there is no such layer, or a weight is NaN or infinite.
         UserError: if matplotlib is not installed.
     """
     check_drawable(record)
     figure = new_figure()
-    layers, heads, num_rows, num_columns = record.weights.shape
+    record.matrix(layer)  # checks the layer
+    drawn = list(range(record.weights.shape[0])) if layer is None else [layer % record.weights.shape[0]]
+    weights = record.weights[drawn]
+    layers, heads, num_rows, num_columns = weights.shape
     # At most 2.2 inches for a map, less if there are many, with a visible minimum size.
     side = min(2.2, max(0.5, 16 / max(layers, heads)))
     cell = min(_CELL, side / max(num_rows, num_columns))
@@ -103,7 +107,7 @@ def plot_heads(record: AttentionRecord, *, title: str | None = None) -> "Figure"
     gap, caption = 0.14, 0.2
     # The largest of the weights that share a dot, so that thin lines remain visible.
     dots = min(num_rows, 160), min(num_columns, 160)
-    maps = nn.functional.adaptive_max_pool2d(record.weights.flatten(0, 1).float(), dots)
+    maps = nn.functional.adaptive_max_pool2d(weights.flatten(0, 1).float(), dots)
     low = maps.amin((1, 2), keepdim=True).clamp_(max=0)
     maps = (maps - low) / (maps.amax((1, 2), keepdim=True) - low).clamp_(min=1e-12)
 
@@ -123,7 +127,7 @@ def plot_heads(record: AttentionRecord, *, title: str | None = None) -> "Figure"
         image = axes.imshow(
             matrix, cmap=_COLORS, vmin=0, vmax=1, aspect="auto", extent=(x, x + width, y + height, y)
         )  # fmt: skip
-        name = f"L{index // heads + 1} H{index % heads + 1}"
+        name = f"L{drawn[index // heads] + 1} H{index % heads + 1}"
         axes.text(x, y - 0.05, name, fontsize=8 if width > 0.5 else 6, va="bottom")
     for y in tops:
         for row, name in enumerate(rows):

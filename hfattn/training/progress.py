@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -27,12 +28,12 @@ class ProgressLines(ProgressCallback):
         step 20/60  validation: loss 2.54, exact_match 0.113
 
     Args:
-        bar: whether there are progress bars too.
+        bar: whether to show progress bars too, if standard error is a terminal.
     """
 
     def __init__(self, bar: bool) -> None:
         super().__init__()
-        self.bar = bar
+        self.bar = bar and sys.stderr.isatty()
         self.started, self.first_step = time.perf_counter(), 0
 
     def on_train_begin(
