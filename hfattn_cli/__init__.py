@@ -16,6 +16,7 @@ from .show import attend, show_app
 from .space import space_app
 from .tune import tune
 from .use import evaluate, generate, score, translate
+from .words import words_app
 
 app = typer.Typer(
     help="Train, use, explain and publish attention and recurrent models in the Hugging Face ecosystem.",
@@ -57,6 +58,7 @@ app.command()(push)
 app.command("inspect")(inspect_code)
 app.command()(convert)
 app.command()(export)
+app.add_typer(words_app, name="words")
 app.add_typer(data_app, name="data")
 app.add_typer(space_app, name="space")
 app.command()(doctor)

@@ -33,6 +33,8 @@ from hfattn.baselines import (
     FeaturesConfig,
     TextVectors,
     VectorsConfig,
+    load_words,
+    nearest_words,
 )
 from hfattn.baselines.cleaning import without_html
 from hfattn.data import Labeled, LabeledTexts, read_labeled
@@ -569,8 +571,14 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
         vectors=vectors,
         classifier={"kind": "logistic"},
         training={"seed": 1},
+        sample={"neighbours": ["good", "unheard"]},
     )
     results = train_here(RECIPE, config, to="baseline")
+    near = nearest_words(load_words(tmp_path / "baseline"), "good", 5)
+    assert results["neighbours"] == {"good": [list(pair) for pair in near], "unheard": []}
+    card = (tmp_path / "baseline" / "README.md").read_text()
+    assert f"| good | {', '.join(f'{word} {cosine:.2f}' for word, cosine in near)} |" in card
+    assert "| unheard | not in the vocabulary |" in card
     assert results["telling"] == {}
     assert not (tmp_path / "baseline" / "features.png").exists()
     found = {"vectors": str(tmp_path / "baseline/vectors.npy"), "words": str(tmp_path / "baseline/vectors.words.txt")}
@@ -646,6 +654,7 @@ BAD: list[BadInput] = [
         lambda f: ["--data.dataset", written(f / "texts.tsv", TWO), "--data.labels", "[up, down, flat]"],
         "The class flat has 0 training texts, and svm needs 2; add texts, or remove the class from data.labels",
     ),
+    ("--sample.neighbours [good]", "sample.neighbours needs word vectors; write features.kind: vectors, or remove it"),
     ("--sample.features 0", "features is 0; write a whole number of at least 1"),
 ]
 

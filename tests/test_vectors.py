@@ -138,7 +138,7 @@ def test_other_files_out_of_shape_are_refused(tmp_path: Path) -> None:
     array.write_bytes(b"")
     assert "vectors.npy is not an array of numbers that numpy can map" in message(array, names)
     text.write_text("")
-    assert "vectors.txt is empty; give a file with a word and its 3 numbers on each line" in message(text)
+    assert "vectors.txt is empty; give a file with a word and its numbers on each line" in message(text)
     with pytest.raises(FileNotFoundError):
         load_embeddings(classifier, words, tmp_path / "none.txt")
     assert torch.equal(classifier.get_input_embeddings().weight, before)

@@ -9,6 +9,7 @@ from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
 from .encoder import EncoderConfig, EncoderFeatures
 from .vectors import TextVectors, VectorsConfig
+from .words import analogy_scores, load_words, nearest_words, neighbours
 
 __all__ = [
     "BaselineClassifier",
@@ -21,4 +22,8 @@ __all__ = [
     "FeaturesConfig",
     "TextVectors",
     "VectorsConfig",
+    "analogy_scores",
+    "load_words",
+    "nearest_words",
+    "neighbours",
 ]

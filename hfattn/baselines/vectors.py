@@ -89,6 +89,11 @@ class TextVectors:
         return self._vectors.index_to_key
 
     @property
+    def keyed_vectors(self) -> Any:
+        """The word vectors as gensim's ``KeyedVectors``."""
+        return self._vectors
+
+    @property
     def parameters(self) -> int:
         """Number of learned parameters."""
         return self._vectors.vectors.size + sum(tensor.size for tensor in self._tensors().values())

@@ -17,7 +17,7 @@ from .rows import Row, Rows, is_local, open_rows
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
-from .vectors import Coverage, load_embeddings
+from .vectors import Coverage, load_embeddings, word_vectors
 
 __all__ = [
     "MASKED",
@@ -88,4 +88,5 @@ __all__ = [
     "split_sentences",
     "tag_labels",
     "unlabeled",
+    "word_vectors",
 ]

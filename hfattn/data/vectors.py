@@ -1,7 +1,7 @@
 """Initialize embeddings from pretrained word vectors."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,7 @@ def load_embeddings(
     Args:
         model: model whose ``get_input_embeddings()`` is (V, D).
         tokenizer: tokenizer of the model. Its tokens are compared with the words of the file exactly, including case.
-        vectors: UTF-8 text file with a word and D numbers on each line, separated by single spaces (the format of
-            GloVe); or a ``.npy`` file (number of words, D).
-        words: for a ``.npy`` file, UTF-8 text file with the word of each row on its own line.
+        vectors, words: files as of ``word_vectors``.
 
     Raises:
         UserError: a file is malformed or has vectors of another dimension, or the vocabulary has more tokens than the
@@ -61,16 +59,7 @@ def load_embeddings(
             f"The tokenizer has the id {highest} and the model {vocab_size} embeddings; create the model with "
             f"vocab_size {highest + 1}, or call resize_token_embeddings."
         )
-    vectors = Path(vectors)
-    if vectors.suffix == ".npy":
-        if words is None:
-            raise UserError(f"{vectors.name} has vectors without words; pass the file of the words too.")
-        pairs = _npy_vectors(vectors, Path(words), vocabulary, width)
-    else:
-        if words is not None:
-            raise UserError(f"{vectors.name} is a text file with a word on each line; remove the file of words.")
-        pairs = _text_vectors(vectors, vocabulary, width)
-
+    pairs = word_vectors(vectors, words, vocabulary, width)
     rows = np.zeros((vocab_size, width), np.float32)
     paddings = {embedding.padding_idx, tokenizer.pad_token_id}
     found = set()
@@ -85,11 +74,42 @@ def load_embeddings(
     return Coverage(len(found), missing)
 
 
-def _text_vectors(path: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
+def word_vectors(
+    vectors: str | Path,
+    words: str | Path | None = None,
+    vocabulary: Container[str] | None = None,
+    width: int | None = None,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield words with their vectors (D,) from files, in the order of the files.
+
+    Args:
+        vectors: UTF-8 text file with a word and D numbers on each line, separated by single spaces (the format of
+            GloVe); or a ``.npy`` file (number of words, D).
+        words: for a ``.npy`` file, UTF-8 text file with the word of each row on its own line.
+        vocabulary: the words to yield; default: all.
+        width: D; default: that of the file.
+
+    Raises:
+        UserError: a file is malformed or has vectors of another width.
+    """
+    vectors = Path(vectors)
+    if vectors.suffix == ".npy":
+        if words is None:
+            raise UserError(f"{vectors.name} has vectors without words; pass the file of the words too.")
+        return _npy_vectors(vectors, Path(words), vocabulary, width)
+    if words is not None:
+        raise UserError(f"{vectors.name} is a text file with a word on each line; remove the file of words.")
+    return _text_vectors(vectors, vocabulary, width)
+
+
+def _text_vectors(path: Path, vocabulary: Container[str] | None, width: int | None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the words of the vocabulary with their vectors; check the format of every line."""
     number = 0
     for number, line in read_lines(path):
         line = line.rstrip(" ")
+        width = width or line.count(" ")
+        if width == 0:
+            raise UserError(f"{path.name} begins with no numbers; give a word and its numbers on each line.")
         if number == 1 and line.count(" ") != width:
             raise UserError(
                 f"{path.name} begins with a word and {line.count(' ')} numbers, and the embeddings are {width} wide; "
@@ -99,12 +119,12 @@ def _text_vectors(path: Path, vocabulary: dict[str, int], width: int) -> Iterato
         # A few published words contain a space; if a number follows it, the line has one number too many.
         if len(numbers) != width or _is_number(word.rpartition(" ")[2] if " " in word else ""):
             raise _malformed(path, number, width)
-        if word in vocabulary:
+        if vocabulary is None or word in vocabulary:
             if not all(map(_is_number, numbers)):
                 raise _malformed(path, number, width)
             yield word, np.array(numbers, np.float32)
     if number == 0:
-        raise UserError(f"{path.name} is empty; give a file with a word and its {width} numbers on each line.")
+        raise UserError(f"{path.name} is empty; give a file with a word and its numbers on each line.")
 
 
 def _is_number(text: str) -> bool:
@@ -118,7 +138,9 @@ def _malformed(path: Path, number: int, width: int) -> UserError:
     return UserError(f"Line {number} of {path.name} is not a word and {width} numbers; correct or remove it.")
 
 
-def _npy_vectors(path: Path, words: Path, vocabulary: dict[str, int], width: int) -> Iterator[tuple[str, np.ndarray]]:
+def _npy_vectors(
+    path: Path, words: Path, vocabulary: Container[str] | None, width: int | None
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the words of the vocabulary with their vectors from a memory-mapped array; other rows are not read."""
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -128,14 +150,14 @@ def _npy_vectors(path: Path, words: Path, vocabulary: dict[str, int], width: int
         raise UserError(
             f"{path.name} has type {array.dtype} and shape {array.shape}; give floating-point vectors, one in each row."
         )
-    if array.shape[1] != width:
+    if width is not None and array.shape[1] != width:
         raise UserError(
             f"{path.name} has vectors of width {array.shape[1]}, and the embeddings are {width} wide; give vectors "
             f"of that width, or a model with embedding_size {array.shape[1]}."
         )
     number = 0
     for number, word in read_lines(words):
-        if word in vocabulary and number <= len(array):
+        if number <= len(array) and (vocabulary is None or word in vocabulary):
             if not np.isfinite(array[number - 1]).all():
                 raise UserError(f"Row {number - 1} of {path.name} has a value that is not finite.")
             yield word, array[number - 1]

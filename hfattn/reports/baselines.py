@@ -1,6 +1,6 @@
 """The report of the recipe baselines."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from itertools import zip_longest
@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers.trainer_utils import PredictionOutput
 
-from ..baselines import BaselineClassifier, EncoderFeatures
+from ..baselines import BaselineClassifier, EncoderFeatures, TextVectors, neighbours
 from ..data import LabeledTexts
 from ..metrics import ClassifierEvaluationConfig
 from ..plots import plot_table
@@ -32,6 +32,7 @@ def report(
     seed: int,
     mistakes: int,
     features: int,
+    words: Sequence[str],
 ) -> None:
     """Save the classifier and write all other output files of the run.
 
@@ -46,6 +47,7 @@ def report(
         seed: seed of the run.
         mistakes: number of the most confident mistakes to show.
         features: number of n-grams to show per class.
+        words: words whose nearest words to show, for a classifier on word vectors.
     """
     run, train, shown = command.run, parts["train"], shown_part(parts)
     title = f"{command.recipe}: {command.config.stem}"
@@ -78,6 +80,9 @@ def report(
             "texts_per_second": round(len(train) / seconds),
         },
         "telling": telling,
+        "neighbours": neighbours(classifier.features.keyed_vectors, words)
+        if isinstance(classifier.features, TextVectors)
+        else {},
         "samples": samples,
         "short_text": min((item.text for item in parts[shown]), key=len),
     }

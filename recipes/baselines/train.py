@@ -68,6 +68,9 @@ class FitConfig:
 class SampleConfig:
     mistakes: int = at_least(1, 10)  # the most confident ones shown
     features: int = at_least(1, 20)  # n-grams shown per class, with the highest weights
+    neighbours: list[str] = field(
+        default_factory=list
+    )  # words whose nearest words are shown, with features.kind vectors
 
 
 @strict
@@ -92,6 +95,8 @@ def validate(config: Config) -> BaselineClassifier:
         UserError: a section is invalid, two do not go together, or a package is missing.
     """
     read_swaps(config.evaluation.swaps)
+    if config.sample.neighbours and config.features.kind != "vectors":
+        raise UserError("sample.neighbours needs word vectors; write features.kind: vectors, or remove it.")
     return BaselineClassifier(config.cleaning, config.features, config.vectors, config.classifier, config.encoder)
 
 
@@ -139,6 +144,7 @@ def main() -> None:
             seed=seed,
             mistakes=config.sample.mistakes,
             features=config.sample.features,
+            words=config.sample.neighbours,
         )
 
 
