@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+TRAINS := $(VENV)/.trains
 DEMOS  := .venv-spaces
 OLDEST := .venv-oldest
 
@@ -12,10 +13,16 @@ OLDEST := .venv-oldest
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(INSTALLED): pyproject.toml constraints.txt
+# What training and pictures need.
+$(TRAINS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hfattn needs Python 3.11 or newer; run make with PYTHON=python3.11")'
+	@echo "Installing PyTorch, transformers and what training needs into $(VENV) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[recipes]'
+	@touch $@
+
+$(INSTALLED): $(TRAINS)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -23,10 +30,9 @@ install: $(INSTALLED)  ## Create .venv and install hfattn with all extras, at pi
 
 # One more date for quickstart to translate: make quickstart TEXT="4 de julio de 1776"
 export TEXT
-quickstart: $(INSTALLED)  ## Train a date translator (a minute), translate with it, and draw its attention
+quickstart: $(TRAINS)  ## Train a date translator (a minute), translate with it, and draw its attention
 	@test ! -e runs/dates/results.json || echo "runs/dates is already trained; remove it to train again."
-	test -e runs/dates/results.json || $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no \
-	  --dynamo_backend no recipes/translation/train.py --config recipes/translation/dates.yaml --output_dir runs/dates --resume
+	test -e runs/dates/results.json || $(BIN)/hfattn train translation/dates --output_dir runs/dates --resume
 	$(BIN)/hfattn translate runs/dates "April 22, 2019" "lunes, 22 de abril de 2019" "the 3rd of May, 1986" $${TEXT:+"$$TEXT"}
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.png
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html

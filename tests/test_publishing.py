@@ -485,6 +485,18 @@ def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, mo
     assert ("dataset", "user/refused") not in hub.repos
 
 
+def test_a_dry_run_needs_no_token(data: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(data / "none"))
+    hub.requests.clear()
+    plan = push_data(data, "user/refused", execute=False)
+    assert plan.added == {path.name: path.stat().st_size for path in data.iterdir()}
+    assert "user/refused would get these 2.1 kB. Nothing was sent. There is no token" in str(plan)
+    assert not hub.requests
+    with pytest.raises(UserError, match="does not name the owner"):
+        push_data(data, "refused", execute=False)
+
+
 def test_a_token_in_a_file_is_not_pushed(data: Path, hub: Hub) -> None:
     (data / "notes.txt").write_text("hf_" + "x1Y2" * 8)
     with pytest.raises(UserError, match=r"notes\.txt contains what looks like a token"):

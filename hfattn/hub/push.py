@@ -54,6 +54,8 @@ class PushPlan:
         head: the commit that the push builds on; None in a new repository.
         url: address of the commit or the pull request; None for a dry run, and if nothing changes.
         executed: whether this was not a dry run; also true if there was nothing to commit.
+        compared: whether the repository was read. A dry run without a token does not read it, and lists all files as
+            added.
     """
 
     repo_id: str
@@ -67,13 +69,18 @@ class PushPlan:
     head: str | None = None
     url: str | None = None
     executed: bool = False
+    compared: bool = True
 
     @property
     def nothing_to_do(self) -> bool:
         return not (self.new or self.added or self.changed or self.deleted)
 
     def __str__(self) -> str:
-        rows = [("new", self.added), ("changed", self.changed), ("unchanged", self.unchanged)]
+        rows = [
+            ("new" if self.compared else "file", self.added),
+            ("changed", self.changed),
+            ("unchanged", self.unchanged),
+        ]
         lines = [f"{what:16}{_size(size):>12}  {name}" for what, files in rows for name, size in sorted(files.items())]
         lines += [f"{'deleted':16}{'':>12}  {name}" for name in sorted(self.deleted)]
         lines += [f"{'not published':16}{'':>12}  {name}" for name in self.unpublished]
@@ -83,6 +90,11 @@ class PushPlan:
             lines.append(f"{where} is up to date.")
         elif self.executed:
             lines.append(f"Pushed to {where}: {self.url}")
+        elif not self.compared:
+            lines.append(
+                f"{where} would get these {sent}. Nothing was sent. There is no token, so the repository was not read: "
+                "to push, log in with hf auth login and add --execute."
+            )
         else:
             kind = "a new repository" if self.new else f"a commit after {self.head and self.head[:7]}"
             lines.append(f"{where} would get {kind} of {sent}. Nothing was sent; add --execute to push.")
@@ -99,7 +111,7 @@ def push(
 ) -> PushPlan:
     """Push the published files of a folder as one commit; the repository then holds these files and no others.
 
-    Unless ``options.execute`` is set, nothing is sent. A model folder is verified first. Files that the Hub already has
+    Unless ``options.execute`` is set, nothing is sent; without a token, the repository is not read either. A model folder is verified first. Files that the Hub already has
     are not sent again, so the same call continues an interrupted upload, and a folder that has not changed makes no
     commit. If the last commit of the repository was not made from this folder, nothing is replaced unless
     ``options.over`` names that commit.
@@ -119,7 +131,10 @@ def push(
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
-    check_may_push(repo_id)
+    if options.execute:
+        check_may_push(repo_id)
+    else:
+        check_repository_name(repo_id)
     revision = options.branch or "main"
     names = published_files(folder) if repo_type == "model" else repository_files(folder)
     if not names:
@@ -130,10 +145,14 @@ def push(
             raise UserError(f"{folder} was not pushed, because it does not pass hfattn verify: {report.failures()}")
     else:
         check_publishable(folder)
+    unpublished = unpublished_files(folder) if repo_type == "model" else []
+    if get_token() is None:
+        sizes = {name: (folder / name).stat().st_size for name in names}
+        return PushPlan(repo_id, revision, added=sizes, unpublished=unpublished, compared=False)
     with _one_sentence(repo_id, revision):
         api = HfApi()
         plan = _plan(api, folder, names, repo_id, repo_type, revision, options.pr)
-        plan.unpublished = unpublished_files(folder) if repo_type == "model" else []
+        plan.unpublished = unpublished
         if not plan.new and not plan.nothing_to_do and not options.pr:
             _check_head(api, folder, plan, repo_type, options.over)
         plan.executed = options.execute
@@ -247,11 +266,11 @@ def _size(size: int) -> str:
     return f"{size} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
-def check_may_push(repo_id: str) -> None:
-    """Check that a push can succeed, before a long training.
+def check_repository_name(repo_id: str) -> None:
+    """Check the name of a repository.
 
     Raises:
-        UserError: the Hub does not allow the name, or there is no token.
+        UserError: the Hub does not allow the name, or it does not name an owner.
     """
     try:
         validate_repo_id(repo_id)
@@ -261,6 +280,15 @@ def check_may_push(repo_id: str) -> None:
         ) from error
     if "/" not in repo_id:
         raise UserError(f"{repo_id!r} does not name the owner of the repository; write USER/{repo_id}.")
+
+
+def check_may_push(repo_id: str) -> None:
+    """Check that a push can succeed, before a long training.
+
+    Raises:
+        UserError: the Hub does not allow the name, or there is no token.
+    """
+    check_repository_name(repo_id)
     if get_token() is None:
         raise no_token()
 
