@@ -111,10 +111,11 @@ def push(
 ) -> PushPlan:
     """Push the published files of a folder as one commit; the repository then holds these files and no others.
 
-    Unless ``options.execute`` is set, nothing is sent; without a token, the repository is not read either. A model folder is verified first. Files that the Hub already has
-    are not sent again, so the same call continues an interrupted upload, and a folder that has not changed makes no
-    commit. If the last commit of the repository was not made from this folder, nothing is replaced unless
-    ``options.over`` names that commit.
+    Unless ``options.execute`` is set, nothing is sent; without a token, the repository is not read either.
+
+    A model folder is verified first. Files that the Hub already has are not sent again, so the same call continues an
+    interrupted upload, and a folder that has not changed makes no commit. If the last commit of the repository was not
+    made from this folder, nothing is replaced unless ``options.over`` names that commit.
 
     Args:
         folder: folder to push.

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from transformers import TrainingArguments, set_seed
+from transformers.utils.logging import disable_progress_bar
 
 from ..errors import UserError
 from ..files import write_at_once
@@ -109,6 +110,7 @@ class RecipeCommand:
         """
         self.check_run()
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.run / "logs"))
+        disable_progress_bar()  # bars for the shards of each checkpoint would interrupt the lines of ProgressLines
         set_seed(arguments.seed)
 
     def claim_run(self, config: Any, **facts: Any) -> None:
