@@ -1,5 +1,6 @@
 """Known mistakes in a tiny variant give a score outside of its band, which the variant without the mistake is in.
 
+A mistake that a model learns to live with, so that its score stays inside, is refused before training.
 ``test_tiny_recipes.py`` and ``test_tiny_fine_tuning.py`` train the variants without the mistake.
 """
 
@@ -16,6 +17,7 @@ from tiny_recipes import run_tiny_variant
 from typer.testing import CliRunner
 
 from hfattn.data import LabeledDataConfig, LabeledTexts, batches
+from hfattn.errors import UserError
 from hfattn.models import modeling_bahdanau, modeling_rnn_encoder, modeling_vaswani, modeling_vaswani_translation
 from hfattn.training.expected import SUFFIX
 from hfattn_cli import app
@@ -31,6 +33,22 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
 
 def padding_is_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(modeling_rnn_encoder, "real_steps", lambda mask, inputs, name: None)
+
+
+def leave_off(patch: pytest.MonkeyPatch, mask: str, *classes: Any) -> None:
+    for each in classes:
+        whole = each.forward
+        patch.setattr(
+            each, "forward", lambda self, *args, whole=whole, **kwargs: whole(self, *args, **(kwargs | {mask: None}))
+        )
+
+
+def encoder_reads_padding(patch: pytest.MonkeyPatch) -> None:
+    leave_off(patch, "attention_mask", modeling_vaswani.VaswaniEncoder, modeling_bahdanau.BahdanauEncoder)
+
+
+def decoder_attends_to_padding(patch: pytest.MonkeyPatch) -> None:
+    leave_off(patch, "encoder_attention_mask", modeling_vaswani.VaswaniDecoder, modeling_bahdanau.BahdanauDecoder)
 
 
 def decoder_attends_to_later_targets(patch: pytest.MonkeyPatch) -> None:
@@ -90,3 +108,16 @@ def test_a_mistake_falls_out_of_the_band(
     assert checked.exit_code == 1, checked.output
     assert "tiny variant" in checked.output
     assert ": outside" in checked.output
+
+
+@pytest.mark.parametrize("plant", [encoder_reads_padding, decoder_attends_to_padding])
+@pytest.mark.parametrize("config", ["spa_eng_transformer", "spa_eng_bahdanau", "spa_eng_luong"])
+def test_a_translator_that_reads_padding_is_refused(
+    config: str, plant: Plant, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained, their scores are inside of the bands, because most batches are padded alike."""
+    plant(monkeypatch)
+    path = ROOT / "recipes" / "translation" / f"{config}{SUFFIX}"
+    with pytest.raises(UserError, match=r"change by 0\.\d+ of the largest logit if its source is padded; mask"):
+        run_tiny_variant(path, tmp_path / "run", tmp_path_factory.getbasetemp(), monkeypatch)
+    assert not (tmp_path / "run").exists()

@@ -33,7 +33,7 @@ from .own_classifier import (
 from .publishing import publish_run
 from .results import run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
-from .seq2seq import ReliableSeq2SeqTrainer, Seq2SeqArguments
+from .seq2seq import ReliableSeq2SeqTrainer, Seq2SeqArguments, check_padding
 from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 from .training_config import TrainingConfig
 
@@ -66,6 +66,7 @@ __all__ = [
     "TranslationCallback",
     "TuningConfig",
     "check_averaging",
+    "check_padding",
     "class_weights",
     "family_config",
     "has_one_sigmoid",

@@ -1,8 +1,9 @@
 """Train encoder-decoders: evaluation by likelihood and by generation, scheduled sampling, and a sampled softmax."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn.functional import linear
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
+from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
+from ..data import EncodedPairs
 from ..errors import UserError
 from ..fields import number, one_of, share
 from ..metrics import token_loss, token_statistics
@@ -216,6 +218,43 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
                 generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
             predictions = (*predictions, generated)
         return loss, predictions, labels
+
+
+def check_padding(
+    model: PreTrainedModel, pairs: EncodedPairs, collate: Callable[[list[dict[str, Any]]], Any], tolerance: float = 1e-3
+) -> None:
+    """Check that the predictions of a model for a pair do not depend on the padding beside it.
+
+    The pair with the shortest source is read alone, and in a batch with the pair that has the longest source. A model
+    that does not mask padding may learn to ignore it, so its scores alone do not show the mistake.
+
+    Args:
+        model: an encoder-decoder. A copy of it, with noise added to its weights, reads the pairs: with initial weights,
+            the embedding of padding and the biases are often zeros, so that padding would have no effect.
+        pairs: pairs with sources of several lengths.
+        collate: returns a padded batch.
+        tolerance: largest difference of two logits, as a share of the largest logit.
+
+    Raises:
+        UserError: the predictions differ.
+    """
+    lengths = pairs.lengths[:, 0]
+    shortest, longest = int(lengths.argmin()), int(lengths.argmax())
+    noisy = deepcopy(model).eval()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for parameter in noisy.parameters():
+            parameter.add_(torch.randn(parameter.shape).to(parameter), alpha=0.1)
+        alone, padded = (
+            noisy(**collate([pairs[row] for row in rows]).to(model.device)).logits[0]
+            for rows in ([shortest], [shortest, longest])
+        )
+    difference = (padded[: len(alone)] - alone).abs().max() / alone.abs().max()
+    if difference > tolerance:
+        raise UserError(
+            f"The predictions for a text change by {difference:.2g} of the largest logit if its source is padded; mask "
+            "the padding in the encoder, the attention and the score of the model."
+        )
 
 
 def sample_tokens(labels: torch.Tensor, vocab_size: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -35,6 +35,7 @@ from hfattn.training import (
     Seq2SeqArguments,
     TrainingConfig,
     TranslationCallback,
+    check_padding,
     family_config,
     load_config,
     parse_command,
@@ -190,6 +191,8 @@ def main() -> None:
     model.generation_config = GenerationConfig(
         max_new_tokens=data.max_target_length, num_beams=arguments.generation_num_beams or 1, **ids
     )
+    collator = DataCollatorForSeq2Seq(tokenizer, model)
+    check_padding(model, encoded["validation"], collator)
 
     # Training
 
@@ -198,7 +201,7 @@ def main() -> None:
     trainer = ReliableSeq2SeqTrainer(
         model,
         arguments,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        data_collator=collator,
         train_dataset=encoded["train"],
         eval_dataset=Subset(encoded["validation"], chosen["validation"]),
         compute_metrics=TranslationScores(target_tokenizer),
