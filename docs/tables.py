@@ -7,7 +7,7 @@ import yaml
 
 from hfattn.spaces.building import space_names
 from hfattn.spaces.settings import read_space
-from hfattn.training.expected import SUFFIX, expected_files, read_expected
+from hfattn.training.expected import SUFFIX, duration, expected_files, metric_name, own_runs, read_expected
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,4 +43,43 @@ def spaces() -> str:
     return _table(["Space", "what it shows", "models"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "spaces": spaces}
+# Tasks in the order of the page, each with the configurations to start from.
+TASKS = {
+    "translate short strings, such as dates or spellings": ["translation/dates"],
+    "translate sentences, from 10,000 pairs": ["translation/spa_eng_bahdanau", "translation/spa_eng_transformer"],
+    "compare attention with none": ["translation/spa_eng_words_plain", "translation/spa_eng_words_luong"],
+    "classify texts, fastest": ["baselines/sst2_tfidf_svm", "baselines/imdb_tfidf_svm"],
+    "classify texts and show the words that were read": ["classification/imdb_attention"],
+    "classify texts, best score": ["classification/imdb_minilm", "classification/imdb_distilbert"],
+    "classify texts with few trained weights": ["classification/sst2_minilm_lora", "baselines/sst2_minilm_features"],
+    "classify pairs of texts": ["classification/sick_minilm"],
+    "find names in texts": ["token_classification/names_bilstm", "token_classification/names_distilbert"],
+    "answer questions from a text": ["question_answering/facts_distilbert"],
+    "write text, one character at a time": ["char_lm/quickstart"],
+    "continue text with a fine-tuned GPT": ["causal_lm/shakespeare_stories15m_lora", "causal_lm/shakespeare_stories15m"],
+    "adapt a model to a domain without labels": ["masked_lm/imdb_distilbert"],
+    "make a classifier smaller": ["distillation/imdb_bilstm"],
+}
+
+
+def which() -> str:
+    """Return the configurations to start from for each task, with the time, hardware and score of a recorded run."""
+    rows = []
+    for task, names in TASKS.items():
+        for index, name in enumerate(names):
+            path = ROOT / "recipes" / f"{name}.yaml"
+            expected = read_expected(path.with_suffix(SUFFIX))
+            run = (own_runs(expected, path) or expected.full.recorded)[0]
+            rows.append(
+                [
+                    "" if index else task,
+                    f"[`{name}`](../recipes/{path.parent.name}/README.md)",
+                    f"{run.score:.4g} {metric_name(expected.metric)}",
+                    duration(run.training["wall_time_seconds"]),
+                    "GPU" if "gpu" in run.hardware else "CPU",
+                ]
+            )
+    return _table(["you want to", "start from", "score", "time", "hardware"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "spaces": spaces, "which": which}

@@ -9,7 +9,7 @@ import pytest
 from commands import ROOT, run
 from hub_server import HubServer
 
-from hfattn.training.expected import read_expected
+from hfattn.training.expected import duration, read_expected
 from hfattn.training.selection import reported_on_its_own_choice
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
@@ -40,32 +40,38 @@ def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
     shell = [block.replace("\\\n", " ").strip() for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)]
     make, *others = shell
     assert [line.split("#")[0].strip() for line in make.splitlines()] == ["make quickstart", "make test"]
-    (quickstart,) = re.findall(r"accelerate launch[^\n]*?(recipes/translation/\S+ [^\n]*) --resume", MAKEFILE)
-    commands = [f".venv/bin/python {quickstart}", *(line for block in others for line in block.splitlines())]
+    (quickstart,) = re.findall(r"\$\(BIN\)/(hfattn train [^\n]*) --resume", MAKEFILE)
+    commands = [f".venv/bin/{quickstart}", *(line for block in others for line in block.splitlines())]
     with HubServer() as hub:
         for command in commands:
             there = hub.environment(tmp_path / "home") if "hfattn push" in command else {}
             words = shlex.split(command.replace("space run", "space build"))
-            done = run([*words, *(SHORT.split() if "train.py" in command else [])], cwd=tmp_path, **there)
+            done = run([*words, *(SHORT.split() if "hfattn train" in command else [])], cwd=tmp_path, **there)
             assert done.returncode == 0, (command, done.stderr)
     for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         done = run([sys.executable, "-c", example], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(("['", "(("))
+        assert done.stdout
 
 
 def test_the_scores_in_the_readme_are_those_that_were_recorded() -> None:
     rows = re.findall(
-        r"^\| `(\w+/\w+)` \|[^|]*\| ([\d.]+) \|[^|]*\| ([^|]*) \|", (ROOT / "README.md").read_text(), re.MULTILINE
+        r"^\| `(\w+/\w+)` \|[^|]*\| ([\d.]+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
     )
     assert len(rows) > 5
-    for config, score, chosen in rows:
+    for config, score, target, chosen, time in rows:
         expected = read_expected(ROOT / "recipes" / f"{config}.expected.json")
         digits = len(score.partition(".")[2])
         runs = [each for each in expected.full.recorded if f"{each.score:.{digits}f}" == score]
         assert runs, (config, score)
         on_test = reported_on_its_own_choice(expected.metric, runs[0].selection) is not None
         assert chosen.startswith("test") == on_test, (config, chosen)
+        assert target == ("–" if expected.full.aim is None else f"{float(target):g}")
+        assert expected.full.aim is None or float(target) == expected.full.aim
+        assert time.removesuffix(", H100") in {duration(each.training["wall_time_seconds"]) for each in runs}, config
+        assert all(("gpu" in each.hardware) == time.endswith("H100") for each in runs), config
 
 
 def test_the_page_of_the_models_from_top_to_bottom() -> None:

@@ -551,7 +551,7 @@ def results_page(recipes: Path) -> str:
         for run in expected.full.recorded:
             tables.setdefault(recipe, []).append(_row(config, expected, run))
             if run.signature:
-                signatures.setdefault(recipe, {})[f"- {_metric_name(expected.metric)}: `{run.signature}`"] = None
+                signatures.setdefault(recipe, {})[f"- {metric_name(expected.metric)}: `{run.signature}`"] = None
     for recipe, rows in tables.items():
         lines += [f"## {recipe}", ""]
         lines += [f"| {' | '.join(row)} |" for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows)]
@@ -577,27 +577,28 @@ def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
     name = f"`{config}`" + (f" `{shlex.join(run.overrides)}`" if run.overrides else "")
     cells = (
         name,
-        f"{run.score:.4g} {_metric_name(expected.metric)}",
+        f"{run.score:.4g} {metric_name(expected.metric)}",
         chosen_on(run.selection) + (" (the part that is reported)" if own_choice else ""),
         band,
         aim,
         reference,
         f"{run.parameters:,}",
         f"{run.training['steps']:,}",
-        _duration(run.training["wall_time_seconds"]),
+        duration(run.training["wall_time_seconds"]),
         _hardware(run.hardware),
         str(run.seed),
     )
     return tuple(cell.replace("|", "\\|") for cell in cells)
 
 
-def _metric_name(metric: str) -> str:
+def metric_name(metric: str) -> str:
     """Return ``exact match (test)`` for ``metrics.test.exact_match``."""
     _, part, *name = metric.split(".")
     return f"{' '.join(name).replace('_', ' ')} ({part.replace('_', ' ')})"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a training time as in the table of results: ``58 s``, ``20 min``, ``1 h 45 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
