@@ -16,6 +16,7 @@ from commands import ROOT, refusal, results_of, run, run_here, steps, train_here
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from safetensors.numpy import load_file
+from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.svm import LinearSVC
@@ -37,6 +38,7 @@ from hfattn.baselines import (
     nearest_words,
 )
 from hfattn.baselines.cleaning import without_html
+from hfattn.baselines.kernels import KernelMap
 from hfattn.data import Labeled, LabeledTexts, read_labeled
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_folder
@@ -82,12 +84,13 @@ def reviews(folder: Path, number: int, name: str, seed: int, blamed: str = "!!")
 
 
 def classifier(kind: str = "svm", features: str = "tfidf_sklearn", **vectors: Any) -> BaselineClassifier:
+    kernel = {"kernel": vectors.pop("kernel", "linear"), "gamma": 0.5, "degree": 2}
     small = {"size": 6, "min_count": 1, "epochs": 3, "buckets": 50, **vectors}
     return BaselineClassifier(
         CleaningConfig(),
         FeaturesConfig(kind=features, ngrams=[1, 1] if features == "vectors" else [1, 2]),
         VectorsConfig(**small),
-        ClassifierConfig(kind=kind),
+        ClassifierConfig(kind=kind, **kernel),
     )
 
 
@@ -268,6 +271,41 @@ def test_linear_classifiers_are_scikit_learns(kinds: int) -> None:
     assert svm.parameters == (len(svm.features.names or []) + 1) * (1 if kinds == 2 else 3)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_features_of_a_kernel_are_its_inner_products(kernel: str, sparse: bool) -> None:
+    """With each text a landmark, exactly; with half of them, nearer to the kernel than their linear products."""
+    rows = np.random.default_rng(0).normal(size=(12, 4))
+    inputs = csr_array(rows) if sparse else rows
+
+    def literal(x: np.ndarray, y: np.ndarray) -> float:
+        if kernel == "rbf":
+            return math.exp(-0.5 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))
+        return (0.5 * sum(a * b for a, b in zip(x, y, strict=True)) + 1) ** 3
+
+    wanted = np.array([[literal(x, y) for y in rows] for x in rows])
+    whole = KernelMap(kernel, 0.5, 3, 100).fit(inputs, 1).transform(inputs)
+    np.testing.assert_allclose(whole @ whole.T, wanted, atol=1e-6)
+    half = KernelMap(kernel, 0.5, 3, 6).fit(inputs, 1).transform(inputs)
+    assert half.shape == (12, 6)
+    assert np.abs(half @ half.T - wanted).mean() < np.abs(rows @ rows.T - wanted).mean()
+
+
+def test_a_kernel_separates_what_no_line_does() -> None:
+    """One of two words is praise, both or none are blame."""
+    texts = ["fast film", "loud film", "film", "fast loud film"] * 5
+    right = [1, 1, 0, 0] * 5
+    accuracy = {}
+    for kernel in ("linear", "rbf", "poly"):
+        made = classifier("svm", "one_hot", kernel=kernel)
+        made.features = Counts(FeaturesConfig(kind="one_hot"))  # without pairs of words
+        made.fit(texts, right, ["bad", "good"])
+        accuracy[kernel] = float(np.mean(made.predict(texts).argmax(axis=1) == right))
+        assert bool(made.telling(2)) == (kernel == "linear"), "landmarks have no names"
+    assert accuracy["linear"] < 1
+    assert (accuracy["rbf"], accuracy["poly"]) == (1, 1)
+
+
 def test_what_speaks_for_a_class_is_what_the_texts_say() -> None:
     texts, right = sentences(90, kinds=3)
     for kind in ("naive_bayes", "svm", "logistic"):
@@ -292,6 +330,8 @@ FITTED = [
     ("svm", "vectors", {"method": "fasttext", "algorithm": "skip_gram"}),
     ("logistic", "vectors", {"method": "doc2vec", "algorithm": "pv_dm"}),
     ("logistic", "vectors", {"method": "doc2vec", "algorithm": "pv_dbow"}),
+    ("svm", "tfidf_sklearn", {"kernel": "rbf"}),
+    ("svm", "vectors", {"method": "word2vec", "kernel": "poly"}),
 ]
 
 
@@ -640,6 +680,8 @@ BAD: list[BadInput] = [
     ("--vectors.learning_rate 0.0", "learning_rate is 0.0; write a number above 0"),
     ("--vectors.size 0", "size is 0; write a whole number of at least 1"),
     ("--classifier.kind bayes", "'bayes' is not a kind of classifier; did you mean"),
+    ("--classifier.kernel sigmoid", "'sigmoid' is not a kernel; write"),
+    ("--classifier.kind logistic --classifier.kernel rbf", "kernel rbf is for an SVM; write kind: svm, or remove"),
     ("--classifier.c 0", "c is 0; write a number above 0"),
     ("--cleaning.stop_words nltk", "stop_words: 'nltk' is not one of the choices; write"),
     ("--cleaning.kept_words [no]", "and stop_words is none; remove kept_words"),

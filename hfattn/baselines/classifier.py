@@ -14,12 +14,13 @@ from safetensors.numpy import load_file, save_file
 
 from ..errors import UserError
 from ..extras import optional
-from ..fields import number
+from ..fields import at_least, number
 from ..files import write_json
 from ..models.strict_config import unknown_message
 from .cleaning import Cleaner, CleaningConfig
 from .counts import Counts, FeaturesConfig
 from .encoder import EncoderConfig, EncoderFeatures
+from .kernels import KERNELS, KernelMap
 from .vectors import TextVectors, VectorsConfig
 
 KINDS = ("naive_bayes", "svm", "logistic")
@@ -34,19 +35,31 @@ class ClassifierConfig:
     """The section ``classifier`` of the recipe.
 
     Attributes:
-        kind: "naive_bayes" (multinomial; McCallum & Nigam 1998), "svm" (linear, squared hinge loss; Fan et al. 2008) or
+        kind: "naive_bayes" (multinomial; McCallum & Nigam 1998), "svm" (squared hinge loss; Fan et al. 2008) or
             "logistic" (logistic regression).
         c: inverse strength of the L2 regularization of svm and logistic.
         alpha: smoothing of naive_bayes, added to each count (1: Laplace).
+        kernel: of svm: "linear", or "rbf" or "poly" by the features of ``KernelMap``, which has the formulas.
+        gamma: factor γ of rbf and poly.
+        degree: degree of poly.
+        landmarks: highest number of training texts that rbf and poly are approximated with.
     """
 
     kind: str = "svm"
     c: float | int = number(1.0, above=0)
     alpha: float | int = number(1.0, above=0)
+    kernel: str = "linear"
+    gamma: float | int = number(1.0, above=0)
+    degree: int = at_least(1, 3)
+    landmarks: int = at_least(1, 1000)
 
     def validate_classifier(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(unknown_message(self.kind, KINDS, "a kind of classifier"))
+        if self.kernel not in KERNELS:
+            raise ValueError(unknown_message(self.kernel, KERNELS, "a kernel"))
+        if self.kernel != "linear" and self.kind != "svm":
+            raise ValueError(f"kernel {self.kernel} is for an SVM; write kind: svm, or remove kernel.")
 
 
 class BaselineClassifier:
@@ -55,14 +68,15 @@ class BaselineClassifier:
     All three kinds of classifiers have this form. Naive Bayes has W = ln P(t | class) and b = ln P(class); with two
     classes, W is ∓w for an SVM and ∓w/2 for logistic regression. The margins of an SVM are multiplied by a factor so
     that their softmax gives calibrated probabilities (temperature scaling, Guo et al. 2017). The factor is fitted by
-    cross-validation on the training texts and does not change predictions.
+    cross-validation on the training texts and does not change predictions. With a kernel other than linear, the SVM is
+    linear in the features of a ``KernelMap``.
 
     Args:
         cleaning, features, vectors, classifier, encoder: the sections of the recipe.
 
     Attributes:
         labels: (C,) names of the classes.
-        weights: (C, F), bias: (C,) in float64.
+        weights: (C, F), bias: (C,) in float64; with a kernel, F is the number of landmarks.
         iterations: number of iterations of the solver in the last fit.
 
     Raises:
@@ -90,6 +104,9 @@ class BaselineClassifier:
             self.features = EncoderFeatures(encoder or EncoderConfig())
         else:
             self.features = TextVectors(vectors) if features.kind == "vectors" else Counts(features)
+        self.kernel = None
+        if classifier.kernel != "linear":
+            self.kernel = KernelMap(classifier.kernel, classifier.gamma, classifier.degree, classifier.landmarks)
         self.labels: list[str] = []
         self.weights, self.bias, self.iterations = np.zeros((0, 0)), np.zeros(0), 0
 
@@ -111,6 +128,8 @@ class BaselineClassifier:
             )
         self.labels = list(labels)
         inputs = self.features.fit_transform(self._read(texts), seed)
+        if self.kernel is not None:
+            inputs = self.kernel.fit(inputs, seed).transform(inputs)
         self.weights, self.bias, self.iterations = self._linear(inputs, np.asarray(right), int(counts.min()), seed)
         return self._logits(inputs)
 
@@ -146,7 +165,8 @@ class BaselineClassifier:
 
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         """Return the logits (n, C) of texts, in float64."""
-        return self._logits(self.features.transform(self._read(texts)))
+        inputs = self.features.transform(self._read(texts))
+        return self._logits(inputs if self.kernel is None else self.kernel.transform(inputs))
 
     def _logits(self, inputs: Any) -> np.ndarray:
         return inputs @ self.weights.T + self.bias
@@ -157,7 +177,7 @@ class BaselineClassifier:
 
     @property
     def parameters(self) -> int:
-        """Number of learned parameters, with those of the vectors, without those of a frozen encoder.
+        """Number of learned parameters, with those of the vectors, without a frozen encoder and without landmarks.
 
         Two mirrored rows of weights count once.
         """
@@ -171,9 +191,9 @@ class BaselineClassifier:
 
         Returns:
             For each class at most ``number`` n-grams with this difference, in nats per unit of the feature; empty if
-            the features have no names.
+            the features have no names, or the weights are those of landmarks.
         """
-        if self.features.names is None:
+        if self.features.names is None or self.kernel is not None:
             return {}
         differences = self.weights - self.weights.mean(axis=0)
         return {
@@ -208,6 +228,8 @@ class BaselineClassifier:
             tensors["idf"] = self.features.idf
             vocabulary = json.dumps(self.features.names, ensure_ascii=False)
             (folder / _VOCABULARY).write_text(vocabulary, encoding="utf-8")
+        if self.kernel is not None:
+            tensors |= self.kernel.tensors()
         settings = {"labels": self.labels} | {name: dataclasses.asdict(each) for name, each in sections.items()}
         write_json(folder / SETTINGS, settings)
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / _WEIGHTS)
@@ -256,7 +278,14 @@ class BaselineClassifier:
             made.features.mean, made.features.scale = tensors["mean"], tensors["scale"]
         else:
             names = json.loads((folder / _VOCABULARY).read_text(encoding="utf-8"))
-            if not len(names) == len(tensors["idf"]) == made.weights.shape[1]:
-                raise ValueError(f"{len(names)} n-grams for {made.weights.shape[1]} weights")
+            wanted = len(tensors["idf"]) if made.kernel is not None else made.weights.shape[1]
+            if not len(names) == len(tensors["idf"]) == wanted:
+                raise ValueError(f"{len(names)} n-grams for {wanted} weights")
             made.features = Counts(features, names, tensors["idf"])
+        if made.kernel is not None:
+            sparse = isinstance(made.features, Counts)
+            width = (
+                len(tensors["idf"]) if sparse else vectors.size if features.kind == "vectors" else len(tensors["mean"])
+            )
+            made.kernel.load(tensors, width, sparse)
         return made
