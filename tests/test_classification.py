@@ -281,6 +281,15 @@ BAD: list[BadInput] = [
     ("--data.too_long windows", "data.too_long windows is for a model that is pretrained"),
     ("--tuning.method lora", "tuning is for a model that is pretrained"),
     ("--data.pair_column b", "data.pair_column is for a model that is pretrained"),
+    (
+        "--sample.examples '[[a, b]]'",
+        r"sample.examples has \['a', 'b'\], and the classifier reads one text; correct it",
+    ),
+    ("--sample.examples '[\" \"]'", "sample.examples has ' ', and the classifier reads one text; correct it"),
+    (
+        "--sample.examples [BTX9E]",
+        "sample.examples contains '9', which is not in the vocabulary; write tokenizer.unknown: true, or sample.ex",
+    ),
     ("--evaluation.counterfactual_texts -1", "counterfactual_texts is -1; write"),
     ("--model.model_type gpt2", "model.model_type is 'gpt2'; write one of rnn_encoder, vas"),
     ("--model.num_labels 3", "model.num_labels follows from the data; remove it"),
@@ -515,7 +524,8 @@ def test_lora_has_the_numbers_that_it_says(models: dict[str, Path]) -> None:
 def lora_run(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lora")
     tuning = {"method": "lora", "rank": 4, "lora_dropout": 0.1}
-    train_here(RECIPE, fine_tuning_config(folder, models["distilbert"], tuning=tuning))
+    sample = {"examples": ["The film was good.", "The film was not good at all."]}
+    train_here(RECIPE, fine_tuning_config(folder, models["distilbert"], tuning=tuning, sample=sample))
     return folder
 
 
@@ -544,10 +554,29 @@ def test_lora_leaves_a_whole_model_and_its_adapter(lora_run: Path, models: dict[
 
 
 def test_the_pipeline_says_what_the_card_does(lora_run: Path) -> None:
-    example = results_of(lora_run / "run")["example"]
-    (said,) = pipeline("text-classification", str(lora_run / "run"))(example["texts"][0])
-    assert said["label"] == example["label"]
-    assert said["score"] == pytest.approx(example["probability"], abs=1e-4)
+    results = results_of(lora_run / "run")
+    card = (lora_run / "run" / "README.md").read_text()
+    assert results["example"] == results["examples"][0]
+    assert 'tokenizer("The film was good.",' in card
+    for example, text in zip(results["examples"], ("The film was good.", "The film was not good at all."), strict=True):
+        (said,) = pipeline("text-classification", str(lora_run / "run"))(text)
+        assert said["label"] == example["label"]
+        assert said["score"] == pytest.approx(example["probability"], abs=1e-4)
+        assert f"| {text} | {example['label']} | {example['probability']:.4f} |" in card
+
+
+def test_the_readmes_pipeline_classifies_a_text_and_a_pair(
+    lora_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (RECIPE / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for name in re.findall(r"runs/classification-\w+", code):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(lora_run / "run")
+    said: dict[str, Any] = {}
+    exec(code, said)
+    for each in (said["sentiment"]("The actors were very convincing."), said["entailment"](said["pair"])):
+        assert {"label", "score"} == set(each[0] if isinstance(each, list) else each)
 
 
 def test_our_own_encoder_is_fine_tuned_and_published_like_the_others(models: dict[str, Path], tmp_path: Path) -> None:

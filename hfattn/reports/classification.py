@@ -83,6 +83,7 @@ def report(
         "samples": samples,
         "own_code": any(run.folder.glob("modeling_*.py")),  # a model of this package, whose code is beside its weights
         "example": classify(run.model, run.tokenizer, short[0], labels),
+        **shown_examples(run, sample, labels),
     }
     if isinstance(dataset, EncodedTexts):
         sections["short_texts"] = draw_attention(run, dataset, sample.alignments)
@@ -92,6 +93,13 @@ def report(
 
 
 # Shared with the reports of distillation and baselines
+
+
+def shown_examples(run: TrainedRun, sample: OwnClassifierSampleConfig, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the examples of the configuration with their classes, for ``results.json``; nothing if there are none."""
+    texts = [[example] if isinstance(example, str) else example for example in sample.examples]
+    examples = [classify(run.model, run.tokenizer, each, labels) for each in texts]
+    return {"example": examples[0], "examples": examples} if examples else {}
 
 
 def scores_of_parts(

@@ -20,6 +20,7 @@ from .classification import (
     probabilities,
     scores_of_parts,
     short_texts,
+    shown_examples,
     summary,
     threshold_choice,
 )
@@ -100,6 +101,7 @@ def report(
         "samples": samples,
         "own_code": True,
         "example": classify(run.model, run.tokenizer, short[0], parts["train"].labels),
+        **shown_examples(run, sample, parts["train"].labels),
         "short_texts": draw_attention(run, dataset, sample.alignments),
     }
     words = summary(run.folder, metrics) + "\n" + comparison(sections)

@@ -15,7 +15,7 @@ from ..metrics import ClassifierEvaluationConfig
 from ..models.configuration_rnn_encoder import RNNEncoderConfig
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.strict_config import StrictConfig, own_fields
-from ..tokenizers import TokenizerConfig
+from ..tokenizers import TokenizerConfig, uncovered_characters
 from .config import family_config
 from .training_config import TrainingConfig
 
@@ -45,6 +45,33 @@ class OwnClassifierSampleConfig:
 
     mistakes: int = at_least(1, 10)  # number of mistakes, the most confident ones
     alignments: int = at_least(1, 3)  # number of short texts whose attention is drawn
+    # Texts, or pairs as lists of two texts, whose classes are shown; the first is in the code of the card.
+    examples: list[str | list[str]] = field(default_factory=list)
+
+    def check_examples(self, pairs: bool) -> None:
+        """Check that the examples are what the classifier reads, texts or pairs.
+
+        Raises:
+            UserError: an example is not.
+        """
+        for example in self.examples:
+            texts = [example] if isinstance(example, str) else example
+            if len(texts) != 1 + pairs or not all(text.strip() for text in texts):
+                wanted = "a pair, [text, second text]" if pairs else "one text"
+                raise UserError(f"sample.examples has {example!r}, and the classifier reads {wanted}; correct it.")
+
+    def check_vocabulary(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Check that a tokenizer that was learned can encode the examples.
+
+        Raises:
+            UserError: an example has a character that is not in the vocabulary.
+        """
+        for text in self.examples:
+            if missing := uncovered_characters(tokenizer, str(text)):
+                raise UserError(
+                    f"sample.examples contains {missing[0]!r}, which is not in the vocabulary; write "
+                    "tokenizer.unknown: true, or sample.examples: []."
+                )
 
 
 @strict

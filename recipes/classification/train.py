@@ -117,6 +117,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         if attrgetter(name)(config) != attrgetter(name)(default):
             kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
             raise UserError(f"{name} is for a model {kind}; remove it.")
+    config.sample.check_examples(pairs=config.data.pair_column is not None)
     arguments = config.arguments(run)
     if config.pretrained:
         return arguments
@@ -162,6 +163,7 @@ def main() -> None:
         encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
     else:
         tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
+        config.sample.check_vocabulary(tokenizer)
         ends = sentence_end_ids(tokenizer, data.sentence_ends)
         settings = own_classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, labels)
         encode = partial(

@@ -82,6 +82,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section is invalid, or two do not go together.
     """
     read_swaps(config.evaluation.swaps)
+    config.sample.check_examples(pairs=False)
     if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)):
         raise UserError(
             "A teacher has a logit per class, and this student one sigmoid; write model.problem_type: "
@@ -111,6 +112,7 @@ def main() -> None:
     extra = extra_texts(config, parts, arguments.seed)
     items = [item for texts in (parts["train"], *extra.values()) for item in texts]
     tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
+    config.sample.check_vocabulary(tokenizer)
     ends = sentence_end_ids(tokenizer, data.sentence_ends)
     settings = own_classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, parts["train"].labels)
     encode = partial(

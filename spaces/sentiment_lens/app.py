@@ -32,6 +32,7 @@ NAMES = ("recurrent", "pretrained")
 EXAMPLES = (
     "Although the plot is dull, I loved the film.",
     "The film is not boring at all.",
+    "The actors were very convincing.",
     "Emily says that the French film was never moving.",
     "His performance was superb, but I did not like the ending.",
     "Aunque la historia es aburrida, la película me gustó.",
