@@ -56,7 +56,10 @@ TASKS = {
     "find names in texts": ["token_classification/names_bilstm", "token_classification/names_distilbert"],
     "answer questions from a text": ["question_answering/facts_distilbert"],
     "write text, one character at a time": ["char_lm/quickstart"],
-    "continue text with a fine-tuned GPT": ["causal_lm/shakespeare_stories15m_lora", "causal_lm/shakespeare_stories15m"],
+    "continue text with a fine-tuned GPT": [
+        "causal_lm/shakespeare_stories15m_lora",
+        "causal_lm/shakespeare_stories15m",
+    ],
     "adapt a model to a domain without labels": ["masked_lm/imdb_distilbert"],
     "make a classifier smaller": ["distillation/imdb_bilstm"],
 }
