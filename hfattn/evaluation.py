@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
@@ -34,12 +34,14 @@ from .loading import load_any_model, max_positions
 from .metrics import (
     ClassifierEvaluationConfig,
     LanguageModelScores,
+    RegressionScores,
     abstaining_scores,
     class_predictions,
     class_probabilities,
     class_results,
     classification_report,
     read_templates,
+    regression_report,
     template_test,
     text_scores,
     token_statistics,
@@ -144,27 +146,32 @@ def score_opened(
     return score_text(model, tokenizer, whole[int(skip * len(whole)) :], window, stride)
 
 
-@torch.inference_mode()
 def predict_classes(model: PreTrainedModel, dataset: Any, collate: Callable[..., Any], rows: int = 128) -> np.ndarray:
-    """Return the probabilities (n, C) of the classes of n texts.
+    """Return the probabilities (n, C) of the classes of n texts; for the arguments see ``predict_logits``."""
+    return class_probabilities(predict_logits(model, dataset, collate, rows)).numpy()
+
+
+@torch.inference_mode()
+def predict_logits(model: PreTrainedModel, dataset: Any, collate: Callable[..., Any], rows: int = 128) -> torch.Tensor:
+    """Return the logits (n, C) of n texts; those of a regression (n, 1) are its predictions.
 
     Args:
-        model: a classifier.
+        model: a classifier or a regression.
         dataset: ``EncodedTexts`` or ``WindowedTexts``.
         collate: collator for its examples. The logits of a text in several windows are averaged.
         rows: texts per batch.
     """
     model.eval()
     order = np.argsort(dataset.lengths[:, 0], kind="stable")
-    probabilities = []
+    found = []
     for start in range(0, len(order), rows):
         batch = collate([dataset[int(i)] for i in order[start : start + rows]])
         inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if name not in ("labels", "windows")}
         logits = model(**inputs).logits.float()
         if "windows" in batch:
             logits = mean_of_windows(logits, batch["windows"].to(logits.device))
-        probabilities.append(class_probabilities(logits).cpu())
-    return torch.cat(probabilities).numpy()[np.argsort(order)]
+        found.append(logits.cpu())
+    return torch.cat(found)[np.argsort(order)]
 
 
 def evaluate_folder(
@@ -210,6 +217,11 @@ def evaluate_folder(
         pairs = pairs if limit is None else pairs.sample(limit, seed=0)
         return evaluate_translator(model, tokenizer, target_tokenizer, pairs, num_beams)
     if "SequenceClassification" in type(model).__name__:
+        if is_regression(model):
+            if templates or threshold is not None:
+                raise UserError(f"{name} predicts a number and no class; give data with numbers, and no threshold.")
+            texts = _labeled_texts(data, columns, None, limit, places, regression=True)
+            return evaluate_regression(model, tokenizer, texts)
         if templates:
             return _template_scores(
                 lambda texts: _probabilities(model, tokenizer, unlabeled(texts)), data, columns, threshold
@@ -225,11 +237,17 @@ def evaluate_folder(
 
 
 def _labeled_texts(
-    data: str, columns: Sequence[str] | None, labels: list[str] | None, limit: int | None, places: Mapping[str, Any]
+    data: str,
+    columns: Sequence[str] | None,
+    labels: list[str] | None,
+    limit: int | None,
+    places: Mapping[str, Any],
+    regression: bool = False,
 ) -> LabeledTexts:
     pair = None if columns is None or len(columns) < 3 else columns[1]
     text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
-    texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, labels=labels, **places)
+    read = {"labels": labels, "regression": regression, **places}
+    texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, **read)
     return texts if limit is None else texts.sample(limit, seed=0)
 
 
@@ -316,14 +334,37 @@ def evaluate_classifier(
     return _classifier_scores(logits, texts, threshold)
 
 
+def is_regression(model: PreTrainedModel) -> bool:
+    """Return whether a sequence classifier predicts a number instead of a class."""
+    return model.config.problem_type == "regression"
+
+
+def evaluate_regression(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int = 128, bf16: bool = False
+) -> dict[str, Any]:
+    """Return correlations, mean squared error and slices of a regression on n texts with numbers.
+
+    For the arguments see ``evaluate_classifier``.
+    """
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+        predicted = _logits(model, tokenizer, texts, rows)[:, 0].numpy()
+    right = np.array([item.target for item in texts])
+    scores = RegressionScores()(EvalPrediction(predictions=predicted, label_ids=right), compute_result=True)
+    return {**scores, **regression_report(texts, predicted)}
+
+
 def _probabilities(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int = 128
 ) -> np.ndarray:
+    return class_probabilities(_logits(model, tokenizer, texts, rows)).numpy()
+
+
+def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int) -> torch.Tensor:
     reading = (model.config.to_dict().get("task_specific_params") or {}).get(TASK)
     if reading is None:
         positions = max_positions(model.config)
         reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}
-    return predict_classes(model, WindowedTexts(texts, tokenizer, **reading), WindowCollator(tokenizer), rows)
+    return predict_logits(model, WindowedTexts(texts, tokenizer, **reading), WindowCollator(tokenizer), rows)
 
 
 def _classifier_scores(logits: np.ndarray, texts: LabeledTexts, threshold: float | None) -> dict[str, Any]:
@@ -343,19 +384,22 @@ def classify(
     texts: Sequence[str],
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Classify a text, or a pair of texts, cut to the tokenizer's maximum length.
+    """Classify a text, or a pair of texts, cut to the tokenizer's maximum length, or predict its number.
 
     Args:
-        model: a classifier in evaluation mode.
+        model: a classifier or a regression in evaluation mode.
         tokenizer: its tokenizer.
         texts: one text, or the two texts of a pair.
         labels: names of the classes; by default, those in the model's configuration.
 
     Returns:
-        ``texts``, the predicted ``label`` and its ``probability``.
+        ``texts``, and the predicted ``label`` with its ``probability``, or the predicted ``number``.
     """
     inputs = tokenizer(*texts, truncation=True, return_tensors="pt").to(model.device)
-    probabilities = class_probabilities(model(**inputs).logits.float())[0]
+    logits = model(**inputs).logits.float()
+    if is_regression(model):
+        return {"texts": list(texts), "number": round(float(logits), 4)}
+    probabilities = class_probabilities(logits)[0]
     best = int(probabilities.argmax())
     label = model.config.id2label[best] if labels is None else labels[best]
     return {"texts": list(texts), "label": label, "probability": round(float(probabilities[best]), 4)}
@@ -383,8 +427,11 @@ __all__ = [
     "classify",
     "evaluate_classifier",
     "evaluate_folder",
+    "evaluate_regression",
     "evaluate_translator",
+    "is_regression",
     "predict_classes",
+    "predict_logits",
     "report_lines",
     "score_ids",
     "score_opened",

@@ -1,4 +1,4 @@
-"""Pictures of a run: loss curves, tables of texts, BLEU by length, confusion matrices."""
+"""Pictures of a run: loss curves, tables of texts, BLEU by length, confusion matrices, predicted numbers."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -201,4 +201,31 @@ def plot_confusion(path: Path, matrix: Sequence[Sequence[int]], labels: Sequence
     axes.set(xlabel="predicted class", ylabel="true class")
     axes.set_title(title, **style)
     figure.colorbar(image, label="share of the true class")
+    figure.savefig(path, dpi=150)
+
+
+def plot_predictions(
+    path: Path, right: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray, label: str, title: str
+) -> None:
+    """Draw the predictions of a regression against the right numbers, with the line on which both are equal.
+
+    Args:
+        path: output file; its extension selects PNG, SVG or PDF.
+        right, predicted: (n,) numbers.
+        label: what the numbers are.
+        title: line above the picture.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.scatter(right, predicted, s=9, alpha=0.35, linewidths=0)
+    least, most = (float(extreme(np.concatenate([right, predicted]))) for extreme in (np.min, np.max))
+    axes.plot((least, most), (least, most), color="0.35", linestyle="--", linewidth=1)
+    style: dict[str, Any] = {"parse_math": False}  # a column may have "$" in its name
+    axes.set_title(title, **style)
+    axes.set_xlabel(f"{label}, right", **style)
+    axes.set_ylabel(f"{label}, predicted", **style)
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.25)
     figure.savefig(path, dpi=150)

@@ -666,7 +666,7 @@ TWO = "label\ttext\n" + "".join(f"{('up', 'down')[i % 2]}\tthe dog {i}\n" for i 
 BAD: list[BadInput] = [
     ("--data.dataset no.tsv", "no.tsv was not found locally or on the Hub"),
     ("--data.test b.tsv", "reviews_es has its own validation and test; remove"),
-    ("--data.pair_column b", "pair_column is for pretrained models"),
+    ("--data.pair_column b", "pair_column is for the recipe classification"),
     ("--features.kind tfidf", "'tfidf' is not a kind of features; did you mean 'tfidf_"),
     ("--features.ngrams '[2, 1]'", r"ngrams is \[2, 1\]; write the shortest and the longest"),
     ("--features.min_texts 0", "min_texts is 0; write a whole number of at least 1"),

@@ -280,7 +280,6 @@ BAD: list[BadInput] = [
     ("--data.too_long middle", "too_long is 'middle'; write one of cut, cut_start"),
     ("--data.too_long windows", "data.too_long windows is for a model that is pretrained"),
     ("--tuning.method lora", "tuning is for a model that is pretrained"),
-    ("--data.pair_column b", "data.pair_column is for a model that is pretrained"),
     (
         "--sample.examples '[[a, b]]'",
         r"sample.examples has \['a', 'b'\], and the classifier reads one text; correct it",
@@ -290,6 +289,7 @@ BAD: list[BadInput] = [
         "--sample.examples [BTX9E]",
         "sample.examples contains '9', which is not in the vocabulary; write tokenizer.unknown: true, or sample.ex",
     ),
+    ("--data.overlap 8", "data.overlap is for a model that is pretrained"),
     ("--evaluation.counterfactual_texts -1", "counterfactual_texts is -1; write"),
     ("--model.model_type gpt2", "model.model_type is 'gpt2'; write one of rnn_encoder, vas"),
     ("--model.num_labels 3", "model.num_labels follows from the data; remove it"),
@@ -568,7 +568,7 @@ def test_the_pipeline_says_what_the_card_does(lora_run: Path) -> None:
 def test_the_readmes_pipeline_classifies_a_text_and_a_pair(
     lora_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (RECIPE / "README.md").read_text(), re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", (RECIPE / "README.md").read_text(), re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     for name in re.findall(r"runs/classification-\w+", code):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -649,6 +649,7 @@ class TestFullTuning(FineTuning, TwoProcesses, BadInputs):
         ("--data.max_length 12 --data.too_long windows --data.overlap 10", "raise max_length or lower overlap"),
         ("--data.too_long tail", "too_long is 'tail'; write one of cut, cut_start, head_tail, windows."),
         ("--data.part_column part", "has no column 'part'; write one of text, label."),
+        ("--data.regression true --class_weights balanced", "class_weights is for classes, and a regression"),
         ("--class_weights even", "class_weights is 'even'; write balanced, null, or 2 numbers"),
         ("--tuning.method some", "method is 'some'; write one of full, lora, head_only."),
         ("--tuning.method lora --tuning.target_modules [query]", "the linear layers of this model are k_lin,"),

@@ -159,6 +159,19 @@ def labeled_file(path: Path, pairs: bool, texts: int = 600, wrong: bool = False,
     return path
 
 
+def scored_file(path: Path, pairs: int = 600) -> Path:
+    """Pairs with the columns ``text``, ``pair`` and ``score``, a number that a word of each text tells, and chance."""
+    random = Random(1)
+    lines = ["text\tpair\tscore"]
+    for i in range(pairs):
+        good, other = random.random() < 0.5, random.random() < 0.5
+        text = f"The {random.choice(_THINGS)} of Mary was {random.choice(_GOOD if good else _BAD)} in {i}."
+        pair = f"John saw a {random.choice(_GOOD if other else _BAD)} {random.choice(_THINGS)}."
+        lines.append(f"{text}\t{pair}\t{2 + 2 * good + other + random.gauss(0, 0.5):.1f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1")) -> Path:
     """A DistilBERT with a classifier, fine-tuned for a second on the single texts of ``labeled_file``."""
     tiny_model(folder, "distilbert", (*TEXTS, *_GOOD, *_BAD, *_THINGS))
@@ -182,6 +195,8 @@ def placeholder(word: str, root: Path) -> Path:
     path = root / word.lower()
     if word in ("TINY_REVIEWS", "TINY_PAIRS"):
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
+    if word == "TINY_SCORES":
+        return scored_file(path.with_suffix(".tsv"))
     if word in ("TINY_NOISY_REVIEWS", "TINY_LONG_REVIEWS"):
         long = word == "TINY_LONG_REVIEWS"
         return labeled_file(path.with_suffix(".tsv"), pairs=False, texts=2400, wrong=True, long=long)

@@ -39,6 +39,7 @@ class Side(NamedTuple):
         max_length: maximum number of tokens, the end token included.
         option: name of the configuration field that sets ``max_length``, used in messages.
         sampler: samples another segmentation of a text each time that it is read; None for the tokenizer's own.
+        pairs: second texts, which the tokenizer joins to ``texts``; None for single texts.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Side(NamedTuple):
     max_length: int
     option: str
     sampler: Segmenter | None = None
+    pairs: Sequence[str] | None = None
 
 
 class EncodedExamples(TrainingExamples[dict[str, Any]]):
@@ -58,8 +60,9 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
         examples: the examples.
         sides: their texts.
         too_long: treatment of an example with a longer text. "error" raises an error, "drop" leaves the example out,
-            "cut" keeps the first tokens of that text, and "cut_start" keeps the last tokens. It applies to the
-            tokenizer's own segmentation, which also replaces a sample that is too long.
+            "cut" keeps the first tokens of that text, and "cut_start" keeps the last tokens; a pair is shortened by
+            the ends of its longer text. It applies to the tokenizer's own segmentation, which also replaces a sample
+            that is too long.
         seed: random seed. Seed, epoch and index determine each sample.
 
     Attributes:
@@ -101,14 +104,15 @@ class EncodedExamples(TrainingExamples[dict[str, Any]]):
 
 def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> list[list[int]]:
     """Encode the texts of a side; those that are to be dropped remain too long."""
-    tokenizer, max_length = side.tokenizer, side.max_length
-    if missing := uncovered_characters(tokenizer, set().union(*side.texts)):
-        index = next(i for i, text in enumerate(side.texts) if missing[0] in text)
+    tokenizer, max_length, pairs = side.tokenizer, side.max_length, side.pairs
+    if missing := uncovered_characters(tokenizer, set().union(*side.texts, *(pairs or []))):
+        both = zip(side.texts, pairs or side.texts, strict=True)
+        index = next(i for i, texts in enumerate(both) if any(missing[0] in text for text in texts))
         raise UserError(
             f"{place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the training "
             "data; write tokenizer.unknown: true to encode such characters as [UNK]."
         )
-    encoded: list[list[int]] = tokenizer(list(side.texts)).input_ids
+    encoded: list[list[int]] = tokenizer(list(side.texts), None if pairs is None else list(pairs)).input_ids
     end = tokenizer("").input_ids
     for i, ids in enumerate(encoded):
         if not ids:
@@ -122,6 +126,9 @@ def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> list[list
                 f"{place(i)} has a {side.name} of {len(ids)} tokens{', its end token included' if end else ''}; raise "
                 f"{side.option}, which is {max_length}, shorten the text, or write data.too_long: cut or drop."
             )
+        if pairs is not None:
+            encoded[i] = tokenizer(side.texts[i], pairs[i], truncation=True, max_length=max_length).input_ids
+            continue
         inner, room = ids[: len(ids) - len(end)], max_length - len(end)
         encoded[i] = (inner[len(inner) - room :] if too_long == "cut_start" else inner[:room]) + end
     return encoded

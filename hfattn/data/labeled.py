@@ -1,5 +1,6 @@
 """Labeled texts: read them, split them, and encode them as training examples."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from .rows import Rows, open_rows
 class Labeled(NamedTuple):
     """A text, the index of its class, its line or row in the dataset, and the other columns of that row.
 
-    ``pair`` is the second text of an example that consists of two, such as premise and hypothesis.
+    ``pair`` is the second text of an example that consists of two, such as premise and hypothesis. ``number`` is the
+    label of a regression, such as the relatedness of two sentences; the class is then 0.
     """
 
     text: str
@@ -24,11 +26,17 @@ class Labeled(NamedTuple):
     line: int | None = None
     fields: Mapping[str, Any] = {}
     pair: str | None = None
+    number: float | None = None
+
+    @property
+    def target(self) -> int | float:
+        """What a model is trained to predict: the class, or the number of a regression."""
+        return self.label if self.number is None else self.number
 
 
 @dataclass(frozen=True)
 class LabeledTexts(Examples[Labeled]):
-    """Labeled texts in memory, with the names of the classes from class 0 on."""
+    """Labeled texts in memory, with the names of the classes from class 0 on; for a regression, one name."""
 
     labels: list[str] = field(repr=False)
 
@@ -38,8 +46,12 @@ class LabeledTexts(Examples[Labeled]):
     def has_pairs(self) -> bool:
         return self.items[0].pair is not None
 
+    @property
+    def has_numbers(self) -> bool:
+        return self.items[0].number is not None
+
     def columns(self, item: Labeled) -> tuple[str, ...]:
-        return self.labels[item.label], *self.texts(item)
+        return self.labels[item.label] if item.number is None else repr(item.number), *self.texts(item)
 
     def texts(self, item: Labeled) -> tuple[str, ...]:
         return (item.text,) if item.pair is None else (item.text, item.pair)
@@ -52,6 +64,7 @@ def read_labeled(
     pair_column: str | None = None,
     label_column: str = "label",
     labels: Sequence[str] | None = None,
+    regression: bool = False,
     part_column: str | None = None,
     config: str | None = None,
     split: str = "train",
@@ -59,7 +72,7 @@ def read_labeled(
 ) -> LabeledTexts:
     """Read labeled texts from a file or from a dataset on the Hub.
 
-    Labels are class names or class indices. All other columns are stored in ``fields``.
+    Labels are class names or class indices, or numbers of a ``regression``. All other columns are stored in ``fields``.
 
     Args:
         dataset: path of a ``.jsonl`` file or of a tab-separated file whose first line names its columns, or id of a
@@ -70,6 +83,7 @@ def read_labeled(
         labels: names of the classes, from class 0 on. If a dataset on the Hub names its classes, give the same names in
             any order, or a new name for each. By default, the names of that dataset or, if it names none, all labels
             that occur: numbers in ascending order, names in alphabetical order.
+        regression: labels are numbers to predict, and ``label_column`` is their name.
         part_column: column with the name of the part to which a row belongs. Only rows of the part ``split`` are read,
             and the column is not in ``fields``.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
@@ -79,7 +93,7 @@ def read_labeled(
             line number.
     """
     rows = open_rows(str(dataset), config=config, split=split, revision=revision)
-    written: list[int | str] = []
+    written: list[Any] = []
     unnumbered = []
     used = {text_column, label_column, pair_column, part_column}
     parts_seen = set()
@@ -91,7 +105,9 @@ def read_labeled(
         text = rows.text(row, text_column, "text")
         pair = None if pair_column is None else rows.text(row, pair_column, "text")
         label = rows.value(row, label_column)
-        if isinstance(label, bool) or not isinstance(label, int | str):
+        if regression:
+            label = _number(label, rows.place(row))
+        elif isinstance(label, bool) or not isinstance(label, int | str):
             raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
         written.append(label)
         fields = {name: row.values[name] for name in row.values if name not in used}
@@ -103,6 +119,9 @@ def read_labeled(
         )
     if not written:
         raise UserError(f"{rows.name} is empty; write a text and its label on each line.")
+    if regression:
+        numbered = [item._replace(label=0, number=label) for label, item in zip(written, unnumbered, strict=True)]
+        return LabeledTexts(rows.name, numbered, [label_column], unit=rows.unit)
     names, number_of = _classes(rows, label_column, labels, written)
     items = []
     for label, item in zip(written, unnumbered, strict=True):
@@ -113,6 +132,16 @@ def read_labeled(
             )
         items.append(item._replace(label=number_of[label]))
     return LabeledTexts(rows.name, items, names, unit=rows.unit)
+
+
+def _number(label: Any, place: str) -> float:
+    try:
+        number = math.nan if isinstance(label, bool) else float(label)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"{place} has the label {label!r}; write a number, or data.regression: false for classes.")
+    return number
 
 
 def _classes(
@@ -148,7 +177,7 @@ class EncodedTexts(EncodedExamples):
     """Token ids of labeled texts: ``input_ids`` and ``labels``, for ``DataCollatorWithPadding``.
 
     Args:
-        texts: the texts.
+        texts: the texts, or pairs of texts, which the tokenizer joins.
         tokenizer: the tokenizer. If it adds an end token, texts that are cut end with it too.
         max_length: maximum number of tokens, end token included.
         too_long, seed: see ``EncodedExamples``.
@@ -176,13 +205,14 @@ class EncodedTexts(EncodedExamples):
     ) -> None:
         if float_labels and len(texts.labels) > 2:
             raise UserError(f"{texts.name} has {len(texts.labels)} classes, and one sigmoid distinguishes two.")
-        side = Side("text", [item.text for item in texts], tokenizer, max_length, "data.max_length", sampler)
+        pairs = [item.pair for item in texts if item.pair is not None] if texts.has_pairs else None
+        side = Side("text", [item.text for item in texts], tokenizer, max_length, "data.max_length", sampler, pairs)
         super().__init__(texts, [side], too_long, seed)
         self.texts = replace(texts, items=[texts.items[i] for i in self.kept])
         self.float_labels = float_labels
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        (ids,), label = self.segmentation(index), self.texts.items[index].label
+        (ids,), label = self.segmentation(index), self.texts.items[index].target
         return {"input_ids": ids, "labels": [float(label)] if self.float_labels else label}
 
 

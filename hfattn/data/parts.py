@@ -137,13 +137,16 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
         if self.split_by == "phrase" and self.pair_column is not None:
             raise ValueError("split_by: phrase is for single texts; write split_by: shared_text, or no pair_column.")
 
-    def read(self, dataset: str, split: str, train: LabeledTexts | None = None) -> LabeledTexts:
+    def read(
+        self, dataset: str, split: str, train: LabeledTexts | None = None, *, regression: bool = False
+    ) -> LabeledTexts:
         return read_labeled(
             dataset,
             text_column=self.text_column,
             pair_column=self.pair_column,
             label_column=self.label_column,
             labels=self.labels if train is None else train.labels,
+            regression=regression,
             part_column=self.part_column,
             config=self.config,
             split=split,

@@ -103,7 +103,7 @@ class WindowedTexts(TrainingExamples[dict[str, Any]]):
         return len(self.windows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"windows": self.windows[index], "labels": self.texts.items[index].label}
+        return {"windows": self.windows[index], "labels": self.texts.items[index].target}
 
 
 @dataclass

@@ -83,7 +83,8 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
     Raises:
         UserError: the results lack a field that the template needs.
     """
-    name = "soup" if "soup" in results else results["recipe"]
+    regression = results.get("data", {}).get("regression", False)
+    name = "soup" if "soup" in results else "regression" if regression else results["recipe"]
     try:
         text = template(f"{name}.md", output_of=output_of).render(
             results,

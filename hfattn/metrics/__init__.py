@@ -34,6 +34,7 @@ from .language_model import (
     token_loss,
     token_statistics,
 )
+from .regression import RegressionMetric, RegressionScores, predicted_numbers, regression_report
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
 from .translation import ExactMatch, TranslationScores, bleu_by_length, decode_generated, translation_report
 
@@ -51,6 +52,8 @@ __all__ = [
     "EntityScores",
     "ExactMatch",
     "LanguageModelScores",
+    "RegressionMetric",
+    "RegressionScores",
     "TranslationScores",
     "abstaining_scores",
     "answer_f1",
@@ -68,8 +71,10 @@ __all__ = [
     "find_entities",
     "length_slices",
     "normalize_answer",
+    "predicted_numbers",
     "read_swaps",
     "read_templates",
+    "regression_report",
     "scores_by_slice",
     "span_logits",
     "swap_words",

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PredictionOutput
 
-from ..data import EncodedTexts, LabeledTexts, WindowedTexts, unlabeled
+from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
 from ..evaluation import classify, predict_classes
 from ..explain import alignment, plot_alignment, save_html
 from ..metrics import (
@@ -194,15 +194,18 @@ def confident_mistakes(texts: LabeledTexts, results: ClassResults, number: int) 
     return [
         {
             "place": texts.place(i),
-            "text": " | ".join(
-                textwrap.shorten(text, LONGEST_SHOWN, placeholder=" …") for text in texts.texts(texts.items[i])
-            ),
+            "text": shortened(texts, texts.items[i]),
             "right": texts.labels[right[i]],
             "predicted": texts.labels[predicted[i]],
             "probability of the right class": f"{np.exp(-nats[i]):.2g}",
         }
         for i in wrong[np.argsort(-nats[wrong], kind="stable")][:number].tolist()
     ]
+
+
+def shortened(texts: LabeledTexts, item: Labeled) -> str:
+    """Return a text, or a pair joined by a bar, for a cell of a table."""
+    return " | ".join(textwrap.shorten(text, LONGEST_SHOWN, placeholder=" …") for text in texts.texts(item))
 
 
 def part_facts(parts: Mapping[str, LabeledTexts]) -> dict[str, dict[str, Any]]:
@@ -220,10 +223,10 @@ def short_texts(dataset: EncodedTexts | WindowedTexts) -> list[int]:
 
 @torch.inference_mode()
 def draw_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[dict[str, str | None]]:
-    """Classify a few short texts and draw the attention to each, as a picture and as a page.
+    """Read a few short texts and draw the attention to each, as a picture and as a page.
 
     Returns:
-        For each text the right and the predicted class, and the name of its picture (None without attention).
+        For each text the right and the predicted class or number, and the name of its picture (None without attention).
     """
     model, texts = run.model, dataset.texts
     model.set_attn_implementation("eager")  # the fused implementations do not return weights
@@ -232,13 +235,18 @@ def draw_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[
         item = texts.items[i]
         input_ids = torch.tensor([dataset[i]["input_ids"]], device=model.device)
         outputs = model(input_ids, output_attentions=True)
-        right, predicted = texts.labels[item.label], texts.labels[int(class_probabilities(outputs.logits).argmax())]
-        facts: dict[str, str | None] = {"text": item.text, "right": right, "predicted": predicted, "alignment": None}
+        if item.number is None:
+            right, predicted = texts.labels[item.label], texts.labels[int(class_probabilities(outputs.logits).argmax())]
+            title = f"{right}, classified as {predicted}"
+        else:
+            right, predicted = f"{item.number:g}", f"{float(outputs.logits):.2f}"
+            title = f"{texts.labels[0]} {right}, predicted {predicted}"
+        text = " | ".join(texts.texts(item))
+        facts: dict[str, str | None] = {"text": text, "right": right, "predicted": predicted, "alignment": None}
         if outputs.attentions:
             if is_hierarchical(model.config):
                 outputs.attentions = (word_weights_in_text(model, input_ids, *outputs.attentions),)
             record = alignment(outputs, tokenizer=run.tokenizer, input_ids=input_ids)
-            title = f"{right}, classified as {predicted}"
             name = facts["alignment"] = f"alignment-{len(shown) + 1}"
             plot_alignment(record, title=title).savefig(run.folder / f"{name}.png", dpi=150)
             save_html(record, run.folder / f"{name}.html", title=title)

@@ -18,6 +18,7 @@ def build_character_tokenizer(
     min_count: int = 1,
     unknown: bool = False,
     ends: bool = False,
+    pairs: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Build a character tokenizer whose vocabulary is the characters of a text, in the order of their code points.
 
@@ -34,6 +35,7 @@ def build_character_tokenizer(
         min_count: leave out characters that occur less often; values above 1 require ``unknown``.
         unknown: map all other characters to ``[UNK]``; without it, encoding such a character is an error.
         ends: end each text with ``[EOS]``.
+        pairs: put ``[SEP]`` between the two texts of a pair.
 
     Returns:
         A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and ``AutoTokenizer`` loads.
@@ -53,7 +55,7 @@ def build_character_tokenizer(
     characters = sorted(character for character, count in counts.items() if count >= min_count)
     if not characters:
         raise UserError(f"No character occurs {min_count} times, so the vocabulary is empty; lower min_count.")
-    symbols = special_symbols(unknown, ends)
+    symbols = special_symbols(unknown, ends, pairs=pairs)
     vocabulary = {symbol: i for i, symbol in enumerate([*symbols, *characters])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN if unknown else ""))
     if normalizer:

@@ -88,13 +88,14 @@ def build_tokenizer(
     ends: bool,
     padding_side: str = "right",
     masks: bool = False,
+    pairs: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Learn a tokenizer from the training texts.
 
     The same texts give the same tokenizer, independently of their order, the process and the number of threads. Id 0 is
     ``[PAD]``, id 1 is ``[UNK]`` (for char only with ``unknown``); then follow ``[BOS]`` and ``[EOS]`` with ``ends``,
-    ``[CLS]``, ``[SEP]`` and ``[MASK]`` with ``masks``, and the vocabulary. The text "[PAD]" is read as characters; with
-    ``masks`` it is read as the special token, as in BERT's tokenizer. By kind:
+    ``[CLS]``, ``[SEP]`` and ``[MASK]`` with ``masks``, ``[SEP]`` with ``pairs``, and the vocabulary. The text "[PAD]"
+    is read as characters; with ``masks`` it is read as the special token, as in BERT's tokenizer. By kind:
 
     - char: see ``build_character_tokenizer``.
     - word: words and single punctuation marks, most frequent first, ties in the order of code points. Decoding joins
@@ -120,6 +121,7 @@ def build_tokenizer(
         masks: put each text between ``[CLS]`` and ``[SEP]``, and read ``[MASK]`` as the token to fill in, for masked
             language models. Supported only for kinds word and wordpiece: the others preserve spaces, and would add one
             after a mask.
+        pairs: put ``[SEP]`` between the two texts of a pair, for classifiers of pairs.
 
     Returns:
         A tokenizer that ``save_pretrained`` writes as ``tokenizer.json`` and ``AutoTokenizer`` loads.
@@ -133,13 +135,18 @@ def build_tokenizer(
         raise UserError(f"tokenizer.kind {config.kind} has no [MASK]; write wordpiece or word.")
     if config.kind == "char":
         tokenizer = build_character_tokenizer(
-            texts, lowercase=config.lowercase, min_count=config.min_count, unknown=config.unknown, ends=ends
+            texts,
+            lowercase=config.lowercase,
+            min_count=config.min_count,
+            unknown=config.unknown,
+            ends=ends,
+            pairs=pairs,
         )
         tokenizer.padding_side = padding_side
         return tokenizer
     if isinstance(texts, str | Mapping):
         raise TypeError(f"A tokenizer of kind {config.kind} learns from a list of texts, not {type(texts).__name__}.")
-    texts, symbols = list(texts), special_symbols(unknown=True, ends=ends, masks=masks)
+    texts, symbols = list(texts), special_symbols(unknown=True, ends=ends, masks=masks, pairs=pairs)
     if not any(map(str.strip, texts)):
         raise UserError("The texts are empty, so there is nothing to build a tokenizer from; give it some text.")
     learn = {"word": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[config.kind]

@@ -7,14 +7,19 @@ PAD, UNKNOWN, BEGIN, END = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 CLASS, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 
 
-def special_symbols(unknown: bool, ends: bool, masks: bool = False) -> list[str]:
-    """Return the first entries of a vocabulary: padding, then unknown, beginning and end, and BERT's as requested."""
-    bert = [CLASS, SEPARATOR, MASK] if masks else []
+def special_symbols(unknown: bool, ends: bool, masks: bool = False, pairs: bool = False) -> list[str]:
+    """Return the first entries of a vocabulary: padding, then unknown, beginning and end, and BERT's as requested.
+
+    Of BERT's, ``masks`` needs all, and ``pairs`` the separator of two texts.
+    """
+    bert = [CLASS, SEPARATOR, MASK] if masks else [SEPARATOR] if pairs else []
     return [PAD, *([UNKNOWN] if unknown else []), *([BEGIN, END] if ends else []), *bert]
 
 
 def with_special_symbols(backend: Tokenizer, symbols: list[str], padding_side: str) -> PreTrainedTokenizerFast:
     """Wrap a tokenizer for transformers; each text ends with ``[EOS]``, or is between ``[CLS]`` and ``[SEP]``.
+
+    With a separator and no mask, ``[SEP]`` is only between the two texts of a pair.
 
     Args:
         backend: the tokenizer; a post-processor is added if it has these tokens.
@@ -34,6 +39,10 @@ def with_special_symbols(backend: Tokenizer, symbols: list[str], padding_side: s
             single=f"{CLASS} $A {SEPARATOR}",
             pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
             special_tokens=[(symbol, backend.token_to_id(symbol)) for symbol in (CLASS, SEPARATOR)],
+        )
+    elif SEPARATOR in symbols:
+        backend.post_processor = processors.TemplateProcessing(
+            single="$A", pair=f"$A {SEPARATOR} $B", special_tokens=[(SEPARATOR, backend.token_to_id(SEPARATOR))]
         )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,

@@ -5,7 +5,7 @@ from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
 from .command import RecipeCommand, parse_command
-from .config import family_config, load_config, model_config
+from .config import family_config, first_changed, load_config, model_config
 from .distillation import (
     DistillationConfig,
     DistillationTrainer,
@@ -23,6 +23,7 @@ from .own_classifier import (
     OwnClassifierConfig,
     OwnClassifierDataConfig,
     OwnClassifierSampleConfig,
+    check_regression,
     has_one_sigmoid,
     initialize_embeddings,
     is_hierarchical,
@@ -67,8 +68,10 @@ __all__ = [
     "TuningConfig",
     "check_averaging",
     "check_padding",
+    "check_regression",
     "class_weights",
     "family_config",
+    "first_changed",
     "has_one_sigmoid",
     "initialize_embeddings",
     "is_hierarchical",

@@ -28,7 +28,7 @@ _FIXED = {
     "ignore_data_skip": "a run must resume exactly",
     "train_sampling_strategy": "max_tokens groups examples of similar length",
 }
-_LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity")
+_LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity", "error")
 _SEED = (0, 2**32 - 1)
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": _SEED,
@@ -77,7 +77,7 @@ def training_arguments(
     defaults differ from transformers: the best checkpoint on the validation set is loaded at the end, and the state of
     callbacks (early stopping) is restored when a run is resumed. ``bf16: auto`` enables mixed precision if the hardware
     has bfloat16 arithmetic, on a CPU as on a GPU. A higher ``metric_for_best_model`` is better, unless its name
-    contains loss, nats, bits or perplexity. Checkpoints are saved in ``run/checkpoints``.
+    contains loss, nats, bits, perplexity or error. Checkpoints are saved in ``run/checkpoints``.
 
     Raises:
         UserError: a field is unknown, mistyped or out of range.

@@ -12,7 +12,8 @@ from typing import Any
 WIDTH = 3  # standard deviations on each side of the mean
 FEWEST = 3  # seeds that a standard deviation is computed from
 CPU_SHARE = 0.02  # of the mean: least half-width of a tiny variant, whose score differs between CPUs
-_LOSSES = ("nats_", "bits_", "perplexity", "loss")
+_LOSSES = ("nats_", "bits_", "perplexity", "loss", "mean_squared_error")
+_CORRELATIONS = ("pearson", "spearman")
 _OUT_OF_100 = ("bleu", "chrf")
 _DIGITS = 4  # significant digits of the mean that the edges are rounded to, outward
 
@@ -22,6 +23,8 @@ def limits(metric: str) -> tuple[float, float]:
     name = metric.rpartition(".")[2]
     if name.startswith(_LOSSES):
         return 0.0, math.inf
+    if name in _CORRELATIONS:
+        return -1.0, 1.0
     return 0.0, 100.0 if name.startswith(_OUT_OF_100) else 1.0
 
 
@@ -46,10 +49,11 @@ def transferred_deviation(share: float, mean: float, metric: str) -> float:
 
 
 def sampling_error(mean: float, metric: str, counts: Mapping[str, Any]) -> float:
-    """Return the binomial standard error of a share, sqrt(p (1 - p) / n), and 0 for other metrics.
+    """Return the binomial standard error of a share, sqrt(p (1 - p) / n), and 0 for losses and BLEU.
 
     p is the mean after adding one right and one wrong example (Laplace's rule of succession), so that the error is
-    about 1 / n where all examples are right.
+    about 1 / n where all examples are right. The error of a correlation r is (1 - r²) / sqrt(n - 1), that of many
+    examples with a normal distribution.
 
     Args:
         mean: score, or mean over seeds.
@@ -64,6 +68,8 @@ def sampling_error(mean: float, metric: str, counts: Mapping[str, Any]) -> float
     if not whole:
         return 0.0
     n = min(whole)
+    if metric.rpartition(".")[2] in _CORRELATIONS:
+        return (1 - mean**2) / math.sqrt(n - 1)
     p = (mean * n + 1) / (n + 2)
     return math.sqrt(p * (1 - p) / n)
 

@@ -1,8 +1,9 @@
 """Recipe configurations: a YAML file with overrides from the command line, checked before anything else happens."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -92,6 +93,12 @@ def _set(values: dict[str, Any], dotted: str, value: Any) -> None:
             field = ".".join(sections[: i + 1])
             raise UserError(f"--{dotted} names a field of {field!r}, which is a value; write --{field} VALUE.")
     values[name] = value
+
+
+def first_changed(config: Any, names: Iterable[str]) -> str | None:
+    """Return the first of these fields, such as ``data.labels``, that does not have its default value, or None."""
+    default = type(config)()
+    return next((name for name in names if attrgetter(name)(config) != attrgetter(name)(default)), None)
 
 
 def build_section(schema: type[Schema], values: dict[str, Any], prefix: str) -> Schema:

@@ -46,7 +46,7 @@ class ClassifierTrainer(FineTuningTrainer):
     """A ``FineTuningTrainer`` for batches of ``WindowCollator``.
 
     The logits of a text are the mean over its windows. The loss is their cross-entropy with the label, with class
-    weights and label smoothing.
+    weights and label smoothing; for a regression, it is the squared error.
 
     Args:
         class_weights: (C,), from ``class_weights``; None weights all classes equally.
@@ -61,13 +61,16 @@ class ClassifierTrainer(FineTuningTrainer):
     ) -> Any:
         model_inputs = {name: tensor for name, tensor in inputs.items() if name not in ("labels", "windows")}
         logits = mean_of_windows(model(**model_inputs).logits.float(), inputs["windows"])
-        losses = functional.cross_entropy(
-            logits,
-            inputs["labels"],
-            weight=self.class_weights,
-            reduction="sum",
-            label_smoothing=self.args.label_smoothing_factor,
-        )
+        if self.model.config.problem_type == "regression":
+            losses = functional.mse_loss(logits[:, 0], inputs["labels"], reduction="sum")
+        else:
+            losses = functional.cross_entropy(
+                logits,
+                inputs["labels"],
+                weight=self.class_weights,
+                reduction="sum",
+                label_smoothing=self.args.label_smoothing_factor,
+            )
         if num_items_in_batch is None:
             loss = losses / len(logits)
         else:  # texts in all batches of the step on all devices; gradients are averaged over devices

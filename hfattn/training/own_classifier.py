@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from ..data import LabeledDataConfig, load_embeddings
+from ..data import LabeledDataConfig, LabeledTexts, load_embeddings
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..metrics import ClassifierEvaluationConfig
@@ -16,10 +16,14 @@ from ..models.configuration_rnn_encoder import RNNEncoderConfig
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.strict_config import StrictConfig, own_fields
 from ..tokenizers import TokenizerConfig, uncovered_characters
-from .config import family_config
+from .config import family_config, first_changed
 from .training_config import TrainingConfig
 
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (RNNEncoderConfig, VaswaniConfig)}
+CLASSES_ONLY = (
+    *("class_weights", "data.labels", "evaluation.coverage", "evaluation.templates"),
+    *("evaluation.counterfactual_texts", "evaluation.swaps"),
+)
 
 
 @strict
@@ -32,10 +36,22 @@ class OwnClassifierDataConfig(LabeledDataConfig):
     sentence_ends: str = ".!?"  # a token of only these characters ends a sentence, for hierarchical pooling
     vectors: str | None = None  # file of word vectors that initialize the embeddings
     words: str | None = None  # file of their words, if vectors is a .npy file
+    regression: bool = False  # label_column has a number to predict, such as the relatedness of two sentences
 
     def validate_reading(self) -> None:
         if self.words is not None and self.vectors is None:
             raise ValueError("words is the file of words for vectors; write vectors too, or remove words.")
+        if self.pair_column is not None and self.too_long != "cut":
+            raise ValueError(f"too_long {self.too_long} is for single texts, and pair_column makes pairs; write cut.")
+
+    def validate_regression(self) -> None:
+        if self.regression and self.dataset in self.generated:
+            raise ValueError(f"regression is for labels that are numbers, and {self.dataset} has classes; remove it.")
+
+    def read(
+        self, dataset: str, split: str, train: LabeledTexts | None = None, *, regression: bool = False
+    ) -> LabeledTexts:
+        return super().read(dataset, split, train, regression=self.regression)
 
 
 @strict
@@ -66,8 +82,8 @@ class OwnClassifierSampleConfig:
         Raises:
             UserError: an example has a character that is not in the vocabulary.
         """
-        for text in self.examples:
-            if missing := uncovered_characters(tokenizer, str(text)):
+        for example in self.examples:
+            if missing := uncovered_characters(tokenizer, "".join(example)):
                 raise UserError(
                     f"sample.examples contains {missing[0]!r}, which is not in the vocabulary; write "
                     "tokenizer.unknown: true, or sample.examples: []."
@@ -100,7 +116,7 @@ def own_classifier_config(
         vocab_size: size of the vocabulary.
         pad: id of the padding token.
         sentence_ends: ids of the tokens that end sentences, for hierarchical pooling.
-        labels: names of the classes; empty (two classes) before the data are read.
+        labels: names of the classes, or of the number of a regression; empty before the data are read.
 
     Raises:
         UserError: ``model.model_type`` is unknown, a field does not exist in its configuration, or the model cannot
@@ -112,6 +128,10 @@ def own_classifier_config(
     from_data: dict[str, Any] = {"vocab_size": vocab_size, "pad_token_id": pad}
     if config.model.get("model_type") == VaswaniConfig.model_type:
         from_data |= {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
+    if config.data.pair_column is not None and config.tokenizer.sampling:
+        raise UserError("tokenizer.sampling is for single texts, and data.pair_column makes pairs; write 0.")
+    if config.data.regression:
+        from_data["problem_type"] = "regression"
     made = family_config(FAMILIES, config.model, **from_data)
     if not labels:
         return made
@@ -133,6 +153,18 @@ def own_classifier_config(
     made.id2label = dict(enumerate(labels))
     made.label2id = {label: i for i, label in enumerate(labels)}
     return made
+
+
+def check_regression(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
+    """Check that the configuration of a regression has no option that needs classes.
+
+    Raises:
+        UserError: it has one.
+    """
+    if config.data.regression and (name := first_changed(config, CLASSES_ONLY)):
+        raise UserError(f"{name} is for classes, and a regression (data.regression) predicts a number; remove it.")
+    if config.data.regression and arguments.label_smoothing_factor:
+        raise UserError("training.label_smoothing_factor is for classes, and a regression predicts a number; write 0.")
 
 
 def has_one_sigmoid(model: StrictConfig) -> bool:

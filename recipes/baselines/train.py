@@ -47,7 +47,7 @@ class DataConfig(LabeledDataConfig):
 
     def validate_pairs(self) -> None:
         if self.pair_column is not None:
-            raise ValueError("pair_column is for pretrained models; these classifiers read one text, so remove it.")
+            raise ValueError("pair_column is for the recipe classification; a baseline reads one text, so remove it.")
 
     def generate(self, seed: int) -> dict[str, LabeledTexts]:
         return reviews_es(seed)

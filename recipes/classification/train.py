@@ -1,4 +1,4 @@
-"""Train a classifier of texts, from scratch or from a pretrained model, and write a folder that can be published.
+"""Train a classifier of texts, or a regression, from scratch or from a pretrained model, and write a folder to publish.
 
 accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml
 accelerate launch recipes/classification/train.py --config recipes/classification/sst2_minilm.yaml \\
@@ -8,7 +8,6 @@ accelerate launch recipes/classification/train.py --config recipes/classificatio
 
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
 from huggingface_hub.dataclasses import strict
@@ -30,9 +29,10 @@ from hfattn.evaluation import set_reading
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
-from hfattn.metrics import ClassificationScores, class_statistics, read_swaps
+from hfattn.metrics import ClassificationScores, RegressionScores, class_statistics, predicted_numbers, read_swaps
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.classification import Encode, report
+from hfattn.reports.regression import report as report_regression
 from hfattn.tokenizers import build_sampler, build_tokenizer
 from hfattn.training import (
     ClassifierTrainer,
@@ -41,7 +41,9 @@ from hfattn.training import (
     ReliableTrainer,
     TuningConfig,
     check_averaging,
+    check_regression,
     class_weights,
+    first_changed,
     has_one_sigmoid,
     initialize_embeddings,
     load_config,
@@ -58,7 +60,7 @@ from hfattn.training.config import checked
 RECIPE = "classification"
 GENERATED = generated_for(RECIPE)
 FROM_SCRATCH_ONLY = ("tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
-PRETRAINED_ONLY = ("tuning", "class_weights", "data.pair_column", "data.overlap")
+PRETRAINED_ONLY = ("tuning", "class_weights", "data.overlap")
 
 
 # Configuration
@@ -112,19 +114,17 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section is invalid, or two do not go together.
     """
     read_swaps(config.evaluation.swaps)
-    default = Config()
-    for name in FROM_SCRATCH_ONLY if config.pretrained else PRETRAINED_ONLY:
-        if attrgetter(name)(config) != attrgetter(name)(default):
-            kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
-            raise UserError(f"{name} is for a model {kind}; remove it.")
+    if name := first_changed(config, FROM_SCRATCH_ONLY if config.pretrained else PRETRAINED_ONLY):
+        kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
+        raise UserError(f"{name} is for a model {kind}; remove it.")
     config.sample.check_examples(pairs=config.data.pair_column is not None)
     arguments = config.arguments(run)
+    check_regression(config, arguments)
     if config.pretrained:
         return arguments
     if config.data.too_long not in ("cut", "cut_start"):
         raise UserError(
-            f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut, or "
-            "cut_start."
+            f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut."
         )
     if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and arguments.label_smoothing_factor:
         raise UserError(
@@ -162,7 +162,8 @@ def main() -> None:
         )
         encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
     else:
-        tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
+        training_texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
+        tokenizer = build_tokenizer(config.tokenizer, training_texts, ends=False, pairs=data.pair_column is not None)
         config.sample.check_vocabulary(tokenizer)
         ends = sentence_end_ids(tokenizer, data.sentence_ends)
         settings = own_classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, labels)
@@ -186,7 +187,7 @@ def main() -> None:
             id2label=dict(enumerate(labels)),
             label2id={label: i for i, label in enumerate(labels)},
             pad_token_id=tokenizer.pad_token_id,
-            problem_type="single_label_classification",
+            problem_type="regression" if data.regression else "single_label_classification",
         )
         check_model(loaded.model, tokenizer, data.max_length)
         model = tuned(loaded, config.tuning, task_type="SEQ_CLS")
@@ -199,8 +200,8 @@ def main() -> None:
     options = {
         "train_dataset": encoded["train"],
         "eval_dataset": encoded["validation"],
-        "compute_metrics": ClassificationScores(),
-        "preprocess_logits_for_metrics": class_statistics,
+        "compute_metrics": RegressionScores() if data.regression else ClassificationScores(),
+        "preprocess_logits_for_metrics": predicted_numbers if data.regression else class_statistics,
         **config.trainer_options(arguments),
     }
     trainer: ReliableTrainer
@@ -237,7 +238,10 @@ def main() -> None:
     if trainer.is_world_process_zero():
         with writing(command.run):
             run = TrainedRun(command, config, trainer, model, tokenizer)
-            report(run, encoded, outputs, encode, data_facts, model_facts, config.evaluation, config.sample)
+            if data.regression:
+                report_regression(run, encoded, outputs, data_facts, model_facts, config.evaluation, config.sample)
+            else:
+                report(run, encoded, outputs, encode, data_facts, model_facts, config.evaluation, config.sample)
     trainer.finish()
 
 

@@ -63,7 +63,9 @@ class DataConfig(OwnClassifierDataConfig):
 
     def validate_pairs(self) -> None:
         if self.pair_column is not None:
-            raise ValueError("pair_column is for pretrained models; the student reads one text, so remove it.")
+            raise ValueError("pair_column is for the recipe classification; the student reads one text, so remove it.")
+        if self.regression:
+            raise ValueError("regression predicts a number, and the student imitates classes; remove it.")
 
 
 @strict
