@@ -249,7 +249,14 @@ class _ModelChecks:
 
 
 def auto_class(config: Any) -> str:
-    """Return the name of the Auto class that loads the architecture of a configuration.
+    """Return the name of the first of ``auto_classes``."""
+    return auto_classes(config)[0]
+
+
+def auto_classes(config: Any) -> list[str]:
+    """Return the names of all Auto classes that load the architecture of a configuration.
+
+    Those that the configuration itself names are first.
 
     Raises:
         ValueError: no Auto class loads it.
@@ -259,15 +266,19 @@ def auto_class(config: Any) -> str:
     architecture = (config.architectures or [None])[0]
     if architecture is None:
         raise ValueError("config.json names no architecture")
-    for name, reference in (getattr(config, "auto_map", None) or {}).items():
-        if reference.rpartition(".")[2] == architecture and name != "AutoConfig":
-            return name
+    found = [
+        name
+        for name, reference in (getattr(config, "auto_map", None) or {}).items()
+        if reference.rpartition(".")[2] == architecture and name != "AutoConfig"
+    ]
     for name, auto in vars(modeling_auto).items():
         if name.startswith("AutoModel") and hasattr(auto, "_model_mapping"):
             known = auto._model_mapping._model_mapping.get(config.model_type)
             if architecture in (known if isinstance(known, list | tuple) else [known]):
-                return name
-    raise ValueError(f"no Auto class of transformers loads {architecture}")
+                found.append(name)
+    if not found:
+        raise ValueError(f"no Auto class of transformers loads {architecture}")
+    return found
 
 
 def _card(order: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from . import models  # noqa: F401  (registers the classes)
-from .clean_process import auto_class
+from .clean_process import auto_class, auto_classes
 from .errors import UserError
 from .hub_access import hub_errors, model_folder
 from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
@@ -283,13 +283,14 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTraine
 
 
 def _check_kind(name: str, config: PreTrainedConfig, wanted: str, what: str) -> None:
-    """Raise a ``UserError`` if a configuration names an architecture that another Auto class loads."""
+    """Raise a ``UserError`` if a configuration names an architecture that only other Auto classes load."""
     try:
-        found = auto_class(config)
+        found = auto_classes(config)
     except ValueError:  # a head that no Auto class has, such as GPT2DoubleHeadsModel: from_pretrained decides
         return
-    if found != wanted:
-        kind, command = _KINDS.get(found, (f"a model for {found}", "transformers"))
+    if wanted not in found:
+        first = next((name for name in _KINDS if name in found), found[0])
+        kind, command = _KINDS.get(first, (f"a model for {first}", "transformers"))
         raise UserError(f"{name} is {kind} ({config.architectures[0]}), not a {what}; use {command}.")
 
 

@@ -8,7 +8,15 @@ from typing import Any, NoReturn
 
 import pytest
 from commands import run_anew
-from transformers import AutoModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    BartConfig,
+    GPT2Config,
+    PreTrainedConfig,
+    T5Config,
+)
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
@@ -108,3 +116,22 @@ def test_translating_a_sentence_imports_nothing_that_publishes(tmp_path: Path) -
     done = run_anew([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "t5", "bart"])
+def test_an_architecture_of_several_auto_classes_is_loaded(kind: str, tmp_path: Path) -> None:
+    """GPT-2 and T5 are models for pretraining too, and BART is a masked language model too."""
+    configs: dict[str, PreTrainedConfig] = {
+        "gpt2": GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2),
+        "t5": T5Config(vocab_size=9, d_model=8, d_ff=8, num_layers=1),
+        "bart": BartConfig(vocab_size=9, d_model=16, encoder_layers=1, decoder_layers=1),
+    }
+    wanted = AutoModelForCausalLM if kind == "gpt2" else AutoModelForSeq2SeqLM
+    saved = wanted.from_config(configs[kind])
+    saved.save_pretrained(tmp_path)
+    build_character_tokenizer("The dog.").save_pretrained(tmp_path)
+    load: list[Any] = [load_language_model, load_translation_model]
+    right, other = load if kind == "gpt2" else reversed(load)
+    assert type(right(str(tmp_path))[0]) is type(saved)
+    with pytest.raises(UserError, match="is a language model" if kind == "gpt2" else "is a translator"):
+        other(str(tmp_path))
