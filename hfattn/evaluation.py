@@ -309,6 +309,17 @@ def set_reading(
     model.config.task_specific_params = {TASK: reading}
 
 
+def set_threshold(model: PreTrainedModel, threshold: float) -> None:
+    """Store the probability below which a classifier can abstain in its configuration, after ``set_reading``."""
+    parameters = model.config.task_specific_params
+    model.config.task_specific_params = {**parameters, TASK: {**parameters[TASK], "threshold": threshold}}
+
+
+def _stored(model: PreTrainedModel) -> dict[str, Any]:
+    """Return what ``set_reading`` and ``set_threshold`` stored; empty for models of others."""
+    return dict((model.config.to_dict().get("task_specific_params") or {}).get(TASK, {}))
+
+
 def evaluate_classifier(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -360,8 +371,9 @@ def _probabilities(
 
 
 def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int) -> torch.Tensor:
-    reading = (model.config.to_dict().get("task_specific_params") or {}).get(TASK)
-    if reading is None:
+    reading = _stored(model)
+    reading.pop("threshold", None)
+    if not reading:
         positions = max_positions(model.config)
         reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}
     return predict_logits(model, WindowedTexts(texts, tokenizer, **reading), WindowCollator(tokenizer), rows)
@@ -405,6 +417,45 @@ def classify(
     return {"texts": list(texts), "label": label, "probability": round(float(probabilities[best]), 4)}
 
 
+def classify_folder(name: str, texts: Sequence[str | tuple[str, str]], abstain: bool = False) -> list[dict[str, Any]]:
+    """Classify texts, or pairs of texts, with a classifier from a folder or the Hub.
+
+    Args:
+        name: folder or Hub id of a classifier, or folder of a baseline.
+        texts: texts or pairs; long ones are read as in the recipe.
+        abstain: give no class where its probability is below the threshold that was chosen on validation texts
+            (``evaluation.coverage``) and is stored with the model.
+
+    Returns:
+        For each text ``label``, None where the classifier abstains, and ``probability``, that of the best class.
+
+    Raises:
+        UserError: the model cannot be read, is no classifier, or has no threshold to abstain with.
+    """
+    if (Path(name) / SETTINGS).is_file():
+        if not all(isinstance(text, str) for text in texts):
+            raise UserError("A baseline reads one text, and these are pairs; give texts.")
+        baseline = BaselineClassifier.from_pretrained(name)
+        probabilities, labels, threshold = baseline.predict(texts), baseline.labels, baseline.threshold  # type: ignore[arg-type]
+    else:
+        model, tokenizer, _ = load_any_model(name)
+        if "SequenceClassification" not in type(model).__name__:
+            raise UserError(f"{name} is a {type(model).__name__}, which does not classify texts; give a classifier.")
+        if is_regression(model):
+            raise UserError(f"{name} predicts a number and no class; use the pipeline text-classification.")
+        probabilities, threshold = _probabilities(model, tokenizer, unlabeled(texts)), _stored(model).get("threshold")
+        # A classifier with one sigmoid has two classes, but its configuration names neither.
+        names = {0: "0", 1: "1"} if model.config.num_labels == 1 else model.config.id2label
+        labels = [names[i] for i in range(probabilities.shape[1])]
+    if abstain and threshold is None:
+        raise UserError(f"{name} has no threshold; train with evaluation.coverage, or do not ask it to abstain.")
+    best = probabilities.argmax(axis=1)
+    return [
+        {"label": None if abstain and row[i] < threshold else labels[i], "probability": float(row[i])}
+        for row, i in zip(probabilities, best.tolist(), strict=True)
+    ]
+
+
 def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Format scores, one per line; scores of slices follow the name of the slice."""
     lines = []
@@ -425,6 +476,7 @@ def _shown(value: Any) -> str:
 
 __all__ = [
     "classify",
+    "classify_folder",
     "evaluate_classifier",
     "evaluate_folder",
     "evaluate_regression",
@@ -437,4 +489,5 @@ __all__ = [
     "score_opened",
     "score_text",
     "set_reading",
+    "set_threshold",
 ]

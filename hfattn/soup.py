@@ -17,7 +17,8 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
 from .data import LabeledDataConfig
 from .errors import UserError
-from .evaluation import classify, evaluate_classifier
+from .evaluation import TASK, classify, evaluate_classifier
+from .files import write_json
 from .hub import finish_folder
 from .loading import ModelLocation, load_model, load_tokenizer
 from .training import TrainingConfig, load_config, run_facts, writing
@@ -62,7 +63,10 @@ def _shapes(run: Path) -> dict[str, list[int]]:
 
 
 def _content(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if path.name == CONFIG_NAME and content is not None:  # a threshold is chosen for one run, not for a mean of runs
+        (content.get("task_specific_params") or {}).get(TASK, {}).pop("threshold", None)
+    return content
 
 
 def write_soup(runs: Sequence[Path], folder: Path) -> None:
@@ -77,6 +81,7 @@ def write_soup(runs: Sequence[Path], folder: Path) -> None:
         for file in runs[0].iterdir():
             if file.is_file() and file.suffix in _KEPT and file.name not in _OWN:
                 shutil.copy2(file, folder / file.name)
+        write_json(folder / CONFIG_NAME, _content(runs[0] / CONFIG_NAME))
 
 
 def greedy_soup(

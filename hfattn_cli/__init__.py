@@ -15,7 +15,7 @@ from .recipes import recipes_app, soup, train
 from .show import attend, show_app
 from .space import space_app
 from .tune import tune
-from .use import evaluate, generate, score, translate
+from .use import classify, evaluate, generate, score, translate
 from .words import words_app
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ app.command()(evaluate)
 app.command()(generate)
 app.command()(score)
 app.command()(translate)
+app.command()(classify)
 app.command()(attend)
 app.add_typer(show_app, name="show")
 app.command()(soup)

@@ -137,6 +137,42 @@ def evaluate(
         print(json.dumps(scores, indent=2, ensure_ascii=False) if as_json else "\n".join(report_lines(scores)))
 
 
+def classify(
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to classify.")],
+    pair: Annotated[
+        bool, typer.Option("--pair", help="Read two texts as one pair, such as premise, hypothesis.")
+    ] = False,
+    abstain: Annotated[
+        bool,
+        typer.Option("--abstain", help="Give no class below the threshold that is stored with the model."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Classify texts, with the probability of the class.
+
+    Print one line for each text. A classifier that was trained with evaluation.coverage can abstain.
+
+    Example: hfattn classify runs/reviews "The actors were very convincing."
+    """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
+    with one_sentence():
+        require_text(*texts)
+        if pair and len(texts) != 2:
+            raise UserError(f"A pair has two texts, and {len(texts)} are given; give two with --pair.")
+        require("recipes")
+        from hfattn.evaluation import classify_folder
+
+        answers = classify_folder(model, [(texts[0], texts[1])] if pair else texts, abstain)
+        if as_json:
+            print(json.dumps(answers, indent=2, ensure_ascii=False))
+        else:
+            for answer in answers:
+                print(f"{answer['probability']:.4f}  {'(abstains)' if answer['label'] is None else answer['label']}")
+
+
 def translate(
     model: Model,
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to translate.")],

@@ -1,6 +1,10 @@
 """The recipe classification through its real command line: from scratch, and fine-tuning of pretrained models."""
 
+import json
 import re
+import shlex
+import shutil
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, printed_by_card, results_of, steps, train_here, write_config, written
+from commands import ROOT, printed_by_card, results_of, run, steps, train_here, write_config, written
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
@@ -17,6 +21,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 from tiny_models import labeled_file, tiny_model
 from torch.nn import functional
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments, pipeline
+from typer.testing import CliRunner
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.data import (
@@ -28,7 +33,7 @@ from hfattn.data import (
 )
 from hfattn.data.labeled import Labeled
 from hfattn.errors import UserError
-from hfattn.evaluation import evaluate_classifier
+from hfattn.evaluation import classify_folder, evaluate_classifier
 from hfattn.generated import reber_texts
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
 from hfattn.reports.classification import word_weights_in_text
@@ -43,6 +48,7 @@ from hfattn.training import (
     tuning_facts,
 )
 from hfattn.training.fine_tuning import layer_depths
+from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "classification"
 CONFIGURATIONS = sorted(RECIPE.glob("*.yaml"))
@@ -97,7 +103,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model={"pooling": "hierarchical", "direction": "bidirectional"},
         max_tokens=200,
         training={**steps(60, 20), "metric_for_best_model": "accuracy"},
-        evaluation={"columns": ["where"], "words": ["man"], "counterfactual_texts": 20},
+        evaluation={"columns": ["where"], "words": ["man"], "counterfactual_texts": 20, "coverage": 0.7},
     )
     train_here(RECIPE, config)
     return folder
@@ -326,6 +332,62 @@ class TestFromScratch(FinishedRun, KilledRun, BadInputs):
 
 
 # Fine-tuning
+
+
+def test_a_published_classifier_abstains_below_its_threshold(finished: Path, tmp_path: Path) -> None:
+    """As many texts are answered as the report says; and so does the code of the card, where hfattn is not."""
+    folder, results = finished / "run", results_of(finished / "run")
+    kept = results["metrics"]["test"]["abstaining"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["task_specific_params"]["text-classification"]["threshold"] == kept["threshold"]
+    test = read_labeled(finished / "test.jsonl")
+    answers = classify_folder(str(folder), [item.text for item in test], abstain=True)
+    answered = [answer["label"] is not None for answer in answers]
+    assert 0 < kept["answered"] < len(test)
+    assert sum(answered) == pytest.approx(kept["answered"], abs=1)  # the text at the threshold may be on either side
+    assert answered == [answer["probability"] >= kept["threshold"] for answer in answers]
+    whole = classify_folder(str(folder), [item.text for item in test])
+    assert [answer["probability"] for answer in whole] == [answer["probability"] for answer in answers]
+    assert all(answer["label"] in ("negative", "positive") for answer in whole)
+
+    code = "".join(re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL))
+    assert "threshold" in code
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoints", "logs"))
+    for threshold, said in ((0.0, results["example"]["label"]), (1.0, "(abstains)")):
+        config["task_specific_params"]["text-classification"]["threshold"] = threshold
+        (copy / "config.json").write_text(json.dumps(config))
+        clean = f"import sys\nsys.modules['hfattn'] = None\n{code}"
+        done = run([sys.executable, "-c", clean], cwd=copy, HF_MODULES_CACHE=str(tmp_path / "modules"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [results["example"]["label"], said]
+
+
+def test_hfattn_classify(finished: Path, lora_run: Path) -> None:
+    folder = str(finished / "run")
+    text, other = (item.text for item in read_labeled(finished / "test.jsonl").items[:2])
+    answers = classify_folder(folder, [text, other], abstain=True)
+
+    def said(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["classify", *words])
+        return done.exit_code, done.stdout or done.stderr.splitlines()[-1]
+
+    assert said(folder, text, other, "--abstain", "--json") == (0, json.dumps(answers, indent=2) + "\n")
+    (label,) = classify_folder(folder, [text])
+    assert said(folder, text) == (0, f"{label['probability']:.4f}  {label['label']}\n")
+    (pair,) = classify_folder(str(lora_run / "run"), [("The film was good.", "It was bad.")])
+    assert pair != classify_folder(str(lora_run / "run"), ["The film was good."])[0]
+    assert said(str(lora_run / "run"), "--pair", "The film was good.", "It was bad.")[1].startswith(
+        f"{pair['probability']:.4f}"
+    )
+    for words, message in (
+        ([str(lora_run / "run"), text, "--abstain"], "has no threshold; train with evaluation.coverage, or do not ask"),
+        ([folder, text, "--pair"], "A pair has two texts, and 1 are given; give two with --pair"),
+        ([folder, " "], "A text is empty; give at least one character"),
+    ):
+        code, error = said(*words)
+        assert code == 2
+        assert message in error
 
 
 LONG = " ".join(f"word {i} of the story was good" for i in range(12))
@@ -568,11 +630,19 @@ def test_the_pipeline_says_what_the_card_does(lora_run: Path) -> None:
 def test_the_readmes_pipeline_classifies_a_text_and_a_pair(
     lora_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = re.findall(r"```python\n(.*?)```", (RECIPE / "README.md").read_text(), re.DOTALL)[0]
+    page = (RECIPE / "README.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    commands = re.findall(r"^hfattn (classify .*)$", page, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
-    for name in re.findall(r"runs/classification-\w+", code):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).symlink_to(lora_run / "run")
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(lora_run / "run", tmp_path / "runs" / "classification-sst2_minilm")
+    (tmp_path / "runs" / "classification-sick_minilm").symlink_to(lora_run / "run")
+    config = tmp_path / "runs" / "classification-sst2_minilm" / "config.json"
+    reading = '"text-classification": {'
+    config.write_text(config.read_text().replace(reading, f'{reading}"threshold": 1.0, '))
+    lines = [CliRunner().invoke(app, shlex.split(command)).stdout.splitlines() for command in commands]
+    assert [len(each) for each in lines] == [2, 1]
+    assert all("(abstains)" in line for line in lines[0])
     said: dict[str, Any] = {}
     exec(code, said)
     for each in (said["sentiment"]("The actors were very convincing."), said["entailment"](said["pair"])):

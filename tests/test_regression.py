@@ -23,7 +23,7 @@ from transformers import (
 
 from hfattn.data import WindowCollator, WindowedTexts, read_labeled
 from hfattn.errors import UserError
-from hfattn.evaluation import evaluate_folder
+from hfattn.evaluation import classify_folder, evaluate_folder
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
 from hfattn.metrics import RegressionMetric, RegressionScores
 from hfattn.soup import cook
@@ -263,6 +263,8 @@ def test_the_pipeline_and_the_command_line_give_numbers(finished: Path) -> None:
 def test_what_needs_classes_is_refused_by_evaluate(finished: Path, data: str, threshold: float | None) -> None:
     with pytest.raises(UserError, match="predicts a number and no class"):
         evaluate_folder(str(finished / "run"), data, threshold=threshold)
+    with pytest.raises(UserError, match="predicts a number and no class; use the pipeline text-classification"):
+        classify_folder(str(finished / "run"), [("a", "b")])
 
 
 @pytest.mark.parametrize("kind", ["vaswani from scratch", "distilbert", "gpt2", "vaswani"])

@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "model": {"name": str(tiny_model(folder / "model", "bert"))},
         "data": {"dataset": dataset, "training_examples": 160, "max_length": 64, "split": split},
         "training": {**steps(20), "per_device_train_batch_size": 16, "metric_for_best_model": "nats_per_example"},
-        "evaluation": {"counterfactual_texts": 0},
+        "evaluation": {"counterfactual_texts": 0, "coverage": 0.8},
     }
     config = write_config(folder, fields)
     for name, rate in (("one", "3e-3"), ("two", "2e-3")):
@@ -61,6 +61,9 @@ def test_a_soup_is_the_mean_of_its_runs_and_is_measured(runs: Path, tmp_path: Pa
         assert row["validation"] == measured_again
         assert row["test"] == own["test"]["nats_per_example"]
     assert "uniform soup" in output
+    one, mixed = (json.loads((path / "config.json").read_text()) for path in (runs / "one", tmp_path / "soup"))
+    assert "threshold" in one["task_specific_params"]["text-classification"]
+    assert "threshold" not in mixed["task_specific_params"]["text-classification"], "it was chosen for another model"
     assert printed_by_card(tmp_path / "soup").strip() == results["example"]["label"]
     for file in ("results.json", "README.md"):
         assert str(runs) not in (tmp_path / "soup" / file).read_text()

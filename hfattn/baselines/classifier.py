@@ -78,6 +78,7 @@ class BaselineClassifier:
         labels: (C,) names of the classes.
         weights: (C, F), bias: (C,) in float64; with a kernel, F is the number of landmarks.
         iterations: number of iterations of the solver in the last fit.
+        threshold: probability of the best class below which the classifier can abstain, or None.
 
     Raises:
         UserError: the sections are incompatible, or a package is missing.
@@ -107,6 +108,7 @@ class BaselineClassifier:
         self.kernel = None
         if classifier.kernel != "linear":
             self.kernel = KernelMap(classifier.kernel, classifier.gamma, classifier.degree, classifier.landmarks)
+        self.threshold: float | None = None
         self.labels: list[str] = []
         self.weights, self.bias, self.iterations = np.zeros((0, 0)), np.zeros(0), 0
 
@@ -230,7 +232,11 @@ class BaselineClassifier:
             (folder / _VOCABULARY).write_text(vocabulary, encoding="utf-8")
         if self.kernel is not None:
             tensors |= self.kernel.tensors()
-        settings = {"labels": self.labels} | {name: dataclasses.asdict(each) for name, each in sections.items()}
+        settings: dict[str, Any] = {"labels": self.labels} | {
+            name: dataclasses.asdict(each) for name, each in sections.items()
+        }
+        if self.threshold is not None:
+            settings["threshold"] = self.threshold
         write_json(folder / SETTINGS, settings)
         save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / _WEIGHTS)
 
@@ -272,6 +278,7 @@ class BaselineClassifier:
             encoder,
         )
         made.labels, made.weights, made.bias = settings["labels"], tensors["weights"], tensors["bias"]
+        made.threshold = settings.get("threshold")
         if features.kind == "vectors":
             made.features = TextVectors.load(vectors, folder, tensors)
         elif isinstance(made.features, EncoderFeatures):

@@ -51,8 +51,9 @@ def report(
     """
     run, train, shown = command.run, parts["train"], shown_part(parts)
     title = f"{command.recipe}: {command.config.stem}"
-    classifier.save_pretrained(run)
     metrics = scores_of_parts(parts, outputs, evaluation)
+    classifier.threshold = metrics.get("validation", {}).get("abstaining", {}).get("threshold")
+    classifier.save_pretrained(run)
     metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown])
     samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
     telling = draw_features(run, title, classifier, features)

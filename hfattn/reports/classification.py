@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from transformers.trainer_utils import PredictionOutput
 
 from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
-from ..evaluation import classify, predict_classes
+from ..evaluation import classify, predict_classes, set_threshold
 from ..explain import alignment, plot_alignment, save_html
 from ..metrics import (
     ClassifierEvaluationConfig,
@@ -60,8 +60,9 @@ def report(
     parts = {part: dataset.texts for part, dataset in encoded.items()}
     shown = shown_part(parts)
     dataset = encoded[shown]
-    run.save()
     metrics = scores_of_parts(parts, outputs, evaluation)
+    store_threshold(run.model, metrics)
+    run.save()
     metrics[shown] |= fairness_scores(
         parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts))), metrics[shown]
     )
@@ -124,6 +125,12 @@ def scores_of_parts(
         for part in ("validation", "test"):
             scores[part]["abstaining"] = abstaining_scores(results[part], threshold)
     return scores
+
+
+def store_threshold(model: PreTrainedModel, metrics: Mapping[str, Mapping[str, Any]]) -> None:
+    """Store the threshold that the validation part chose in the configuration of the model."""
+    if "abstaining" in metrics.get("validation", {}):
+        set_threshold(model, metrics["validation"]["abstaining"]["threshold"])
 
 
 def threshold_choice(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

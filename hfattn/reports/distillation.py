@@ -21,6 +21,7 @@ from .classification import (
     scores_of_parts,
     short_texts,
     shown_examples,
+    store_threshold,
     summary,
     threshold_choice,
 )
@@ -59,8 +60,9 @@ def report(
         sample: which texts are shown.
     """
     shown, rows = shown_part(parts), run.trainer.args.per_device_eval_batch_size
-    run.save()
     metrics = scores_of_parts(parts, outputs, evaluation)
+    store_threshold(run.model, metrics)
+    run.save()
     for part, output in outputs.items():
         metrics[part] |= compared_with_teacher(output, taught[part])
     metrics[shown] |= fairness_scores(
