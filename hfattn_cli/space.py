@@ -83,7 +83,6 @@ def run(
             _built(name, None, model, settings)
         elif model or settings:
             raise UserError(f"{folder} is already built; remove it, or remove --model and --set.")
-        print(f"{folder} at http://{host}:{port}", flush=True)
         code = serve(folder, port, host)
     raise typer.Exit(code)
 

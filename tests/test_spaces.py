@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from hub_server import HubServer
 from huggingface_hub import SpaceCard
 from playwright.sync_api import Browser
 from transformers import PreTrainedTokenizerBase, set_seed
+from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
@@ -36,9 +38,10 @@ from hfattn.hub import PushOptions
 from hfattn.hub.manifest import repository_files
 from hfattn.spaces import LANGUAGES, Texts, language_of, load_folder
 from hfattn.spaces.building import build_space, space_names
-from hfattn.spaces.serving import _answers, check_space, push_space, running
+from hfattn.spaces.serving import check_space, push_space, running
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn_cli import app
 
 PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 CLEAN = sys.executable != PYTHON
@@ -278,25 +281,29 @@ def test_a_space_is_pushed_as_it_was_built(built: Path, tmp_path: Path) -> None:
     assert {name: (built / name).read_bytes() for name in repository_files(built)}.items() <= there.items()
 
 
-def test_the_command_serves_a_built_space(built: Path, tmp_path: Path) -> None:
-    """From another folder, until it is stopped, and then without a traceback."""
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM], ids=lambda ends: ends.name)
+def test_the_command_serves_a_built_space(built: Path, tmp_path: Path, ends: signal.Signals) -> None:
+    """From another folder, until it is stopped; it prints the address when it answers, and leaves no process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "hfattn", "space", "run", str(built), "--port", str(port)]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        deadline = time.monotonic() + 120
-        while not _answers(port):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        assert process.stdout.readline() == f"Starting {built} ...\n"
+        assert process.stdout.readline().startswith(f"Open http://127.0.0.1:{port} in a browser")
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/config", timeout=5).close()
+        again = CliRunner().invoke(app, command[3:])
+        assert (again.exit_code, again.stdout) == (2, "")
+        assert f"Cannot listen on 127.0.0.1:{port}" in again.stderr
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ends)
         out, err = process.communicate(timeout=60)
-    assert f"http://127.0.0.1:{port}" in out
-    assert "Traceback" not in err
-    assert not _answers(port)
+    assert (out, err) == ("", "")
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
 
 
 def test_what_keeps_a_space_from_being_pushed(built: Path, tmp_path: Path) -> None:

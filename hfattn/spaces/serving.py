@@ -1,6 +1,7 @@
 """Run a built Space locally, or push it to the Hub."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 from huggingface_hub import SpaceCard
 
@@ -21,19 +23,40 @@ PATIENCE = 300  # seconds until a Space must answer; some load several models
 
 
 def serve(folder: Path, port: int = 7860, host: str = "127.0.0.1") -> int:
-    """Run a built Space until it is stopped.
+    """Run a built Space until it is stopped, and print its address when it answers.
 
     Returns:
-        The exit code of its process.
+        The exit code of its process; 0 if the user stopped it.
+
+    Raises:
+        UserError: the port is in use, or the Space does not answer in time.
     """
-    process = _process(folder, port, host)
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind((host, port))
+        except OSError as error:
+            raise UserError(f"Cannot listen on {host}:{port} ({error.strerror}); choose another --port.") from error
+    local = "127.0.0.1" if host == "0.0.0.0" else host
+    print(f"Starting {folder} ...", flush=True)
+    before = signal.signal(signal.SIGTERM, _stop)
+    process = _process(folder, port, host, stdout=subprocess.DEVNULL)  # Gradio prints the address too early
     try:
+        if _starts(process, local, port):
+            print(f"Open http://{local}:{port} in a browser; Ctrl-C stops the demo.", flush=True)
+        elif process.poll() is None:
+            raise UserError(f"{folder} did not answer in {PATIENCE} seconds.")
         return process.wait()
     except KeyboardInterrupt:
         return 0
     finally:
         process.terminate()
         process.wait()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(number: int, frame: Any) -> None:
+    raise SystemExit(128 + number)  # the process of the Space is ended on the way out
 
 
 def push_space(folder: Path, repo_id: str, options: PushOptions | None = None) -> PushPlan:
@@ -77,14 +100,11 @@ def running(folder: Path, python: str = sys.executable) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with NamedTemporaryFile("w+", suffix=".log") as log:
-        process = _process(folder, port, "127.0.0.1", python, log.fileno())
+        process = _process(folder, port, "127.0.0.1", python, log.fileno(), subprocess.STDOUT)
         try:
-            deadline = time.monotonic() + PATIENCE
-            while not _answers(port):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    said = Path(log.name).read_text(encoding="utf-8").strip().splitlines()
-                    raise UserError(f"{folder} did not start; its last output: {said[-1] if said else 'none'}")
-                time.sleep(0.2)
+            if not _starts(process, "127.0.0.1", port):
+                said = Path(log.name).read_text(encoding="utf-8").strip().splitlines()
+                raise UserError(f"{folder} did not start; its last output: {said[-1] if said else 'none'}")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -92,7 +112,12 @@ def running(folder: Path, python: str = sys.executable) -> Iterator[str]:
 
 
 def _process(
-    folder: Path, port: int, host: str, python: str = sys.executable, output: int | None = None
+    folder: Path,
+    port: int,
+    host: str,
+    python: str = sys.executable,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> "subprocess.Popen[bytes]":
     variables = {
         "GRADIO_SERVER_NAME": host,
@@ -101,14 +126,16 @@ def _process(
         "PYTHONPATH": "",  # use the copy of hfattn in the folder
     }
     # The copy of hfattn beside app.py takes precedence over an installed one.
-    return subprocess.Popen(
-        [python, "app.py"], cwd=folder, env=os.environ | variables, stdout=output, stderr=output and subprocess.STDOUT
-    )
+    return subprocess.Popen([python, "app.py"], cwd=folder, env=os.environ | variables, stdout=stdout, stderr=stderr)
 
 
-def _answers(port: int) -> bool:
-    try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/config", timeout=5).close()
-    except OSError:
-        return False
-    return True
+def _starts(process: "subprocess.Popen[bytes]", host: str, port: int) -> bool:
+    """Wait until a Space answers; return False if its process ends before, or if that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(f"http://{host}:{port}/config", timeout=5).close()
+            return True
+        except OSError:
+            time.sleep(0.2)
+    return False
