@@ -49,7 +49,8 @@ from .metrics import (
 )
 from .tokenizers import is_character_tokenizer
 
-TEMPLATES = "templates"  # name of the built-in templates, in the place of data
+# Languages of the built-in templates, by their names in the place of data.
+TEMPLATES = {"templates": ("en",), "templates_es": ("es",)}
 TASK = "text-classification"  # key of a classifier in its configuration's task_specific_params
 
 
@@ -189,8 +190,8 @@ def evaluate_folder(
     Args:
         name: folder or Hub id of a translation model, a classifier or a language model; or folder of a baseline.
         data: pairs, labeled texts or a text: a file, or a dataset on the Hub with its ``split`` and ``config``. For a
-            classifier also "templates", the sentences of ``template_test``, or a YAML file of such sentences; if
-            ``columns`` names three columns, their pairs are used.
+            classifier also "templates" or "templates_es", English or Spanish sentences for ``template_test``, or a YAML
+            file of such sentences; if ``columns`` names three columns, their pairs are used.
         columns: names of the columns of the data: source and target, or text, optional second text, and label.
         num_beams: number of beams of a translation model; by default, that of its generation configuration.
         limit: number of randomly drawn pairs or texts; by default, all.
@@ -203,7 +204,7 @@ def evaluate_folder(
         UserError: the model or the data cannot be read, or do not match.
     """
     places: dict[str, Any] = {"config": config, "split": split}
-    templates = data == TEMPLATES or data.endswith(".yaml")
+    templates = data in TEMPLATES or data.endswith(".yaml")
     if (Path(name) / SETTINGS).is_file():
         baseline = BaselineClassifier.from_pretrained(name)
         if templates:
@@ -254,7 +255,7 @@ def _labeled_texts(
 def _template_scores(
     predict: Callable[[list[Any]], np.ndarray], data: str, columns: Sequence[str] | None, threshold: float | None
 ) -> dict[str, Any]:
-    templates = read_templates(None if data == TEMPLATES else data)
+    templates = read_templates(languages=TEMPLATES[data]) if data in TEMPLATES else read_templates(data)
     return template_test(predict, templates, pairs=columns is not None and len(columns) == 3, threshold=threshold)
 
 

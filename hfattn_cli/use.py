@@ -100,8 +100,8 @@ def evaluate(
         str,
         typer.Argument(
             help="File of pairs, labeled texts or text, as data.dataset of a recipe; or a Hub dataset id. For a "
-            "classifier also 'templates': sentences that differ in a country, a gender or a name; or a .yaml file of "
-            "such sentences."
+            "classifier also 'templates' or 'templates_es': English or Spanish sentences that differ in a country, a "
+            "gender or a name; or a .yaml file of such sentences."
         ),
     ],
     split: Annotated[str, typer.Option(help="Split of a Hub dataset.")] = "test",

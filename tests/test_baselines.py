@@ -659,6 +659,10 @@ def test_the_readmes_command_runs_and_an_interrupted_fit_begins_again(
     run_here(RECIPE, monkeypatch, *options.split())
     folder = tmp_path / "runs" / "baselines-reviews_es"
     before = (folder / "model.safetensors").read_bytes()
+    asked = results_of(folder)["metrics"]["test"]["templates"]
+    assert list(asked) == ["country (Spanish)", "gender (Spanish)", "name (Spanish)"], "the reviews are Spanish"
+    again = evaluate_folder(str(folder), "templates_es")
+    assert again["country (Spanish)"]["mean_shift"] == pytest.approx(asked["country (Spanish)"]["mean_shift"])
     for name in ("results.json", "model.safetensors"):
         (folder / name).unlink()
     words = ["--config", RECIPE / "reviews_es.yaml", "--output_dir", folder]

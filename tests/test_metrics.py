@@ -392,9 +392,11 @@ def test_templates_against_a_literal_loop_over_each_two_words(pairs: bool, tmp_p
     assert found["examples"][0]["shift"] == pytest.approx(found["max_shift"])
 
 
-def test_the_built_in_templates_are_grammatical_and_tell_the_words_apart() -> None:
-    templates = read_templates()
-    assert {"India", "Iraq"} <= {row["country"] for row in templates["country"].words}
+@pytest.mark.parametrize("language", ["en", "es"])
+def test_the_built_in_templates_are_grammatical_and_tell_the_words_apart(language: str) -> None:
+    templates = read_templates(languages=[language])
+    (countries,) = (each for kind, each in templates.items() if kind.startswith("country"))
+    assert {"India", "Iraq" if language == "en" else "Irak"} <= {row["country"] for row in countries.words}
     for pairs in (False, True):  # no two fillings of a sentence are equal
         asked: list[Any] = []
 
@@ -402,10 +404,12 @@ def test_the_built_in_templates_are_grammatical_and_tell_the_words_apart() -> No
             asked.extend(texts)
             return np.full((len(texts), 3), 1 / 3)
 
-        result = template_test(predict, pairs=pairs)
+        result = template_test(predict, templates, pairs=pairs)
         assert len(set(asked)) == len(asked)
         for text in asked if not pairs else itertools.chain(*asked):
-            assert not re.search(r"\b(an [^aeiou]|a [aeiou])|[{}]", text, re.IGNORECASE), text
+            # In English "an" stands before a vowel; in Spanish "de el" is "del", and "a el" is "al".
+            wrong = r"\b(an [^aeiou]|a [aeiou])|[{}]" if language == "en" else r"[{}]|\b(a|de) el\b"
+            assert not re.search(wrong, text, re.IGNORECASE), text
             assert text.endswith(".")
         assert [scores["flipped"] for scores in result.values()] == [0.0] * 3
 
@@ -430,6 +434,13 @@ def test_templates_that_cannot_be_filled_are_refused(text: str, sentence: str, t
         read_templates("absent.yaml")
     with pytest.raises(UserError, match="The templates have no pairs"):
         template_test(lambda texts: np.ones((len(texts), 1)), {"a": Templates([{"x": "b"}], ["{x}"], [])}, pairs=True)
+
+
+def test_templates_are_in_the_languages_of_the_data() -> None:
+    english, spanish = read_templates(), read_templates(languages=["es"])
+    assert not english.keys() & spanish.keys()
+    assert read_templates(languages=["en", "es"]) == english | spanish
+    assert read_templates(languages=["de"]) == read_templates(languages=[]) == english
 
 
 def test_the_threshold_answers_at_least_the_share_of_the_texts() -> None:

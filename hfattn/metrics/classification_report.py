@@ -28,7 +28,7 @@ class ClassifierEvaluationConfig:
     words: list[str] = field(default_factory=list)  # words; the texts with a word are a slice
     counterfactual_texts: int = at_least(0, 2000)  # number of texts for counterfactual tests
     swaps: str | None = None  # YAML file with more kinds of words to swap; null: gender, country and name only
-    templates: bool = False  # also test sentences that differ in a country, a gender or a name (English)
+    templates: bool = False  # also test sentences that differ in a country, a gender or a name
     # Share of the validation texts that are answered: it determines the lowest confidence that counts as an answer.
     coverage: float | None = None
 

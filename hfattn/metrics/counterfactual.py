@@ -16,7 +16,10 @@ Predict = Callable[[list[Any]], np.ndarray]  # from n inputs to class probabilit
 
 _WORD = re.compile(r"\w+")
 _OWN = Path(__file__).with_name("swaps.yaml")
-_TEMPLATES = Path(__file__).with_name("templates.yaml")
+_TEMPLATES = {  # files of sentences, by ISO 639 code
+    "en": Path(__file__).with_name("templates.yaml"),
+    "es": Path(__file__).with_name("templates_es.yaml"),
+}
 
 
 class Templates(NamedTuple):
@@ -54,18 +57,26 @@ def read_swaps(path: str | Path | None = None) -> dict[str, Pairs]:
     return swaps
 
 
-def read_templates(path: str | Path | None = None) -> dict[str, Templates]:
+def read_templates(path: str | Path | None = None, languages: Sequence[str] = ()) -> dict[str, Templates]:
     """Return sentences to fill with words that should not matter, by kind: country, gender, name, or those of a file.
 
     Args:
-        path: YAML file in the format of ``templates.yaml``; by default, that file.
+        path: YAML file in the format of ``templates.yaml``; by default, the built-in sentences.
+        languages: ISO 639 codes of the languages of the built-in sentences, English (en) and Spanish (es); English if
+            there are none for any of these languages.
 
     Raises:
         UserError: the file does not exist or has another format, or a sentence has a field for which a word is missing.
     """
-    file = _TEMPLATES if path is None else Path(path)
+    if path is None:
+        files = [_TEMPLATES[language] for language in languages if language in _TEMPLATES] or [_TEMPLATES["en"]]
+        return {kind: templates for file in files for kind, templates in _read_templates(file).items()}
+    return _read_templates(Path(path))
+
+
+def _read_templates(file: Path) -> dict[str, Templates]:
     if not file.is_file():
-        raise UserError(f"There is no file {path} of templates; write the path of a YAML file.")
+        raise UserError(f"There is no file {file} of templates; write the path of a YAML file.")
     kinds = _yaml(file)
     try:
         found = {
@@ -219,7 +230,7 @@ def template_test(
 ) -> dict[str, dict[str, Any]]:
     """Fill sentences with words that should not matter, and compare the predictions for each two of the words.
 
-    The sentences do not depend on the data of a classifier, so every English classifier can be tested with them. This
+    The sentences do not depend on the data of a classifier, so every classifier of their language can be tested. This
     is an invariance test of Ribeiro et al. 2020, section 2, with templates as in Kiritchenko & Mohammad 2018.
 
     Args:

@@ -11,6 +11,7 @@ from transformers.trainer_utils import PredictionOutput
 
 from ..baselines import BaselineClassifier, EncoderFeatures, TextVectors, neighbours
 from ..data import LabeledTexts
+from ..hub.card import stated
 from ..metrics import ClassifierEvaluationConfig
 from ..plots import plot_table
 from ..training import RecipeCommand, publish_run, run_facts
@@ -54,7 +55,8 @@ def report(
     metrics = scores_of_parts(parts, outputs, evaluation)
     classifier.threshold = metrics.get("validation", {}).get("abstaining", {}).get("threshold")
     classifier.save_pretrained(run)
-    metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown])
+    languages = stated({"configuration": configuration})["language"]
+    metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown], languages)
     samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
     telling = draw_features(run, title, classifier, features)
     kind = configuration["features"]["kind"]

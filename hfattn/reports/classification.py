@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers.trainer_utils import PredictionOutput
 from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
 from ..evaluation import classify, predict_classes, set_threshold
 from ..explain import alignment, plot_alignment, save_html
+from ..hub.card import stated
 from ..metrics import (
     ClassifierEvaluationConfig,
     ClassResults,
@@ -23,6 +25,7 @@ from ..metrics import (
     confidence_threshold,
     counterfactual,
     read_swaps,
+    read_templates,
     template_test,
 )
 from ..models.modeling_rnn_encoder import find_sentences
@@ -64,7 +67,11 @@ def report(
     store_threshold(run.model, metrics)
     run.save()
     metrics[shown] |= fairness_scores(
-        parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts))), metrics[shown]
+        parts[shown],
+        evaluation,
+        lambda texts: probabilities(run, encode(unlabeled(texts))),
+        metrics[shown],
+        stated({"configuration": asdict(run.config)})["language"],
     )
     labels = parts["train"].labels
     samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
@@ -144,6 +151,7 @@ def fairness_scores(
     evaluation: ClassifierEvaluationConfig,
     predict: Callable[[Sequence[Any]], np.ndarray],
     scores: Mapping[str, Any],
+    languages: Sequence[str],
 ) -> dict[str, Any]:
     """Return how predictions change with words that should not matter.
 
@@ -152,6 +160,7 @@ def fairness_scores(
         evaluation: which tests to run, and the words to swap.
         predict: function that returns the probabilities (n, C) of the classes of n texts, or pairs of texts.
         scores: the scores of the part, with its threshold if the classifier abstains.
+        languages: ISO 639 codes of the languages of the texts, for the filled sentences.
 
     Returns:
         ``counterfactual`` for words that are swapped in evenly spaced texts, and ``templates`` for filled sentences.
@@ -162,7 +171,8 @@ def fairness_scores(
         inputs = [item.text if item.pair is None else (item.text, item.pair) for item in items]
         results["counterfactual"] = counterfactual(predict, inputs, read_swaps(evaluation.swaps), threshold=threshold)
     if evaluation.templates:
-        results["templates"] = template_test(predict, pairs=texts.has_pairs, threshold=threshold)
+        templates = read_templates(languages=languages)
+        results["templates"] = template_test(predict, templates, pairs=texts.has_pairs, threshold=threshold)
     return results
 
 

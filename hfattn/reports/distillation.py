@@ -9,6 +9,7 @@ from transformers.trainer_utils import PredictionOutput
 
 from ..data import EncodedTexts, LabeledTexts, unlabeled
 from ..evaluation import classify
+from ..hub.card import stated
 from ..metrics import Accuracy, ClassifierEvaluationConfig, class_results
 from ..training import DistillationConfig, OwnClassifierSampleConfig, Teacher, TeacherOutputs
 from .base import TrainedRun, leave_behind, shown_part
@@ -66,7 +67,11 @@ def report(
     for part, output in outputs.items():
         metrics[part] |= compared_with_teacher(output, taught[part])
     metrics[shown] |= fairness_scores(
-        parts[shown], evaluation, lambda texts: probabilities(run, encode(unlabeled(texts))), metrics[shown]
+        parts[shown],
+        evaluation,
+        lambda texts: probabilities(run, encode(unlabeled(texts))),
+        metrics[shown],
+        stated({"configuration": asdict(run.config)})["language"],
     )
     samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
     timed = parts[shown].sample(TIMED_TEXTS, run.trainer.args.seed)
