@@ -1,10 +1,12 @@
 """Errors that a user can fix, with a one-sentence message (the problem and its solution) and an exit code."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_LONGEST = 1000  # characters of a message; a value of any length may be part of it
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended, as shells have it
 
 
@@ -28,7 +30,7 @@ def one_sentence() -> Iterator[None]:
     except UserError as error:
         # All processes of a launch get the same bad input; one of them reports it.
         if isinstance(error, NonFiniteError) or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {_one_line(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as interruption:
         print(str(interruption) or "Interrupted.", file=sys.stderr)
@@ -36,8 +38,20 @@ def one_sentence() -> Iterator[None]:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"error: {error.filename}: {error.strerror}; check the path and its permissions.", file=sys.stderr)
+        reason = f"{error.filename}: {error.strerror}; check the path and its permissions."
+        print(f"error: {_one_line(reason)}", file=sys.stderr)
         sys.exit(UserError.exit_code)
+
+
+def _one_line(message: str) -> str:
+    """Return a message in one line, without characters that a terminal does not show, and without its middle if long.
+
+    A part of a message may be a name or a value that the user wrote, with line breaks and control characters.
+    """
+    line = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in re.sub(r"\s*\n\s*", " ", message)
+    )
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 __all__ = ["INTERRUPTED", "NonFiniteError", "UserError", "one_sentence"]

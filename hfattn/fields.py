@@ -12,6 +12,8 @@ from typing import Any
 from huggingface_hub.dataclasses import validated_field
 from huggingface_hub.errors import StrictDataclassError
 
+LARGEST = 2**32 - 1  # no setting of a recipe works with a larger number; random seeds go so far
+
 
 def at_least(minimum: int, default: int | None) -> Any:
     """Return a field for a whole number of at least ``minimum``; a default of None makes it optional."""
@@ -67,6 +69,8 @@ def _field(fits: Callable[[Any], bool], wanted: str, default: Any) -> Any:
     def check(value: Any) -> None:
         if value is not None and not fits(value):
             raise ValueError(f"is {value!r}; write {advice}.")
+        if isinstance(value, int | float) and abs(value) > LARGEST:
+            raise ValueError(f"is {value!r}, which is too large; write a number of at most {LARGEST}.")
 
     return validated_field(check, default=default)
 

@@ -1,5 +1,6 @@
 """Write files and folders completely or not at all, also on a full disk."""
 
+import contextlib
 import errno
 import json
 import os
@@ -59,6 +60,48 @@ def write_at_once(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file with ``write_at_once``."""
     write_at_once(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file.
+
+    Raises:
+        UserError: the file does not exist, is not UTF-8, is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} was not found; give a folder that is complete.") from None
+    except RecursionError:
+        raise UserError(f"{path} is not valid JSON: its values are nested too deeply.") from None
+    except ValueError as error:  # not JSON, not UTF-8, or a number with more digits than Python converts
+        raise UserError(f"{path} is not valid JSON: {' '.join(str(error).split())}.") from None
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object of a JSON file.
+
+    Raises:
+        UserError: as ``read_json``, or the value is not an object.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not an object of fields; write {{...}}.")
+    return content
+
+
+@contextmanager
+def made_parents(path: Path) -> Iterator[None]:
+    """Create the missing parents of a path; if an error follows, remove those again that are empty."""
+    missing = [parent for parent in path.absolute().parents if not os.path.lexists(parent)]
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise
 
 
 @contextmanager

@@ -43,14 +43,23 @@ def local_path(name: str, kind: Kind = "model") -> Path | None:
     Raises:
         UserError: the name can only be a path and does not exist, or a model is a file, or a dataset is a folder.
     """
-    path = Path(name).expanduser()
+    path = _expanded(name)
     if not name.strip() or (not path.exists() and (name.startswith("runs/") or not _is_id(name))):
         raise not_found(name, kind)
     if not path.exists():
         return None
+    if not path.is_dir() and not path.is_file():  # reading a device or a pipe may never end
+        raise UserError(f"{name} is neither a file nor a folder; give {_WANTED[kind]}.")
     if path.is_dir() != (kind == "model"):
         raise UserError(f"{name} is a {'folder' if path.is_dir() else 'file'}; give {_WANTED[kind]}.")
     return path
+
+
+def _expanded(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~ and the name of nobody
+        return Path(name)
 
 
 def model_folder(name: str) -> Path | None:

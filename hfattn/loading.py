@@ -27,6 +27,7 @@ from transformers import (
 from . import models  # noqa: F401  (registers the classes)
 from .clean_process import auto_class, auto_classes
 from .errors import UserError
+from .fields import LARGEST
 from .hub_access import hub_errors, model_folder
 from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
 from .models.strict_config import unknown_name_message
@@ -34,6 +35,19 @@ from .models.strict_config import unknown_name_message
 # A model, the tokenizer of its input, and the tokenizer of its output if that has a vocabulary of its own.
 Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
+_NAME = "pretrained_model_name_or_path"  # the name of a model among the arguments of from_pretrained
+# The files that are read.
+_CONFIG = "config.json"
+_TOKENIZER = "tokenizer.json and tokenizer_config.json"
+_MODEL = "config.json, generation_config.json and the weights"
+# Numbers in generation_config.json, whose types transformers does not check.
+_WHOLE = ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences", "top_k")
+_REAL = ("length_penalty", "max_time", "min_p", "repetition_penalty", "temperature", "top_p", "typical_p")
+_TOKEN_IDS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "pad_token_id")
+_GENERATION: dict[str, Any] = {
+    **dict.fromkeys((*_WHOLE, *_TOKEN_IDS, "no_repeat_ngram_size"), int),
+    **dict.fromkeys(_REAL, int | float),
+}
 _ATTENTION = "attn_implementation"  # an argument of from_pretrained that is not in config.json
 
 
@@ -92,7 +106,7 @@ def load_model_config(location: ModelLocation, **fields: Any) -> PreTrainedConfi
     Raises:
         UserError: there is no such model, the Hub cannot be reached, or an option is not a field of the configuration.
     """
-    with _explained(location):
+    with loading_errors(location, files=_CONFIG):
         config = AutoConfig.from_pretrained(**_where(location))
     known = {*config.to_dict(), *config.attribute_map, _ATTENTION}
     for name in location.options:
@@ -120,11 +134,12 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
     if file.is_file():
         return _read_tokenizer(file)
     where = _where(location)
-    with _explained(location):
+    with loading_errors(location, "tokenizer", _TOKENIZER):
         try:
             tokenizer = AutoTokenizer.from_pretrained(**where)
+            tokenizer("")  # compares the values of tokenizer_config.json, such as model_max_length
         except ValueError as error:
-            if "trust_remote_code" in str(error):
+            if "trust_remote_code" in str(error) or (Path(where[_NAME]) / "tokenizer.json").is_file():
                 raise
             raise _without_tokenizer(location) from error
     if not len(tokenizer):  # for a folder without a tokenizer, transformers returns an empty one
@@ -161,7 +176,7 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
     """
     config = load_model_config(location, **fields)
     attention = {name: value for name, value in location.options.items() if name == _ATTENTION}
-    with _explained(location), _quiet():
+    with loading_errors(location), _quiet():
         try:
             model, info = auto_class.from_pretrained(
                 config=config,
@@ -277,9 +292,25 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTraine
     chosen = choose(config)
     if chosen is not AutoModel:
         _check_kind(name, config, chosen.__name__, what)
-    with _explained(location, what), _quiet():
+    with loading_errors(location, what), _quiet():
         model = chosen.from_pretrained(config=config, **_where(location))
+    _check_generation(name, model)
     return model.eval(), load_tokenizer(location)
+
+
+def _check_generation(name: str, model: PreTrainedModel) -> None:
+    """Raise a ``UserError`` for a value of generation_config.json that no generation can use."""
+    if not model.can_generate():
+        return
+    settings = model.generation_config.to_dict()
+    for key, kind in _GENERATION.items():
+        value = settings.get(key)
+        values = value if isinstance(value, list) and key.endswith("_token_id") else [value]
+        for each in values:
+            if each is None or (isinstance(each, kind) and not isinstance(each, bool) and abs(each) <= LARGEST):
+                continue
+            advice = "a whole number" if kind is int else "a number"
+            raise UserError(f"{key} in generation_config.json of {name} is {value!r}; write {advice}, or null.")
 
 
 def _check_kind(name: str, config: PreTrainedConfig, wanted: str, what: str) -> None:
@@ -318,29 +349,39 @@ def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenize
 def _where(location: ModelLocation) -> dict[str, Any]:
     folder = model_folder(location.name)
     return {
-        "pretrained_model_name_or_path": location.name if folder is None else str(folder),
+        _NAME: location.name if folder is None else str(folder),
         "revision": location.revision or "main",
         "trust_remote_code": location.trust_remote_code,
     }
 
 
 @contextmanager
-def _explained(location: ModelLocation, what: str = "model") -> Iterator[None]:
-    """Convert an exception raised by transformers while loading a model to a one-sentence ``UserError``."""
+def loading_errors(location: ModelLocation, what: str = "model", files: str = _MODEL) -> Iterator[None]:
+    """Convert an exception raised by transformers while loading a model to a one-sentence ``UserError``.
+
+    Args:
+        location: where the model is.
+        what: what is loaded.
+        files: names of the files that are read.
+    """
     name = location.name
     try:
         with hub_errors(name, revision=location.revision):
             yield
     except UserError:
         raise
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+    except Exception as error:  # for a value of the wrong type, transformers and tokenizers raise errors of any class
         reason = " ".join(str(error).split()).rstrip(".")
+        if not isinstance(error, (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError)):
+            reason = f"{type(error).__name__}: {reason}"
         if "trust_remote_code" in reason:
             raise UserError(
                 f"{name} has code of its own; read it with hfattn inspect {name}, and to run it in a recipe write "
                 f"{location.section}.trust_remote_code: true."
             ) from error
-        raise UserError(f"{name} does not load as a {what} ({reason}); choose another model.") from error
+        raise UserError(
+            f"{name} does not load as a {what} ({reason}); correct {files}, or choose another model."
+        ) from error
 
 
 def _without_tokenizer(location: ModelLocation) -> UserError:
@@ -359,6 +400,7 @@ __all__ = [
     "load_reading_model",
     "load_tokenizer",
     "load_translation_model",
+    "loading_errors",
     "max_positions",
     "save_translator",
 ]

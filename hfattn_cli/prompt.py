@@ -27,14 +27,13 @@ def prompt(
 
     with one_sentence():
         require("recipes")
-        from hfattn.files import new_folder, write_json
+        from hfattn.files import made_parents, new_folder, write_json
         from hfattn.prompting import PromptConfig, prompt_model, table
         from hfattn.training import load_config
 
         folder = output_dir or Path("runs") / f"prompt-{config.stem}"
         settings = load_config(PromptConfig, config, overrides)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(folder) as scratch:
+        with made_parents(folder), new_folder(folder) as scratch:
             results = prompt_model(settings, config)
             write_json(scratch / "results.json", results)
         print(f"{table(results)}\n\nPrompts, settings and scores: {folder / 'results.json'}")

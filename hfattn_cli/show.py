@@ -245,7 +245,7 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
     from hfattn.errors import UserError
     from hfattn.explain import alignment
 
-    inputs = tokenizer(text, return_tensors="pt")
+    inputs = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     inputs = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
     model.set_attn_implementation("eager")
     with torch.inference_mode():

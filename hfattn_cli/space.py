@@ -1,5 +1,6 @@
 """The commands ``hfattn space``: list, build, run and push the demos."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -114,10 +115,10 @@ def push(
 
 
 def _built(name: str, output: Path | None, model: list[str] | None, settings: list[str] | None) -> Path:
+    from hfattn.files import made_parents
     from hfattn.spaces.building import build_space
 
-    if output is None:
-        output = Path("runs", "spaces", name)
-        output.parent.mkdir(parents=True, exist_ok=True)
-    build_space(name, output, name_value_pairs("--model", model), name_value_pairs("--set", settings))
-    return output
+    folder = output or Path("runs", "spaces", name)
+    with contextlib.nullcontext() if output else made_parents(folder):
+        build_space(name, folder, name_value_pairs("--model", model), name_value_pairs("--set", settings))
+    return folder

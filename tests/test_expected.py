@@ -215,7 +215,7 @@ BAD_RUNS: list[tuple[str, Callable[[Path], Any], str]] = [
     ("no folder", shutil.rmtree, " was not found; give a folder that a recipe has written"),
     ("unfinished", lambda run: (run / "results.json").unlink(), "has not finished; continue it with --resume"),
     ("half", lambda run: (run / "results.json").write_text('{"recipe": '), "is not valid JSON"),
-    ("another's", lambda run: (run / "results.json").write_text("[]"), "has no 'recipe', so no recipe wrote it"),
+    ("another's", lambda run: (run / "results.json").write_text("[]"), "is not an object of fields"),
     ("no metrics", without("metrics"), "has no 'metrics', so no recipe wrote it"),
     ("command", lambda run: write_run(run, command="python -m this"), "has the command 'python -m this', which is"),
     ("unknown", lambda run: write_run(run, config="no_such"), "no_such.expected.json, which "),

@@ -226,7 +226,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 
 
 def test_the_command_names_the_step_and_exits_with_code_1(tmp_path: Path) -> None:
-    config = tiny_config(tmp_path, training={"learning_rate": 1e35, "max_grad_norm": 0})
+    config = tiny_config(tmp_path, training={"learning_rate": 1000, "weight_decay": 1000, "max_grad_norm": 0})
     done = train(config, "--output_dir", tmp_path / "run")
     assert done.returncode == 1
     sentence = done.stderr.splitlines()[-1]

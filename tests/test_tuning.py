@@ -72,8 +72,8 @@ class Training:
         score = -abs(float(given["--training.learning_rate"]) - 1e-3) - int(given["--model.layers"])
         folder = Path(given["--output_dir"])
         folder.mkdir()
-        results: dict[str, Any] = dict.fromkeys(("seed", "model", "training", "data", "hardware", "versions"), 1)
-        results |= {"recipe": "any", "config": "tiny", "metrics": {"validation": {"accuracy": score}}}
+        results: dict[str, Any] = {name: {} for name in ("model", "training", "data", "hardware", "versions")}
+        results |= {"seed": 1, "recipe": "any", "config": "tiny", "metrics": {"validation": {"accuracy": score}}}
         results["command"] = shlex.join(["train.py", "--config", "tiny.yaml"])
         (folder / "results.json").write_text(json.dumps(results))
 

@@ -3,14 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -18,6 +14,7 @@ from transformers import (
 from .. import models  # noqa: F401  (registers the classes)
 from ..errors import UserError
 from ..files import new_folder
+from ..loading import ModelLocation, load_model_config, load_tokenizer, loading_errors
 from ..models.pipeline_attn_translation import load_target_tokenizer
 from ..models.strict_config import unknown_message
 from .to_ctranslate2 import export_ctranslate2
@@ -75,8 +72,9 @@ def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None
     """Load a model with the head that it was saved with, and its tokenizer if there is one."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} is not a model folder: config.json is missing; give the folder of a trained model.")
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    location = ModelLocation(name=str(folder))
+    config = load_model_config(location)
+    with loading_errors(location):
         (architecture,) = config.architectures or [""]
         auto: Any = next((auto for end, auto in _AUTO_CLASSES.items() if architecture.endswith(end)), None)
         if auto is None:
@@ -85,10 +83,5 @@ def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None
                 "model or a translation model."
             )
         model = auto.from_pretrained(folder, config=config, trust_remote_code=False, use_safetensors=True)
-        has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False) if has_tokenizer else None
-    except UserError:
-        raise
-    except (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise UserError(f"{folder} does not load ({' '.join(str(error).split())}); check the folder.") from error
-    return model.eval(), tokenizer
+    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
+    return model.eval(), load_tokenizer(location) if has_tokenizer else None

@@ -1,6 +1,7 @@
 """Read vocabularies of other projects, and build tokenizers with the same ids."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def read_vocabulary(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8")
         content = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a vocabulary ({error}); write JSON, or one token on each line.") from error
     return tokens_of(content, str(path))
 
@@ -57,6 +58,8 @@ def tokens_of(content: Any, where: str) -> list[str]:
     if not isinstance(content, list | tuple | str) or not all(isinstance(token, str) for token in content):
         raise UserError(f"{where} is not a vocabulary; write a JSON list of its tokens in the order of their ids.")
     tokens = list(content)
+    if broken := [token for token in tokens if re.search("[\ud800-\udfff]", token)]:
+        raise UserError(f"{where} has {broken[0]!r}, which is not a text; write each token as UTF-8.")
     if twice := [token for token, count in Counter(tokens).items() if count > 1]:
         raise UserError(f"{where} has {twice[0]!r} twice; write each token once, in the order of the ids.")
     return tokens

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from ..errors import UserError
-from ..yaml_values import load_yaml
+from ..yaml_values import read_yaml
 
 # Keys under which training scripts save the weights.
 _WEIGHTS = ("state_dict", "model_state_dict", "model_state", "model")
@@ -101,10 +100,7 @@ def read_settings(path: Path | None) -> dict[str, Any]:
         return {}
     if not path.is_file():
         raise UserError(f"{path} was not found; give the training configuration with --config.")
-    try:
-        settings = load_yaml(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is neither YAML nor JSON ({' '.join(str(error).split())}); fix it.") from error
+    settings = read_yaml(path)
     if not isinstance(settings, dict):
         raise UserError(f"{path} is not a mapping; give the training configuration.")
     return settings

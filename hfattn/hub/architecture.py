@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub.errors import StrictDataclassError
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from .. import models  # noqa: F401  (registers the classes)
 from ..clean_process import auto_class
-from ..fields import refusal
+from ..loading import ModelLocation, load_model_config, loading_errors
 
 DEPTH = 3  # levels of the tree; deeper modules are counted in their parent
 
@@ -25,14 +24,12 @@ def architecture(folder: Path) -> str:
         One line per module: name, class, sizes and number of parameters. Equal layers share a line.
 
     Raises:
-        ValueError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``,
+        UserError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``,
             or no Auto class loads its architecture.
     """
-    try:
-        config = AutoConfig.from_pretrained(folder)
-    except StrictDataclassError as error:
-        raise ValueError(refusal(error)) from error
-    with torch.device("meta"):
+    location = ModelLocation(name=str(folder))
+    config = load_model_config(location)
+    with loading_errors(location), torch.device("meta"):
         return draw(getattr(transformers, auto_class(config)).from_config(config))
 
 

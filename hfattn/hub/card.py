@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,14 +11,23 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from jinja2 import UndefinedError
 
 from ..clean_process import run_code
 from ..errors import UserError
+from ..files import read_json_object
 from ..resources import resource
 from .architecture import architecture
 from .templates import template
 
+# Types of fields in results.json.
+_KINDS = {
+    **dict.fromkeys(("recipe", "config", "command", "task"), str),
+    **dict.fromkeys(("configuration", "data", "model", "metrics", "training", "hardware", "versions", "soup"), dict),
+    "selection": dict | None,
+    "seed": int,
+}
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
 _CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MULTILINE)
@@ -83,9 +91,9 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
     Raises:
         UserError: the results lack a field that the template needs.
     """
-    regression = results.get("data", {}).get("regression", False)
-    name = "soup" if "soup" in results else "regression" if regression else results["recipe"]
     try:
+        regression = results.get("data", {}).get("regression", False)
+        name = "soup" if "soup" in results else "regression" if regression else results["recipe"]
         text = template(f"{name}.md", output_of=output_of).render(
             results,
             card=stated(results),
@@ -98,6 +106,14 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
         raise UserError(
             f"results.json in {folder} lacks a field that the card needs ({error}), as those of older versions do; run "
             "the training command again with another --output_dir."
+        ) from error
+    except UserError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"results.json in {folder} has a field that the card cannot show ({type(error).__name__}: {reason}); copy "
+            "the file again."
         ) from error
     card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # normalize line endings
     data = _data(card)
@@ -153,7 +169,7 @@ def citations(folder: Path, results: Mapping[str, Any]) -> str:
     """Return BibTeX entries of the papers of a model; empty if none is known."""
     known = yaml.safe_load(resource("model_cards", "citations.yaml").read_text(encoding="utf-8"))
     config = folder / "config.json"
-    family = json.loads(config.read_text(encoding="utf-8"))["model_type"] if config.is_file() else None
+    family = read_json_object(config).get("model_type") if config.is_file() else None
     names = (results["model"].get("preset"), results["model"].get("base_model"), family)
     keys: list[str] = next((known["models"][name] for name in names if name in known["models"]), [])
     if "soup" in results:
@@ -182,8 +198,12 @@ def _printed_in(folder: Path) -> Any:
         try:
             with contextlib.chdir(folder):
                 printed = run_code(code)
-        except OSError as error:
-            raise UserError(f"The code of the card of {folder} cannot be run: {error}.") from error
+        except Exception as error:  # it loads the model and uses it, so it may raise anything
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise UserError(
+                f"The code of the card of {folder} cannot be run ({type(error).__name__}: {reason}); check that the "
+                "files of the model are complete."
+            ) from error
         return printed if printed.endswith("\n") else printed + "\n"
 
     return output_of
@@ -193,9 +213,17 @@ def read_results(folder: Path) -> dict[str, Any]:
     """Read ``results.json`` of a run folder.
 
     Raises:
-        UserError: if an earlier version of hfattn wrote it, with other field names.
+        UserError: it is missing, is not JSON, or has a value of a wrong type; or an earlier version of hfattn wrote it,
+            with other field names.
     """
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    path = folder / "results.json"
+    results = read_json_object(path)
+    for name, kind in _KINDS.items():
+        if name in results and not isinstance(results[name], kind):
+            raise UserError(f"{path} has {results[name]!r} as {name!r}, which no recipe writes; copy the file again.")
+    for name, choice in (results.get("selection") or {}).items():
+        if choice is not None and not (isinstance(choice, dict) and isinstance(choice.get("part"), str)):
+            raise UserError(f"{path} does not say on which part its {name} was chosen; copy the file again.")
     if "source" in results.get("configuration", {}).get("data", {}):
         raise UserError(
             f"{folder} was written by an earlier version of hfattn, whose configurations have data.source; the model "

@@ -1,13 +1,12 @@
 """The published files of a folder, with their sizes and hashes."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..files import write_json
+from ..files import read_json, write_json
 
 MANIFEST = "manifest.json"
 CARD = "README.md"  # its text may be edited; its numbers and its code are compared with the results
@@ -82,11 +81,15 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    try:
-        files: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8"))["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a manifest; write it again with hfattn card {folder}.") from error
+    content = read_json(path)
+    files = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(files, dict) or not all(_are_facts(facts) for facts in files.values()):
+        raise UserError(f"{path} is not a manifest; write it again with hfattn card {folder}.")
     return files
+
+
+def _are_facts(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("bytes"), int) and isinstance(value.get("sha256"), str)
 
 
 def _facts(path: Path) -> dict[str, Any]:

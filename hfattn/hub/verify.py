@@ -1,6 +1,5 @@
 """Verify that a model folder loads where hfattn is not installed, and contains nothing that must not be published."""
 
-import contextlib
 import json
 import os
 import re
@@ -113,8 +112,7 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
     if not weights or not {"config.json", "baseline.json"} & set(files):
         raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
     if "results.json" in files:
-        with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError, OSError):  # the checks below report this
-            read_results(folder)
+        read_results(folder)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
         for name in files:
@@ -175,7 +173,7 @@ def check_no_secrets(copy: Path, folder: Path) -> str:
 def _check_card(folder: Path) -> str:
     assert (folder / CARD).is_file(), f"{CARD} is missing; hfattn card writes it"
     assert (folder / "results.json").is_file(), "results.json, the source of the numbers in the card, is missing"
-    return check_card(folder, json.loads((folder / "results.json").read_text(encoding="utf-8")))
+    return check_card(folder, read_results(folder))
 
 
 def _checked(name: str, check: Callable[[], str]) -> Check:

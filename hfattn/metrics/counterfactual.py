@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from ..errors import UserError
+from ..yaml_values import read_yaml
 
 Pairs = Sequence[tuple[str, str]]
 Input = str | tuple[str, str]  # what a classifier reads: a text, or a pair of texts
@@ -77,7 +77,7 @@ def read_templates(path: str | Path | None = None, languages: Sequence[str] = ()
 def _read_templates(file: Path) -> dict[str, Templates]:
     if not file.is_file():
         raise UserError(f"There is no file {file} of templates; write the path of a YAML file.")
-    kinds = _yaml(file)
+    kinds = read_yaml(file)
     try:
         found = {
             str(kind): Templates(
@@ -111,15 +111,8 @@ def _fill(templates: Templates, sentences: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _yaml(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}.") from None
-
-
 def _read(path: Path) -> dict[str, Pairs]:
-    kinds = _yaml(path)
+    kinds = read_yaml(path)
     if not isinstance(kinds, dict) or not kinds:
         raise UserError(
             f"{path.name} has no kinds of words; write lines such as 'age:' and below it '  - [young, old]'."

@@ -59,7 +59,7 @@ def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | N
         return AutoTokenizer.from_pretrained(
             model.name_or_path, subfolder=subfolder, trust_remote_code=False, **options
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the Rust library raises plain Exception
         raise ValueError(
             f"No tokenizer loads from the subfolder {subfolder!r} of {model.name_or_path}, where its configuration "
             "puts that of the target; save it there, or pass target_tokenizer."

@@ -82,7 +82,11 @@ def check_space(folder: Path) -> None:
         raise UserError(f"{folder}/README.md has no front matter that the Hub reads ({error}).") from error
     if card.sdk != "gradio" or not (folder / str(card.app_file)).is_file():
         raise UserError(f"{folder}/README.md must contain sdk: gradio and the name of an existing file as app_file.")
-    pins = (folder / "requirements.txt").read_text(encoding="utf-8").split()
+    requirements = folder / "requirements.txt"
+    try:
+        pins = requirements.read_text(encoding="utf-8").split()
+    except UnicodeDecodeError:
+        raise UserError(f"{requirements} is not UTF-8; build the Space again.") from None
     if loose := [pin for pin in pins if "==" not in pin]:
         raise UserError(f"{folder}/requirements.txt does not pin {loose[0]}; write {loose[0]}==VERSION.")
     with running(folder):

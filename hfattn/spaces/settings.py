@@ -5,14 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 
 from ..errors import UserError
+from ..fields import refusal
+from ..yaml_values import read_yaml
 
 SETTINGS = "space.yaml"
 MODELS = "models"
 
 
+@strict
 @dataclass(frozen=True)
 class SpaceModel:
     """A model of a Space.
@@ -42,14 +46,21 @@ def read_space(folder: Path) -> dict[str, SpaceModel]:
         raise UserError(
             f"{folder} is not a Space of hfattn: {SETTINGS} is missing; hfattn space list shows the Spaces."
         )
-    models = yaml.safe_load(path.read_text(encoding="utf-8"))["models"] or {}
+    settings = read_yaml(path)
+    models = settings.get("models") or {} if isinstance(settings, dict) else None
+    if not isinstance(models, dict) or not all(isinstance(fields, dict) for fields in models.values()):
+        raise UserError(f"{path} has no mapping of models; write 'models:' and below it the name and fields of each.")
+    return {str(name): _space_model(path, fields) for name, fields in models.items()}
+
+
+def _space_model(path: Path, fields: dict[str, Any]) -> SpaceModel:
     try:
-        return {name: SpaceModel(**fields) for name, fields in models.items()}
+        return SpaceModel(**fields)
+    except StrictDataclassError as error:
+        reason = refusal(error)
     except TypeError as error:
-        raise UserError(
-            f"{path}: {str(error).removeprefix('SpaceModel.__init__() ')}; a model has the fields variable, recipe, "
-            "config, overrides, hub_id."
-        ) from error
+        reason = str(error).removeprefix("SpaceModel.__init__() ")
+    raise UserError(f"{path}: {reason}; a model has the fields variable, recipe, config, overrides, hub_id.")
 
 
 def load_folder(name: str, space: Path) -> str:

@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
 from ..errors import UserError
+from ..fields import LARGEST
 from ..models.recurrent_cells import cpu_has_bfloat16
 from ..models.strict_config import unknown_name_message
 from .config import checked
@@ -29,12 +30,15 @@ _FIXED = {
     "train_sampling_strategy": "max_tokens groups examples of similar length",
 }
 _LOWER_IS_BETTER = ("loss", "nats", "bits", "perplexity", "error")
-_SEED = (0, 2**32 - 1)
+_SEED = (0, LARGEST)
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": _SEED,
     "data_seed": _SEED,
-    "weight_decay": (0, float("inf")),
-    "max_grad_norm": (0, float("inf")),
+    "learning_rate": (0, 1000),  # that of noam is a factor, of about 1
+    "num_train_epochs": (0, 1e6),
+    "weight_decay": (0, 1000),
+    "max_grad_norm": (0, float("inf")),  # inf: only measured
+    "label_smoothing_factor": (0, 1),
     "adam_beta1": (0, 0.999999),
     "adam_beta2": (0, 0.999999),
 }
@@ -133,6 +137,8 @@ def _check(name: str, value: Any, defaults: dict[str, Any]) -> None:
             raise UserError(f"training.{name} is {value!r}; write a number.")
         if isinstance(default, int) and isinstance(value, float):
             raise UserError(f"training.{name} is {value}; write a whole number.")
+        if isinstance(default, int) and abs(value) > LARGEST:
+            raise UserError(f"training.{name} is {value}; write a number of at most {LARGEST}.")
         if name in _ABOVE_ZERO and not 0 < value < float("inf"):
             raise UserError(f"training.{name} is {value}; write a number above 0.")
     if name in _RANGES and value is not None:

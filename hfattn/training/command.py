@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from transformers import TrainingArguments, set_seed
@@ -17,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from ..errors import UserError
 from ..files import write_at_once
 from ..hub import check_may_push
+from ..yaml_values import read_yaml
 from .config import split_overrides
 from .selection import read_search
 
@@ -128,7 +129,10 @@ class RecipeCommand:
         now = {**dataclasses.asdict(config), "run": facts}
         path = self.run / STARTED
         if path.exists():
-            before, after = (dict(_leaves(each)) for each in (yaml.safe_load(path.read_text(encoding="utf-8")), now))
+            started = read_yaml(path)
+            if not isinstance(started, dict):
+                raise UserError(f"{path} is damaged; choose another folder with --output_dir.")
+            before, after = (dict(_leaves(each)) for each in (started, now))
             for name in after | before:
                 old, new = (fields.get(name, _ABSENT) for fields in (before, after))
                 if old != new and not _may_change(name):
@@ -163,9 +167,14 @@ def _difference(name: str, old: Any, new: Any) -> str:
     return "{} {}, and this command has {}".format(field, *values)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; --help shows the options.")
+
+
 def parse_command(recipe: str, description: str, words: list[str] | None = None) -> RecipeCommand:
     """Parse the command line of a recipe. The run folder defaults to ``runs/<recipe>-<config>``."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

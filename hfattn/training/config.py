@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from ..errors import UserError
 from ..fields import refusal
 from ..models.strict_config import StrictConfig, unknown_name_message
-from ..yaml_values import load_yaml
+from ..yaml_values import load_yaml, read_yaml
 
 Schema = TypeVar("Schema")
 
@@ -33,10 +33,8 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
     path = Path(path)
     if not path.is_file():
         raise UserError(f"The configuration file {path} was not found; hfattn recipes list shows those that exist.")
-    try:
-        values = load_yaml(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}.") from None
+    values = read_yaml(path)
+    values = {} if values is None else values
     if not isinstance(values, dict):
         raise UserError(
             f"{path.name} is not a mapping of fields; write lines such as 'data:' and below it '  max_length: 100'."
@@ -175,6 +173,6 @@ def family_config(
     """
     fields = dict(section)
     family = fields.pop("model_type", None)
-    if family not in families:
+    if not isinstance(family, str) or family not in families:
         raise UserError(f"model.model_type is {family!r}; write one of {', '.join(families)}.")
     return model_config(families[family], fields, **from_data)

@@ -8,20 +8,21 @@ files. Bands are computed from the scores of several seeds (``bands``), never ty
 """
 
 import dataclasses
-import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
-from ..files import write_json
+from ..files import read_json_object, write_json
+from ..hub.card import read_results
 from ..models.strict_config import unknown_name_message
 from ..plots import length_label
+from ..yaml_values import read_yaml
 from .bands import (
     CPU_SHARE,
     FEWEST,
@@ -82,6 +83,15 @@ class Recorded:
     signature: str | None = None  # signature of the metric: how the score was computed
     selection: dict[str, Any] | None = None  # parts on which the checkpoint and the settings were chosen
 
+    def validate_training(self) -> None:
+        for name in ("steps", "wall_time_seconds"):
+            if not _is_number(self.training.get(name)):
+                raise ValueError(f"training.{name} is {self.training.get(name)!r}; it must be a number.")
+
+    def validate_hardware(self) -> None:
+        if not isinstance(self.hardware.get("gpu", self.hardware.get("cpu")), str):
+            raise ValueError("hardware has no name; write that of the gpu, or of the cpu and its threads.")
+
 
 @strict
 @dataclass
@@ -119,6 +129,11 @@ class Expected:
     full: FullRun
     reference: Reference | None = None
 
+    def validate_metric(self) -> None:
+        for metric in (self.metric, self.tiny.metric or self.metric):
+            if not re.fullmatch(r"metrics\.[^.]+\..+", metric):
+                raise ValueError(f"metric is {metric!r}; write the path of a score, such as metrics.test.accuracy.")
+
     def validate_bands(self) -> None:
         variants: tuple[Variant, ...] = (self.tiny, self.full)
         for variant, metric in zip(variants, (self.tiny.metric or self.metric, self.metric), strict=True):
@@ -139,11 +154,8 @@ def read_expected(path: Path) -> Expected:
     """
     if not path.is_file():
         raise UserError(f"{path} was not found; a configuration's expected results stand beside its YAML file.")
-    values = _read_json(path)
     where = path.name
-    if not isinstance(values, dict):
-        raise UserError(f"{where} is not an object of fields; write {{...}} with metric, tiny and full.")
-    sections: dict[str, Any] = dict(values)
+    sections = read_json_object(path)
     for name, schema in (("tiny", TinyVariant), ("full", FullRun), ("reference", Reference)):
         section = sections.get(name)
         if section is None and name == "reference":
@@ -172,13 +184,6 @@ def _section(schema: type[Any], values: Any, where: str) -> Any:
         if required and name not in values:
             raise UserError(f"{where} lacks the field {name!r}; write it.")
     return checked(schema, values, prefix=f"{where}.")
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON: {' '.join(str(error).split())}.") from None
 
 
 # A finished run
@@ -245,12 +250,15 @@ def read_run(folder: Path) -> FinishedRun:
     path = folder / "results.json"
     if not path.is_file():
         raise UserError(f"{folder} has no results.json: its run has not finished; continue it with --resume.")
-    results = _read_json(path)
+    results = read_results(folder)
     needed = ("recipe", "config", "command", "seed", "metrics", "model", "training", "data", "hardware", "versions")
     for name in needed:
-        if not isinstance(results, dict) or name not in results:
+        if name not in results:
             raise UserError(f"{path} has no {name!r}, so no recipe wrote it; give the folder of a recipe's run.")
-    words = shlex.split(results["command"])
+    try:
+        words = shlex.split(results["command"])
+    except ValueError:  # a quote without its end
+        words = []
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
     if not scripts or "--config" not in results["command"]:
         raise UserError(f"{path} has the command {results['command']!r}, which is not a recipe's; run a recipe.")
@@ -403,18 +411,22 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
     if own_choice := reported_on_its_own_choice(expected.metric, run.results.get("selection")):
         raise UserError(f"{run.folder} cannot be recorded: {own_choice}; report another part.")
     results = run.results
-    new = Recorded(
-        score=run.score(expected.metric),
-        signature=run.signature(expected.metric),
-        seed=results["seed"],
-        overrides=overrides,
-        parameters=results["model"]["parameters"],
-        hardware=results["hardware"],
-        training=results["training"],
-        data=results["data"],
-        metrics=_numbers(results["metrics"]),
-        versions=results["versions"],
-        selection=results.get("selection"),
+    new = checked(
+        Recorded,
+        {
+            "score": run.score(expected.metric),
+            "signature": run.signature(expected.metric),
+            "seed": results["seed"],
+            "overrides": overrides,
+            "parameters": results["model"]["parameters"],
+            "hardware": results["hardware"],
+            "training": results["training"],
+            "data": results["data"],
+            "metrics": _numbers(results["metrics"]),
+            "versions": results["versions"],
+            "selection": results.get("selection"),
+        },
+        prefix=f"{run.folder / 'results.json'}.",
     )
     kept = [old for old in expected.full.recorded if (old.seed, old.overrides) != (new.seed, new.overrides)]
     recorded = sorted([*kept, new], key=lambda each: (each.overrides, each.seed))
@@ -434,7 +446,7 @@ def own_runs(expected: Expected, config: Path) -> list[Recorded]:
             groups.setdefault(tuple(run.overrides), []).append(run)
     if not groups:
         return []
-    plain = yaml.safe_load(config.read_text(encoding="utf-8"))
+    plain = read_yaml(config)
 
     def others(words: tuple[str, ...]) -> int:
         models = [(name, value) for name, value in split_overrides(list(words)) if name.endswith(".name")]
