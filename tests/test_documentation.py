@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import nbformat
 import pytest
 import torch
 from browser import browser  # noqa: F401
@@ -15,6 +16,8 @@ from commands import ROOT, run
 from hub_server import Hub, HubServer
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from tour_notebook import NOTEBOOK, tour
+from tour_notebook import run as run_notebook
 from typer.testing import CliRunner
 
 import hfattn.models
@@ -64,10 +67,6 @@ def shell(command: str, **variables: str) -> None:
     assert done.returncode == 0, (command, done.stderr)
 
 
-def prepare_tour(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("pairs.tsv").write_text("".join(f"{i} and {i + 1}\t{2 * i + 1}\n" for i in range(300)))
-
-
 def prepare_explaining(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models as they are before training: a translator of dates, and a classifier with attention."""
     torch.manual_seed(0)
@@ -93,7 +92,6 @@ def prepare_extending(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PREPARE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "tour.md": prepare_tour,
     "explaining.md": prepare_explaining,
     "extending.md": prepare_extending,
 }
@@ -123,6 +121,22 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
                 lines = iter(printed.getvalue().splitlines())
                 for expected in re.findall(r"^ *(?:print\(.*)?\)  # (?!fmt)(.*)$", block, re.MULTILINE):
                     assert expected in lines, (expected, printed.getvalue())
+
+
+def test_the_notebook_is_the_tour() -> None:
+    kept = nbformat.read(NOTEBOOK, as_version=4)
+    assert [cell["source"] for cell in kept["cells"]] == [cell["source"] for cell in tour()["cells"]]
+
+
+@pytest.mark.variants
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    notebook = tour()
+    for cell in notebook["cells"]:
+        cell["source"] = cell["source"].replace("train translation/dates", f"train translation/dates {SHORT}")
+    run_notebook(notebook, tmp_path)
+    shown = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in shown)
+    assert any("<iframe" in output.get("data", {}).get("text/html", "") for output in shown)
 
 
 def code(page: Path) -> list[str]:
