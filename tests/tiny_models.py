@@ -1,5 +1,6 @@
 """Folders as pretrained models have them, with a few thousand random weights and a tokenizer learned here."""
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -172,6 +173,20 @@ def scored_file(path: Path, pairs: int = 600) -> Path:
     return path
 
 
+def choices_file(path: Path, questions: int = 600) -> Path:
+    """Questions with four choices, of which one praises: the right one, but for one question in six."""
+    random = Random(1)
+    rows = []
+    for i in range(questions):
+        place = random.randrange(4)
+        words = [random.choice(_GOOD if j == place else _BAD) for j in range(4)]
+        choices = [f"John saw a {word} {random.choice(_THINGS)} in {i}." for word in words]
+        label = (place + 1) % 4 if i % 6 == 0 else place
+        rows.append({"context": f"The {random.choice(_THINGS)} of Mary {i}.", "choices": choices, "label": label})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
 def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1")) -> Path:
     """A DistilBERT with a classifier, fine-tuned for a second on the single texts of ``labeled_file``."""
     tiny_model(folder, "distilbert", (*TEXTS, *_GOOD, *_BAD, *_THINGS))
@@ -195,6 +210,8 @@ def placeholder(word: str, root: Path) -> Path:
     path = root / word.lower()
     if word in ("TINY_REVIEWS", "TINY_PAIRS"):
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
+    if word == "TINY_CHOICES":
+        return choices_file(path.with_suffix(".jsonl"))
     if word == "TINY_SCORES":
         return scored_file(path.with_suffix(".tsv"))
     if word in ("TINY_NOISY_REVIEWS", "TINY_LONG_REVIEWS"):

@@ -2,9 +2,11 @@
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
+from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
 from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
+from .grouping import split_by_shared_text
 from .labeled import EncodedTexts, Labeled, LabeledTexts, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
@@ -23,9 +25,12 @@ __all__ = [
     "MASKED",
     "Answer",
     "AugmentationConfig",
+    "Choice",
+    "Choices",
     "Coverage",
     "Document",
     "Documents",
+    "EncodedChoices",
     "EncodedExamples",
     "EncodedPairs",
     "EncodedQuestions",
@@ -76,6 +81,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "read_choices",
     "read_documents",
     "read_labeled",
     "read_pairs",
@@ -83,10 +89,12 @@ __all__ = [
     "read_tagged",
     "read_unlabeled",
     "spell_masks",
+    "split_by_shared_text",
     "split_corpus",
     "split_positions",
     "split_sentences",
     "tag_labels",
     "unlabeled",
+    "with_distractors",
     "word_vectors",
 ]

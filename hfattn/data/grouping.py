@@ -3,15 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from random import Random
+from typing import Any, TypeVar
 
-from .labeled import Labeled, LabeledTexts
+from .examples import Examples
+from .labeled import LabeledTexts
 from .text import split_positions
 
+Kind = TypeVar("Kind", bound=Examples[Any])
 PHRASE_WORDS = 3  # shorter phrases, such as "a film", occur in most parts of any dataset
 
 
-def split_by_shared_text(pairs: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:
-    """Split pairs so that no text, first or second, occurs in two parts.
+def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: int) -> list[Kind]:
+    """Split pairs, or examples of more texts, so that no text occurs in two parts.
 
     Pairs that share a text are connected, and the pairs of a connected component go into one part. The largest
     component is assigned first, and each to the part that lacks most pairs.
@@ -30,9 +33,9 @@ def split_by_shared_text(pairs: LabeledTexts, split: Sequence[float | int | str]
     for item in pairs:
         networkx.add_path(graph, pairs.texts(item))
     component_of = {text: i for i, texts in enumerate(networkx.connected_components(graph)) for text in texts}
-    components: dict[int, list[Labeled]] = defaultdict(list)
+    components: dict[int, list[Any]] = defaultdict(list)
     for item in pairs:
-        components[component_of[item.text]].append(item)
+        components[component_of[pairs.texts(item)[0]]].append(item)
     order = list(components.values())
     Random(seed).shuffle(order)
     lacking = [where.stop - where.start for where in split_positions(len(pairs), split, "pairs")]
@@ -40,8 +43,10 @@ def split_by_shared_text(pairs: LabeledTexts, split: Sequence[float | int | str]
     for items in sorted(order, key=len, reverse=True):
         part = lacking.index(max(lacking))
         lacking[part] -= len(items)
-        part_of |= dict.fromkeys((item.text for item in items), part)
-    return pairs.distribute([part_of[item.text] for item in pairs], split, len(order), "groups of connected pairs")
+        part_of |= dict.fromkeys((pairs.texts(item)[0] for item in items), part)
+    return pairs.distribute(
+        [part_of[pairs.texts(item)[0]] for item in pairs], split, len(order), "groups of connected pairs"
+    )
 
 
 def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:

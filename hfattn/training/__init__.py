@@ -18,6 +18,7 @@ from .extractive import ExtractiveTrainer
 from .fine_tuned_classifier import ClassifierTrainer, class_weights
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, check_averaging, tuned, tuning_facts
 from .from_scratch import PretrainedOrScratchConfig, scratch_config, scratch_model
+from .multiple_choice import ChoiceTrainer, scores_by_question
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .own_classifier import (
     OwnClassifierConfig,
@@ -42,6 +43,7 @@ __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
     "AveragingConfig",
+    "ChoiceTrainer",
     "ClassifierTrainer",
     "DistillationConfig",
     "DistillationTrainer",
@@ -84,6 +86,7 @@ __all__ = [
     "parse_command",
     "publish_run",
     "run_facts",
+    "scores_by_question",
     "scores_of_part",
     "scratch_config",
     "scratch_model",

@@ -1,0 +1,43 @@
+"""Multiple choice with a sequence classifier that has one output."""
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from .fine_tuning import FineTuningTrainer
+
+
+def scores_by_question(scores: torch.Tensor, choices: torch.Tensor) -> torch.Tensor:
+    """Return the scores (B, C) of the choices of each question; places beyond its last choice are -inf.
+
+    Args:
+        scores: (N, 1) scores of all choices, question after question.
+        choices: (B,) number of choices of each question.
+    """
+    rows = scores[:, 0].split(choices.tolist())
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=-torch.inf)
+
+
+class ChoiceTrainer(FineTuningTrainer):
+    """A ``FineTuningTrainer`` for ``EncodedChoices`` in batches of ``WindowCollator``.
+
+    The model scores each pair of context and choice by one number. The loss is the negative log-likelihood of the right
+    choice under a softmax over the scores of the question's choices (Radford et al. 2018, section 3.3).
+    """
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        model_inputs = {name: tensor for name, tensor in inputs.items() if name not in ("labels", "windows")}
+        logits = scores_by_question(model(**model_inputs).logits.float(), inputs["windows"])
+        losses = functional.cross_entropy(logits, inputs["labels"], reduction="sum")
+        if num_items_in_batch is None:
+            loss = losses / len(logits)
+        else:  # questions in all batches of the step on all devices; gradients are averaged over devices
+            loss = losses / num_items_in_batch
+            if self.args.average_tokens_across_devices:
+                loss = loss * self.accelerator.num_processes
+        outputs = SequenceClassifierOutput(logits=logits)
+        return (loss, outputs) if return_outputs else loss
