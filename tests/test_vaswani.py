@@ -76,8 +76,9 @@ def batch(kind: Any, rows: int = 2, length: int = 7) -> dict[str, torch.Tensor]:
 def test_defaults_are_the_base_model_of_the_paper() -> None:
     config = VaswaniConfig()
     assert (config.encoder_layers, config.decoder_layers, config.num_attention_heads) == (6, 6, 8)
-    assert (config.hidden_size, config.intermediate_size, config.head_width, config.dropout) == (512, 2048, 64, 0.1)
+    assert (config.hidden_size, config.intermediate_size, config.head_dim, config.dropout) == (512, 2048, 64, 0.1)
     assert (config.norm, config.positions, config.activation) == ("post", "sinusoidal", "relu")
+    assert config.to_dict()["head_dim"] == 64  # a number, which transformers' caches and generation tests read
     assert config.share_embeddings
     assert config.tie_word_embeddings
     assert config.scale_embedding

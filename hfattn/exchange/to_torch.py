@@ -104,7 +104,9 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
     if any(config.attention_parts(kind) != STANDARD_ATTENTION for kind in ("self", "cross")):
         raise UserError("torch has only scaled_dot attention with softmax; export a model with these.")
     if config.head_width * config.num_attention_heads != config.hidden_size:
-        raise UserError(f"torch has no heads of width {config.head_width} here; export a model without head_dim.")
+        raise UserError(
+            f"torch has no heads of width {config.head_width} here; export a model whose heads divide hidden_size."
+        )
     stacks, output = _TRANSFORMERS[type(model)]
     bias = any(name in ("lm_head.bias", "classifier.bias") for name in model.state_dict())
     state = to_theirs(model, transformer_rows(stacks, output, config, bias))

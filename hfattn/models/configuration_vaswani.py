@@ -189,6 +189,11 @@ class VaswaniConfig(StrictConfig):
     decoder_start_token_id: int | None = 1
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        if self.head_dim is None and self.num_attention_heads > 0 and self.hidden_size % self.num_attention_heads == 0:
+            self.head_dim = self.hidden_size // self.num_attention_heads  # caches of transformers read a number
+
     @property
     def has_final_norm(self) -> bool:
         """Return whether there is a last LN above each stack."""
@@ -197,7 +202,8 @@ class VaswaniConfig(StrictConfig):
     @property
     def head_width(self) -> int:
         """Width of a head."""
-        return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
+        assert self.head_dim is not None  # otherwise _check_widths has raised an error
+        return self.head_dim
 
     def attention_parts(self, kind: str) -> dict[str, Any]:
         """Return score and distribution of the "self" or "cross" attention, as arguments of ``Attention``."""
@@ -241,13 +247,12 @@ class VaswaniConfig(StrictConfig):
         self._check_attention("cross")
 
     def _check_widths(self) -> None:
-        if self.head_dim is not None:
-            self._check_positive("head_dim")
-        elif self.hidden_size % self.num_attention_heads:
+        if self.head_dim is None:
             raise ValueError(
                 f"hidden_size {self.hidden_size} does not divide into {self.num_attention_heads} heads; write another "
                 "num_attention_heads, or the width of a head as head_dim."
             )
+        self._check_positive("head_dim")
         if self.positions == "sinusoidal" and self.hidden_size % 2:
             raise ValueError(
                 f"sinusoidal positions are pairs of a sine and a cosine, but hidden_size is {self.hidden_size}; write "
