@@ -216,6 +216,20 @@ def max_positions(config: PreTrainedConfig) -> int | None:
     return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
 
 
+def check_embedded(model: PreTrainedModel, ids: torch.Tensor) -> None:
+    """Check that a model has an embedding for each of these token ids.
+
+    Raises:
+        UserError: an id is larger than the embedding, as with the tokenizer of another model.
+    """
+    embeddings = model.get_input_embeddings().num_embeddings
+    if ids.numel() and int(ids.max()) >= embeddings:
+        raise UserError(
+            f"The tokenizer gives the token {int(ids.max())}, and the model has {embeddings} embeddings; put its own "
+            "tokenizer beside it."
+        )
+
+
 def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer from a folder or from the Hub, for evaluation.
 
@@ -393,6 +407,7 @@ __all__ = [
     "ModelLocation",
     "Translator",
     "base_model_name",
+    "check_embedded",
     "load_any_model",
     "load_language_model",
     "load_model",

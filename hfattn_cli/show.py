@@ -244,9 +244,11 @@ def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "Attent
 
     from hfattn.errors import UserError
     from hfattn.explain import alignment
+    from hfattn.loading import check_embedded
 
     inputs = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     inputs = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    check_embedded(model, inputs["input_ids"])
     model.set_attn_implementation("eager")
     with torch.inference_mode():
         outputs = (model.get_encoder() if model.config.is_encoder_decoder else model)(**inputs, output_attentions=True)

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import UserError
 from ..extras import require
 from ..generation import evaluation_mode
-from ..loading import max_positions
+from ..loading import check_embedded, max_positions
 from ..models.alignment import token_names
 from .scored import ScoredText, score_tokens
 
@@ -127,7 +127,7 @@ def saliency(
         ValueError: if there is no such method, class, token or index, or gradients overflow, which float16 can cause.
         UserError: if the text is empty or too long for the model, or the model has no suitable head.
     """
-    encoded = tokenizer(text, return_tensors="pt")
+    encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
     positions = max_positions(model.config)
     length = int(mask.sum())
@@ -135,6 +135,7 @@ def saliency(
         raise UserError("The text is empty; give at least one character.")
     if positions is not None and length > positions:
         raise UserError(f"The text has {length} tokens, and the model has {positions} positions; shorten the text.")
+    check_embedded(model, ids)
     with evaluation_mode(model):
         embeddings = model.get_input_embeddings()(ids).detach()
         # The other inputs, expanded to the number of rows that are computed at once.

@@ -137,7 +137,7 @@ def _check(name: str, value: Any, defaults: dict[str, Any]) -> None:
             raise UserError(f"training.{name} is {value!r}; write a number.")
         if isinstance(default, int) and isinstance(value, float):
             raise UserError(f"training.{name} is {value}; write a whole number.")
-        if isinstance(default, int) and abs(value) > LARGEST:
+        if isinstance(value, int) and abs(value) > LARGEST:
             raise UserError(f"training.{name} is {value}; write a number of at most {LARGEST}.")
         if name in _ABOVE_ZERO and not 0 < value < float("inf"):
             raise UserError(f"training.{name} is {value}; write a number above 0.")
