@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import yaml
 from huggingface_hub import SpaceCard
 
 from ..errors import UserError
@@ -78,7 +79,7 @@ def check_space(folder: Path) -> None:
     read_space(folder)
     try:
         card = SpaceCard.load(folder / "README.md").data
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, yaml.YAMLError) as error:
         raise UserError(f"{folder}/README.md has no front matter that the Hub reads ({error}).") from error
     if card.sdk != "gradio" or not (folder / str(card.app_file)).is_file():
         raise UserError(f"{folder}/README.md must contain sdk: gradio and the name of an existing file as app_file.")
