@@ -53,8 +53,6 @@ TASKS = {
     "classify texts, best score": ["classification/imdb_minilm", "classification/imdb_distilbert"],
     "classify texts with few trained weights": ["classification/sst2_minilm_lora", "baselines/sst2_minilm_features"],
     "classify pairs of texts": ["classification/sick_minilm"],
-    "rate pairs of texts by a number": ["classification/sick_relatedness_stories15m"],
-    "choose the right one of several texts": ["multiple_choice/spa_eng_transformer"],
     "predict a number for pairs of texts": ["classification/sick_relatedness_stories15m"],
     "choose the right one of several texts": ["multiple_choice/spa_eng_transformer"],
     "find names in texts": ["token_classification/names_bilstm", "token_classification/names_distilbert"],

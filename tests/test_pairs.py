@@ -127,8 +127,16 @@ for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "
     )
     assert no_split.startswith("The dataset me/pairs does not load (")
     assert "'train', 'validation'" in no_split
-    assert named == ["Row 0 of me/reviews", [["fine", 1, 0, {}, None], ["bad", 0, 1, {}, None]], ["neg", "pos"]]
-    assert ordered == ["Row 0 of me/reviews", [["fine", 0, 0, {}, None], ["bad", 1, 1, {}, None]], ["pos", "neg"]]
+    assert named == [
+        "Row 0 of me/reviews",
+        [["fine", 1, 0, {}, None, None], ["bad", 0, 1, {}, None, None]],
+        ["neg", "pos"],
+    ]
+    assert ordered == [
+        "Row 0 of me/reviews",
+        [["fine", 0, 0, {}, None, None], ["bad", 1, 1, {}, None, None]],
+        ["pos", "neg"],
+    ]
     assert renamed == ["Row 0 of me/reviews", named[1], ["negative", "positive"]]
     assert mixed.startswith("The labels are negative, pos, and me/reviews has neg, pos; write these, or another name")
     assert unlabeled.startswith("Row 2 of me/reviews has the label -1, which is not one of neg, pos;")
