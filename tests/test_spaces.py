@@ -288,7 +288,14 @@ def test_the_command_serves_a_built_space(built: Path, tmp_path: Path, ends: sig
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "hfattn", "space", "run", str(built), "--port", str(port)]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores Ctrl-C
+    )
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == f"Starting {built} ...\n"
