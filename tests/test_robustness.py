@@ -186,7 +186,7 @@ class Hung(BaseException):
 
 def present() -> dict[str, tuple[int, int]]:
     """The files and folders of the laboratory, with the size and time of each file."""
-    found = {path: path.lstat() for path in Path().rglob("*")}
+    found = {path: path.lstat() for path in Path().rglob("*") if "__pycache__" not in path.parts}
     return {str(path): (stat.st_size, stat.st_mtime_ns) if path.is_file() else (0, 0) for path, stat in found.items()}
 
 
