@@ -702,7 +702,7 @@ BAD: list[BadInput] = [
         "stop_words sklearn is English, and language is es; write stop-words",
     ),
     ("--evaluation.columns [rating]", "names 'rating', and the other columns of reviews_es"),
-    ("--evaluation.swaps no.yaml", "There is no file no.yaml of words to swap"),
+    ("--evaluation.swaps no.yaml", "The file no.yaml with the words to swap does not exist"),
     ("--training.seed -1", r"seed is -1; write a number from 0 to 2\*\*32 - 1"),
     (
         lambda f: ["--data.dataset", written(f / "texts.tsv", TWO), "--data.labels", "[up, down, flat]"],

@@ -726,7 +726,7 @@ class TestFullTuning(FineTuning, TwoProcesses, BadInputs):
         ("--data.vectors glove.txt", "data.vectors is for a model from scratch .*; remove it."),
         ("--tokenizer.kind word", "tokenizer is for a model from scratch .*; remove it."),
         ("--tuning.method lora --averaging.last 2", "lora saves updates only; write averaging.ema"),
-        ("--evaluation.swaps absent.yaml", "There is no file absent.yaml of words to swap"),
+        ("--evaluation.swaps absent.yaml", "The file absent.yaml with the words to swap does not exist"),
         ("--evaluation.columns [stars]", "evaluation.columns names 'stars'"),
     ]
 

@@ -430,7 +430,7 @@ def test_templates_that_cannot_be_filled_are_refused(text: str, sentence: str, t
     own.write_text(text)
     with pytest.raises(UserError, match=re.escape(sentence)):
         read_templates(own)
-    with pytest.raises(UserError, match=r"There is no file absent\.yaml"):
+    with pytest.raises(UserError, match=r"The file absent\.yaml"):
         read_templates("absent.yaml")
     with pytest.raises(UserError, match="The templates have no pairs"):
         template_test(lambda texts: np.ones((len(texts), 1)), {"a": Templates([{"x": "b"}], ["{x}"], [])}, pairs=True)
@@ -530,7 +530,7 @@ def test_words_that_cannot_be_swapped_are_refused(text: str, sentence: str, tmp_
     own.write_text(text)
     with pytest.raises(UserError, match=re.escape(sentence)):
         read_swaps(own)
-    with pytest.raises(UserError, match=r"There is no file absent\.yaml"):
+    with pytest.raises(UserError, match=r"The file absent\.yaml"):
         read_swaps("absent.yaml")
 
 

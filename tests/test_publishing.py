@@ -491,7 +491,7 @@ def test_a_dry_run_needs_no_token(data: Path, hub: Hub, monkeypatch: pytest.Monk
     hub.requests.clear()
     plan = push_data(data, "user/refused", execute=False)
     assert plan.added == {path.name: path.stat().st_size for path in data.iterdir()}
-    assert "user/refused would get these 2.1 kB. Nothing was sent. There is no token" in str(plan)
+    assert "A push would send 2.1 kB to user/refused. Nothing was sent, and without a token" in str(plan)
     assert not hub.requests
     with pytest.raises(UserError, match="does not name the owner"):
         push_data(data, "refused", execute=False)

@@ -39,7 +39,7 @@ class KernelMap:
         fitted = optional("baselines", "sklearn.kernel_approximation").Nystroem(
             kernel=self.kernel, n_components=min(self.landmarks, inputs.shape[0]), random_state=seed, **self.options
         )
-        fitted.fit(inputs.astype(np.float64))  # K(L, L) may be nearly singular, which float32 does not bear
+        fitted.fit(inputs.astype(np.float64))  # float32 is too coarse for a nearly singular K(L, L)
         self.components, self.normalization = fitted.components_, fitted.normalization_
         return self
 

@@ -92,12 +92,12 @@ class PushPlan:
             lines.append(f"Pushed to {where}: {self.url}")
         elif not self.compared:
             lines.append(
-                f"{where} would get these {sent}. Nothing was sent. There is no token, so the repository was not read: "
-                "to push, log in with hf auth login and add --execute."
+                f"A push would send {sent} to {where}. Nothing was sent, and without a token the repository was not "
+                "read. To push, log in with hf auth login and add --execute."
             )
         else:
             kind = "a new repository" if self.new else f"a commit after {self.head and self.head[:7]}"
-            lines.append(f"{where} would get {kind} of {sent}. Nothing was sent; add --execute to push.")
+            lines.append(f"A push would send {kind} of {sent} to {where}. Nothing was sent; add --execute to push.")
         return "\n".join(lines)
 
 

@@ -50,7 +50,9 @@ def read_swaps(path: str | Path | None = None) -> dict[str, Pairs]:
     if path is not None:
         file = Path(path)
         if not file.is_file():
-            raise UserError(f"There is no file {path} of words to swap; write the path of a YAML file, or null.")
+            raise UserError(
+                f"The file {path} with the words to swap does not exist; write the path of a YAML file, or null."
+            )
         swaps |= _read(file)
     for pairs in swaps.values():
         _partners(pairs)
@@ -76,7 +78,7 @@ def read_templates(path: str | Path | None = None, languages: Sequence[str] = ()
 
 def _read_templates(file: Path) -> dict[str, Templates]:
     if not file.is_file():
-        raise UserError(f"There is no file {file} of templates; write the path of a YAML file.")
+        raise UserError(f"The file {file} with sentence templates does not exist; write the path of a YAML file.")
     kinds = read_yaml(file)
     try:
         found = {

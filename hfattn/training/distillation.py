@@ -344,12 +344,7 @@ class DistillationTrainer(ReliableTrainer):
             projection = self.accelerator.unwrap_model(model).get_submodule(PROJECTION)
             distances = vector_distances(projection(outputs.pooler_output.float()), vectors.float())
             losses = losses + self.distillation.hidden_weight * distances
-        if num_items_in_batch is None:
-            loss = losses.mean()
-        else:  # all texts of the step on all devices, because gradients are averaged over devices
-            loss = losses.sum() / num_items_in_batch
-            if self.args.average_tokens_across_devices:
-                loss = loss * self.accelerator.num_processes
+        loss = self.mean_over_step(losses.sum(), len(losses), num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def whole_model(self) -> PreTrainedModel:

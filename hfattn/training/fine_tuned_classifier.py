@@ -71,11 +71,6 @@ class ClassifierTrainer(FineTuningTrainer):
                 reduction="sum",
                 label_smoothing=self.args.label_smoothing_factor,
             )
-        if num_items_in_batch is None:
-            loss = losses / len(logits)
-        else:  # texts in all batches of the step on all devices; gradients are averaged over devices
-            loss = losses / num_items_in_batch
-            if self.args.average_tokens_across_devices:
-                loss = loss * self.accelerator.num_processes
+        loss = self.mean_over_step(losses, len(logits), num_items_in_batch)
         outputs = SequenceClassifierOutput(logits=logits)
         return (loss, outputs) if return_outputs else loss

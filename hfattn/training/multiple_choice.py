@@ -33,11 +33,6 @@ class ChoiceTrainer(FineTuningTrainer):
         model_inputs = {name: tensor for name, tensor in inputs.items() if name not in ("labels", "windows")}
         logits = scores_by_question(model(**model_inputs).logits.float(), inputs["windows"])
         losses = functional.cross_entropy(logits, inputs["labels"], reduction="sum")
-        if num_items_in_batch is None:
-            loss = losses / len(logits)
-        else:  # questions in all batches of the step on all devices; gradients are averaged over devices
-            loss = losses / num_items_in_batch
-            if self.args.average_tokens_across_devices:
-                loss = loss * self.accelerator.num_processes
+        loss = self.mean_over_step(losses, len(logits), num_items_in_batch)
         outputs = SequenceClassifierOutput(logits=logits)
         return (loss, outputs) if return_outputs else loss

@@ -188,6 +188,20 @@ class ReliableTrainer(Trainer):
                 "or launch with recipes/accelerate/ddp.yaml."
             )
 
+    def mean_over_step(self, total: torch.Tensor, examples: int, num_items_in_batch: Any) -> torch.Tensor:
+        """Return what a batch contributes to the mean loss over all examples of an optimizer step.
+
+        Args:
+            total: sum of the losses in the batch.
+            examples: number of examples in the batch.
+            num_items_in_batch: number of examples in all batches of the step on all devices; None: those of this batch.
+        """
+        if num_items_in_batch is None:
+            return total / examples
+        # Gradients are averaged over devices.
+        devices = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
+        return total / num_items_in_batch * devices
+
     @property
     def training_seconds(self) -> float:
         """Seconds spent in ``train``, including those before the run was resumed."""
