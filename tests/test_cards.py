@@ -3,16 +3,19 @@
 ``python tests/test_cards.py`` renders them all again after a wanted change; read the difference before it is committed.
 """
 
+import ast
 import json
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 from huggingface_hub import ModelCard
 
 from hfattn.errors import UserError
 from hfattn.hub.card import card_code, render_card
 from hfattn.hub.finishing import write_again
+from hfattn.hub.templates import literal
 
 CARDS = sorted(path.parent for path in (Path(__file__).parent / "cards").glob("*/results.json"))
 
@@ -45,8 +48,9 @@ def test_the_card_is_well_formed(folder: Path) -> None:
         if re.fullmatch(r"(\|---)+\|", line):
             widths = [len(re.findall(r"(?<!\\)\|", row)) for row in lines[i - 1 : i + 2]]
             assert widths == [line.count("|")] * 3, lines[i - 1 : i + 2]
-    headings = ["Use", "Intended use and limits", "Results", "Data", "Training", "Citation"]
-    assert re.findall(r"^## (.*)$", card.text, re.MULTILINE) == headings
+    headings = ["Use", "Results", "Intended use and limits", "Data", "Training", "Code in this repository", "Citation"]
+    found = re.findall(r"^## (.*)$", card.text, re.MULTILINE)
+    assert [each for each in found if each != "Architecture"] == headings
     prose = re.sub(r"^```.*?^```", "(code)", card.text, flags=re.DOTALL | re.MULTILINE)
     assert not re.search(r"\n{4,}|\b(undefined|None)\b", prose)
 
@@ -58,6 +62,17 @@ def test_results_of_an_older_version_are_refused(tmp_path: Path) -> None:
         UserError, match=r"lacks a field that the card needs .*'vocabulary'.*; run the training command"
     ):
         render_card(tmp_path, results, lambda code: "")
+
+
+@pytest.mark.parametrize(
+    "text", ["😀 \U0001d465 𠀀", "a \"b\" 'c' \\ d", "a\nb\tc\r", "\u2028\x7f\u202e", "<b>&amp;</b>", "\ud800"]
+)
+def test_a_text_is_a_literal_of_python_and_of_yaml(text: str) -> None:
+    assert ast.literal_eval(literal(text)) == text
+    assert ast.literal_eval(literal([text, "b"])) == [text, "b"]
+    assert literal(text).isprintable()
+    if "\ud800" not in text:  # YAML has no surrogates
+        assert yaml.safe_load(literal(text)) == text
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import typer
 import yaml
 from commands import ROOT, environment, printed_by_card, run_here
 from hub_server import Hub, HubServer
-from huggingface_hub import ModelCard, constants, parse_eval_result_entries
+from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny_models import with_tiny_models
@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, PushOptions, push, verify, write_manifest
-from hfattn.hub.card import card_code, check_card
+from hfattn.hub.card import check_card
 from hfattn.hub.manifest import check_manifest, published_files, repository_files
 from hfattn.hub.templates import interval
 from hfattn.hub.verify import check_no_pickles, check_no_secrets
@@ -85,7 +85,7 @@ from transformers import AutoConfig, pipeline
 for name, (code, task, text, revision) in json.load(sys.stdin).items():
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(code.replace('"."', repr(name)), {})
+        exec(code, {})
     said = pipeline(task, model=name, trust_remote_code=True)([text])
     while isinstance(said, list):
         said = said[0]
@@ -109,11 +109,14 @@ def test_what_was_pushed_is_pulled_where_hfattn_is_not_and_says_the_same(
     for name, folder in runs.items():
         there = hub.files("model", f"user/{name}")
         del there[".gitattributes"]
-        assert there == {path: (folder / path).read_bytes() for path in repository_files(folder)}
+        card = there.pop("README.md").decode()
+        assert card == (folder / "README.md").read_text().replace('model_id = "."', f'model_id = "user/{name}"')
+        files = {path: (folder / path).read_bytes() for path in repository_files(folder)}
+        assert there == {path: content for path, content in files.items() if path != "README.md"}
         assert hub.repos["model", f"user/{name}"].private == (name == "reader")
         commits = list(hub.repos["model", f"user/{name}"].head("main").history())
         assert len(commits) == 2  # the Hub's own, and one for all files
-        code, _ = card_code((folder / "README.md").read_text())
+        (code,) = re.findall(r"^```python\n(.*?)^```", card, re.DOTALL | re.MULTILINE)[:1]
         with safe_open(folder / "fingerprints.safetensors", "pt") as stored:
             text = json.loads(stored.metadata()["texts"])[0][0]
         orders[f"user/{name}"] = (code, TASKS[name][0], text, commits[0].oid)
@@ -132,6 +135,14 @@ def test_what_was_pushed_is_pulled_where_hfattn_is_not_and_says_the_same(
         assert answered == TASKS[name][1]
         assert module == ("transformers" if name == "distilbert" else "transformers_modules")
     assert len(done.stdout.splitlines()) == len(runs)
+
+
+def test_a_pulled_folder_passes_verification(runs: dict[str, Path], hub: Hub, tmp_path: Path) -> None:
+    """Its card loads the model from the Hub; verification loads it from the folder."""
+    HfApi(endpoint=hub.url, token=hub.token).snapshot_download("user/reader", local_dir=tmp_path)
+    assert 'model_id = "user/reader"' in (tmp_path / "README.md").read_text()
+    report = verify(tmp_path)
+    assert report.passed, report
 
 
 # Verification
@@ -337,7 +348,7 @@ def test_what_the_configuration_states_is_in_the_card_and_for_the_hub(run: Path)
     (path,) = (run / ".eval_results").glob("*.yaml")
     entries = parse_eval_result_entries(yaml.safe_load(path.read_text()))
     assert {entry.dataset_id for entry in entries} == {"user/texts"}
-    assert results["metrics"]["test"]["accuracy"] in [entry.value for entry in entries]
+    assert round(results["metrics"]["test"]["accuracy"], 6) in [entry.value for entry in entries]
     check_card(run, results)
 
 

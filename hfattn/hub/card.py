@@ -29,6 +29,7 @@ _KINDS = {
     "seed": int,
 }
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
+_MODEL_ID = re.compile(r"^model_id = .*$", re.MULTILINE)
 _CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MULTILINE)
 
@@ -117,6 +118,8 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
         ) from error
     card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # normalize line endings
     data = _data(card)
+    for each in data.eval_results or []:
+        each.metric_value = round(each.metric_value, 6)
     data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))
     return card
 
@@ -145,8 +148,14 @@ def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[
     ]
 
 
+def with_model_id(text: str, model_id: str) -> str:
+    """Return a card whose code loads a model by this path or id on the Hub."""
+    return _MODEL_ID.sub(f'model_id = "{model_id}"', text)
+
+
 def card_code(text: str) -> tuple[str | None, str | None]:
-    """Return the first Python code of a card, and the output that the card shows for it."""
+    """Return the first Python code of a card, for its folder, and the output that the card shows for it."""
+    text = with_model_id(text, ".")
     code, printed = _CODE.search(text), _PRINTED.search(text)
     return code and code[1], printed and printed[1]
 
@@ -243,7 +252,7 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     """
     text = (folder / "README.md").read_text(encoding="utf-8")
     _, printed = card_code(text)
-    right, there = render_card(folder, results, lambda code: printed or ""), ModelCard(text)
+    right, there = render_card(folder, results, lambda code: printed or ""), ModelCard(with_model_id(text, "."))
     assert there.data.to_dict() == right.data.to_dict(), "the metadata are not those of results.json"
     lines = set(there.content.splitlines())
     wanted = [line for line in right.content.splitlines() if line.strip()]

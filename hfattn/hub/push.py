@@ -1,8 +1,9 @@
 """Push folders to the Hub: verify them, list the changes, then upload them as one commit."""
 
 import hashlib
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from huggingface_hub.utils import validate_repo_id
 from ..errors import UserError
 from ..files import write_json
 from ..hub_access import hub_errors, no_token
-from .manifest import published_files, repository_files, unpublished_files
+from .card import with_model_id
+from .manifest import CARD, published_files, repository_files, unpublished_files
 from .verify import check_publishable, verify
 
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
@@ -97,7 +99,7 @@ class PushPlan:
             )
         else:
             kind = "a new repository" if self.new else f"a commit after {self.head and self.head[:7]}"
-            lines.append(f"A push would send {kind} of {sent} to {where}. Nothing was sent; add --execute to push.")
+            lines.append(f"A push to {where} would make {kind} of {sent}. Nothing was sent; add --execute to push.")
         return "\n".join(lines)
 
 
@@ -114,7 +116,8 @@ def push(
     Unless ``options.execute`` is set, nothing is sent; without a token, the repository is not read either.
 
     A model folder is verified first. Files that the Hub already has are not sent again, so the same call continues an
-    interrupted upload, and a folder that has not changed makes no commit. If the last commit of the repository was not
+    interrupted upload, and a folder that has not changed makes no commit. The code in the card of a model then loads it
+    by ``repo_id``; the card in the folder is not changed. If the last commit of the repository was not
     made from this folder, nothing is replaced unless ``options.over`` names that commit.
 
     Args:
@@ -146,13 +149,15 @@ def push(
             raise UserError(f"{folder} was not pushed, because it does not pass hfattn verify: {report.failures()}")
     else:
         check_publishable(folder)
+    files: dict[str, Path | bytes] = {name: folder / name for name in names}
+    if repo_type == "model" and CARD in files:
+        files[CARD] = with_model_id((folder / CARD).read_bytes().decode(), repo_id).encode()
     unpublished = unpublished_files(folder) if repo_type == "model" else []
     if get_token() is None:
-        sizes = {name: (folder / name).stat().st_size for name in names}
-        return PushPlan(repo_id, revision, added=sizes, unpublished=unpublished, compared=False)
+        return PushPlan(repo_id, revision, added=_sizes(files), unpublished=unpublished, compared=False)
     with _one_sentence(repo_id, revision):
         api = HfApi()
-        plan = _plan(api, folder, names, repo_id, repo_type, revision, options.pr)
+        plan = _plan(api, files, repo_id, repo_type, revision, options.pr)
         plan.unpublished = unpublished
         if not plan.new and not plan.nothing_to_do and not options.pr:
             _check_head(api, folder, plan, repo_type, options.over)
@@ -166,7 +171,7 @@ def push(
             api.create_branch(repo_id, repo_type=repo_type, branch=revision, exist_ok=True)
         head = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=revision).sha
         operations = [
-            CommitOperationAdd(name, folder / name) for name in sorted(plan.added.keys() | plan.changed.keys())
+            CommitOperationAdd(name, files[name]) for name in sorted(plan.added.keys() | plan.changed.keys())
         ] + [CommitOperationDelete(name) for name in sorted(plan.deleted)]
         commit = api.create_commit(
             repo_id,
@@ -178,7 +183,7 @@ def push(
             parent_commit=head,
         )
         plan.url = commit.pr_url if options.pr else commit.commit_url
-        _check_arrived(api, folder, names, repo_id, repo_type, commit.pr_revision if options.pr else commit.oid)
+        _check_arrived(api, files, repo_id, repo_type, commit.pr_revision if options.pr else commit.oid)
     if not options.pr:
         (folder / PUSHED).parent.mkdir(parents=True, exist_ok=True)
         write_json(folder / PUSHED, _pushed_commits(folder) | {_key(repo_type, plan): commit.oid})
@@ -186,10 +191,10 @@ def push(
 
 
 def _plan(
-    api: HfApi, folder: Path, names: list[str], repo_id: str, repo_type: str, revision: str, pr: bool
+    api: HfApi, files: Mapping[str, Path | bytes], repo_id: str, repo_type: str, revision: str, pr: bool
 ) -> PushPlan:
     plan = PushPlan(repo_id, revision)
-    sizes = {name: (folder / name).stat().st_size for name in names}
+    sizes = _sizes(files)
     try:
         info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
     except RevisionNotFoundError:
@@ -204,12 +209,14 @@ def _plan(
         plan.head = info.sha
         there = _tree(api, repo_id, repo_type, info.sha)
     for name, size in sizes.items():
-        kind = (
-            plan.added if name not in there else plan.unchanged if _same(folder / name, there[name]) else plan.changed
-        )
+        kind = plan.added if name not in there else plan.unchanged if _same(files[name], there[name]) else plan.changed
         kind[name] = size
     plan.deleted = [name for name in there if name not in sizes and name not in _OWN]
     return plan
+
+
+def _sizes(files: Mapping[str, Path | bytes]) -> dict[str, int]:
+    return {name: len(file) if isinstance(file, bytes) else file.stat().st_size for name, file in files.items()}
 
 
 def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dict[str, RepoFile]:
@@ -217,14 +224,12 @@ def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dic
     return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
 
 
-def _same(path: Path, there: RepoFile) -> bool:
+def _same(file: Path | bytes, there: RepoFile) -> bool:
     """Return whether a file equals one on the Hub: by git's object id, or by SHA-256 if it is large."""
-    if path.stat().st_size != there.size:
-        return False
     if there.lfs is not None:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == there.lfs.sha256
-    data = path.read_bytes()
+        with io.BytesIO(file) if isinstance(file, bytes) else file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == there.lfs.sha256
+    data = file if isinstance(file, bytes) else file.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == there.blob_id
 
 
@@ -243,11 +248,11 @@ def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: 
 
 
 def _check_arrived(
-    api: HfApi, folder: Path, names: list[str], repo_id: str, repo_type: str, revision: str | None
+    api: HfApi, files: Mapping[str, Path | bytes], repo_id: str, repo_type: str, revision: str | None
 ) -> None:
     there = _tree(api, repo_id, repo_type, revision or "main")
-    for name in names:
-        if name not in there or not _same(folder / name, there[name]):
+    for name, file in files.items():
+        if name not in there or not _same(file, there[name]):
             raise UserError(f"{name} did not arrive at {repo_id} as it was sent; try again.")
 
 

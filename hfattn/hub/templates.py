@@ -1,5 +1,6 @@
 """Load the templates of cards in ``model_cards/``."""
 
+import json
 import math
 from typing import Any
 
@@ -18,7 +19,7 @@ def template(name: str, **functions: Any) -> Template:
     """Load a template by its path in ``model_cards/``; a missing field is an error when it is rendered.
 
     Args:
-        functions: further functions for the template, besides ``interval`` and the filter ``cell``.
+        functions: further functions for the template, besides ``interval`` and the filters ``cell`` and ``literal``.
     """
     environment = Environment(
         loader=FileSystemLoader(resource("model_cards")),
@@ -27,7 +28,7 @@ def template(name: str, **functions: Any) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = cell
+    environment.filters |= {"cell": cell, "literal": literal}
     environment.globals.update(interval=interval, **functions)
     return environment.get_template(name)
 
@@ -35,6 +36,15 @@ def template(name: str, **functions: Any) -> Template:
 def cell(text: Any) -> str:
     """Escape text for a cell of a Markdown table."""
     return str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def literal(value: Any) -> str:
+    """Return a text, or a list of texts, as a literal of Python and of YAML; characters that do not print are escaped.
+
+    JSON is not enough: it writes 😀 as two surrogates, which Python and YAML do not join.
+    """
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in quoted)
 
 
 def interval(share: float, n: int) -> str:

@@ -109,7 +109,7 @@ def translation_report(sources: Sequence[str], predictions: Sequence[str], refer
         report[name] = metric.corpus_score(predictions, columns).score
         signatures[name] = str(metric.get_signature())
     resampled = BLEU().corpus_score(predictions, columns, n_bootstrap=RESAMPLES)
-    report["bleu_interval"] = [resampled._mean - resampled._ci, resampled._mean + resampled._ci]
+    report["bleu_interval"] = [max(0.0, resampled._mean - resampled._ci), min(100.0, resampled._mean + resampled._ci)]
     correct = [one in several for one, several in zip(predictions, reference_lists(references), strict=True)]
     return {
         **report,
