@@ -1,5 +1,6 @@
 """Build the tables of the documentation from recorded runs."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import yaml
 
 from hfattn.spaces.building import space_names
 from hfattn.spaces.settings import read_space
-from hfattn.training.expected import SUFFIX, duration, expected_files, metric_name, own_runs, read_expected
+from hfattn.training.expected import SUFFIX, Recorded, duration, expected_files, metric_name, own_runs, read_expected
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,6 +44,26 @@ def spaces() -> str:
     return _table(["Space", "what it shows", "models"], rows)
 
 
+def _score(name: str) -> tuple[str, Recorded]:
+    """Return the score of a recorded run of a configuration, and the run."""
+    path = ROOT / "recipes" / f"{name}.yaml"
+    expected = read_expected(path.with_suffix(SUFFIX))
+    run = (own_runs(expected, path) or expected.full.recorded)[0]
+    return f"{run.score:.4g} {metric_name(expected.metric)}", run
+
+
+def real_models() -> str:
+    """Return the models of the Spaces with the configurations that train a real one and the toy."""
+    rows = []
+    for name in space_names():
+        for model, settings in read_space(ROOT / "spaces" / name).items():
+            config, *overrides = shlex.split(settings.real)
+            score = "–" if overrides else _score(config)[0]
+            toy = f"`{settings.recipe}/{settings.config}`{', smaller' if settings.overrides else ''}"
+            rows.append([name, f"`{model}`", f"`hfattn train {settings.real}`", score, toy])
+    return _table(["Space", "model", "trained by", "score", "toy"], rows)
+
+
 # Tasks in the order of the page, each with the configurations to start from.
 TASKS = {
     "translate short strings, such as dates or spellings": ["translation/dates"],
@@ -72,14 +93,12 @@ def which() -> str:
     rows = []
     for task, names in TASKS.items():
         for index, name in enumerate(names):
-            path = ROOT / "recipes" / f"{name}.yaml"
-            expected = read_expected(path.with_suffix(SUFFIX))
-            run = (own_runs(expected, path) or expected.full.recorded)[0]
+            score, run = _score(name)
             rows.append(
                 [
                     "" if index else task,
-                    f"[`{name}`](../recipes/{path.parent.name}/README.md)",
-                    f"{run.score:.4g} {metric_name(expected.metric)}",
+                    f"[`{name}`](../recipes/{name.split('/')[0]}/README.md)",
+                    score,
                     duration(run.training["wall_time_seconds"]),
                     "GPU" if "gpu" in run.hardware else "CPU",
                 ]
@@ -87,4 +106,9 @@ def which() -> str:
     return _table(["you want to", "start from", "score", "time", "hardware"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"recorded": recorded, "spaces": spaces, "which": which}
+TABLES: dict[str, Callable[[], str]] = {
+    "recorded": recorded,
+    "real_models": real_models,
+    "spaces": spaces,
+    "which": which,
+}

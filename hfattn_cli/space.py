@@ -17,13 +17,13 @@ Given = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="MODEL.FIELD=VALUE", help="Field of a recipe that trains a small model."),
+    typer.Option("--set", metavar="MODEL.FIELD=VALUE", help="Field of a recipe that trains a toy model."),
 ]
 
 
 @space_app.command("list")
 def list_spaces() -> None:
-    """List the demos and their models.
+    """List the demos and their models, with the configurations that train them.
 
     Example: hfattn space list
     """
@@ -35,7 +35,8 @@ def list_spaces() -> None:
         for name in space_names():
             print(name)
             for model, settings in read_space(resource("spaces", name)).items():
-                print(f"    {model:22} {settings.variable}, or {settings.recipe}/{settings.config}")
+                print(f"    {model:18}hfattn train {settings.real}")
+                print(f"{'':22}--model {model}=RUN or {settings.variable}; toy: {settings.recipe}/{settings.config}")
 
 
 @space_app.command("build")
@@ -49,7 +50,7 @@ def build(
 ) -> None:
     """Build the folder of a demo.
 
-    The folder contains the demo, hfattn and the models. Models that you do not give are trained, small ones.
+    The folder contains the demo, hfattn and the models. For models that you do not give, toys are trained.
 
     Example: hfattn space build attention_lab --output runs/lab
     """
@@ -96,6 +97,7 @@ def push(
     branch: Branch = None,
     pr: PullRequest = False,
     over: Over = None,
+    toy: Annotated[bool, typer.Option("--toy", help="Push a demo with toy models.")] = False,
     execute: Execute = False,
 ) -> None:
     """Check a built demo and push it to the Hub.
@@ -111,7 +113,7 @@ def push(
         from hfattn.hub import PushOptions
         from hfattn.spaces.serving import push_space
 
-        print(push_space(folder, repo_id, PushOptions(private, branch, pr, over, execute)))
+        print(push_space(folder, repo_id, PushOptions(private, branch, pr, over, execute), toy))
 
 
 def _built(name: str, output: Path | None, model: list[str] | None, settings: list[str] | None) -> Path:
@@ -120,5 +122,10 @@ def _built(name: str, output: Path | None, model: list[str] | None, settings: li
 
     folder = output or Path("runs", "spaces", name)
     with contextlib.nullcontext() if output else made_parents(folder):
-        build_space(name, folder, name_value_pairs("--model", model), name_value_pairs("--set", settings))
+        models = build_space(name, folder, name_value_pairs("--model", model), name_value_pairs("--set", settings))
+    if toys := [model for model, settings in models.items() if settings.toy]:
+        print(
+            f"Toy models: {', '.join(toys)}. For a real one: hfattn train {models[toys[0]].real} --output_dir "
+            f"runs/mine, then hfattn space build {name} --model {toys[0]}=runs/mine"
+        )
     return folder

@@ -5,6 +5,7 @@ SPACES_PYTHON names the interpreter of an environment with only what their requi
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -36,11 +37,13 @@ from hfattn.errors import UserError
 from hfattn.explain import hidden_units
 from hfattn.hub import PushOptions
 from hfattn.hub.manifest import repository_files
-from hfattn.spaces import LANGUAGES, Texts, language_of, load_folder
+from hfattn.resources import load_recipe
+from hfattn.spaces import BADGE, LANGUAGES, Texts, is_toy, language_of, load_folder
 from hfattn.spaces.building import build_space, space_names
 from hfattn.spaces.serving import check_space, push_space, running
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn.training import load_config
 from hfattn_cli import app
 
 PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
@@ -73,6 +76,17 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Writer:
 def built(writer: Writer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spaces") / "writer"
     build_space("char_writer", folder, {"writer": str(writer[2])})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A demo whose model is trained as it is built, in a few steps."""
+    folder = tmp_path_factory.mktemp("toys") / "writer"
+    short = [f"--set=writer.training.{field}=4" for field in ("max_steps", "save_steps", "eval_steps")]
+    done = run([sys.executable, "-m", "hfattn", "space", "build", "char_writer", *short, "--output", folder])
+    assert done.returncode == 0, done.stderr
+    assert "Toy models: writer. For a real one: hfattn train char_lm/strong " in done.stdout
     return folder
 
 
@@ -357,6 +371,44 @@ def test_where_a_model_comes_from(built: Path, writer: Writer, tmp_path: Path, m
     monkeypatch.delenv("HFATTN_MODEL")
     with pytest.raises(UserError, match="The model writer is missing: set HFATTN_MODEL to"):
         load_folder("writer", ROOT / "spaces" / "char_writer")
+
+
+def test_a_toy_is_marked_and_is_not_pushed_by_mistake(
+    toy: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = read_space(toy)["writer"]
+    assert (model.toy, model.recipe, model.config) == (True, "char_lm", "quickstart")
+    assert model.overrides["training.max_steps"] == "4"
+    assert is_toy("writer", toy)
+    assert not is_toy("writer", built)
+    with pytest.raises(
+        UserError, match=r"has toy models \(writer\): build it with real ones, hfattn space build NAME "
+    ):
+        push_space(toy, "user/writer")
+    command = [sys.executable, "-m", "hfattn", "space", "push", toy, "user/writer", "--toy"]
+    with HubServer() as hub:
+        done = run(command, cwd=ROOT, **hub.environment(tmp_path))
+    assert "Nothing was sent; add --execute" in done.stdout
+    monkeypatch.setenv("HFATTN_MODEL", "user/other")
+    assert not is_toy("writer", toy)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_toy_is_shown_as_one(browser: Browser, toy: Path, built: Path, language: str) -> None:
+    for folder, shown in ((toy, 1), (built, 0)):
+        with running(folder, PYTHON) as address, visited(browser, address, language, 390) as page:
+            page.locator("h1").wait_for()
+            assert page.locator("h1 .toy", has_text=BADGE[language]).count() == shown
+            assert page.locator("p", has_text="Python").count() == shown
+
+
+@pytest.mark.parametrize("name", space_names())
+def test_what_trains_a_real_model_is_a_valid_configuration(name: str) -> None:
+    for model in read_space(ROOT / "spaces" / name).values():
+        config, *words = shlex.split(model.real)
+        path = ROOT / "recipes" / f"{config}.yaml"
+        recipe = load_recipe(path.parent / "train.py")
+        recipe.validate(load_config(recipe.Config, path, words))
 
 
 def test_texts_are_complete_and_found_by_language(tmp_path: Path) -> None:

@@ -31,17 +31,20 @@ def space_names() -> list[str]:
 
 def build_space(
     name: str, output: Path, models: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
-) -> None:
+) -> dict[str, SpaceModel]:
     """Build the folder of a Space.
 
-    Models that are not given are trained: small ones, with the recipe in ``space.yaml``. The folder includes a copy of
+    For models that are not given, toys are trained with the recipe in ``space.yaml``. The folder includes a copy of
     hfattn, so the Space needs only the packages in its requirements.txt.
 
     Args:
         name: a name of ``space_names``.
         output: folder to create.
         models: model names of ``space.yaml`` with a local folder (copied) or a Hub id (stored, loaded at start).
-        overrides: changes to the training of small models, as MODEL.FIELD.
+        overrides: changes to the training of toys, as MODEL.FIELD.
+
+    Returns:
+        The models by name, as the ``space.yaml`` of the folder lists them.
 
     Raises:
         UserError: if the Space, a model or a folder does not exist, or a training fails. No folder is left then.
@@ -65,12 +68,14 @@ def build_space(
         for model, settings in wanted.items():
             if model not in models:
                 _train(folder / MODELS / model, settings)
+                wanted[model] = replace(settings, toy=True)
             elif given_folder := given_folders[model]:
                 _copy(given_folder, folder / MODELS / model)
             else:
                 wanted[model] = replace(settings, hub_id=models[model])
         written = {"models": {model: asdict(settings) for model, settings in wanted.items()}}
         (folder / SETTINGS).write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+    return wanted
 
 
 def _copy(model: Path, folder: Path) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import gradio as gr
 
 LANGUAGES = ("en", "es")  # the first is the default
+BADGE = {"en": "TOY", "es": "JUGUETE"}  # of a model that was trained when the Space was built
 USERS = 20  # concurrent users; twice as many can wait
 
 CSS = """
@@ -17,6 +18,8 @@ CSS = """
 .prose h1 { margin-block: .2em .3em; }
 .prose { overflow-wrap: anywhere; }
 .quiet, .quiet * { color: var(--body-text-color-subdued) !important; font-size: .92rem; }
+.prose .toy { display: inline-block; padding: .15em .6em; border-radius: 1em; background: #fcd34d; color: #422006;
+  font-size: .75rem; font-weight: 700; letter-spacing: .06em; line-height: 1.4; vertical-align: middle; }
 .monospace textarea { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; line-height: 1.5; }
 """
 
@@ -54,6 +57,21 @@ class Texts:
     def say(self, request: "gr.Request | None", key: str, /, **values: Any) -> str:
         """Return the text in the language of the request, with the values filled in."""
         return self.texts[self._known(key)][language_of(request)].format(**values)
+
+    def toy(self, heading: str, notice: str) -> "gr.i18n.I18nData":
+        """Return a heading with a badge TOY beside it, and below it what the toy model was trained on.
+
+        Args:
+            heading: key of a text in Markdown that begins with a heading.
+            notice: key of the text that says what the model was trained on.
+        """
+        key, notices = f"{heading}_{notice}", self.texts[self._known(notice)]
+        self.texts[key] = {}
+        for language, text in self.texts[self._known(heading)].items():
+            title, *rest = text.split("\n", 1)
+            badge = f'<span class="toy">{BADGE[language]}</span>'
+            self.texts[key][language] = "\n".join([f"{title} {badge}", *rest, "", notices[language]])
+        return self(key)
 
     def refuse(self, request: "gr.Request | None", key: str, /, **values: Any) -> NoReturn:
         """Show a text as an error message in the page, without a traceback in the log."""

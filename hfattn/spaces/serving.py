@@ -60,12 +60,24 @@ def _stop(number: int, frame: Any) -> None:
     raise SystemExit(128 + number)  # the process of the Space is ended on the way out
 
 
-def push_space(folder: Path, repo_id: str, options: PushOptions | None = None) -> PushPlan:
+def push_space(folder: Path, repo_id: str, options: PushOptions | None = None, toy: bool = False) -> PushPlan:
     """Check that a built demo starts, then push it as ``hfattn.hub.push`` does.
 
+    Args:
+        folder: the built demo.
+        repo_id: the Space on the Hub.
+        options: how to push.
+        toy: whether a demo with toy models may be pushed.
+
     Raises:
-        UserError: it does not pass ``check_space``, or as ``hfattn.hub.push``.
+        UserError: it has a toy model, it does not pass ``check_space``, or as ``hfattn.hub.push``.
     """
+    toys = [name for name, model in read_space(folder).items() if model.toy]
+    if toys and not toy:
+        raise UserError(
+            f"{folder} has toy models ({', '.join(toys)}): build it with real ones, hfattn space build NAME --model "
+            f"{toys[0]}=runs/…, or push it with --toy."
+        )
     check_space(folder)
     return push(folder, repo_id, options, repo_type="space", space_sdk="gradio")
 

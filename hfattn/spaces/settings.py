@@ -1,4 +1,4 @@
-"""Read ``space.yaml``: the models of a Space, where they come from, and how small ones are trained."""
+"""Read ``space.yaml``: the models of a Space, where they come from, and how toys that stand in for them are trained."""
 
 import os
 from dataclasses import dataclass, field
@@ -23,16 +23,20 @@ class SpaceModel:
 
     Attributes:
         variable: environment variable that selects another model by Hub id or folder.
-        recipe, config: recipe and configuration that train a small model if none is given.
+        real: arguments of ``hfattn train`` that train a model for users of the Space: a configuration, and overrides.
+        recipe, config: recipe and configuration that train a toy, a small model, if none is given.
         overrides: changes to that configuration, by dotted field names.
         hub_id: Hub id given when the Space was built, if any.
+        toy: whether the build of the Space trained a toy with this recipe, configuration and overrides.
     """
 
     variable: str
+    real: str
     recipe: str
     config: str
     overrides: dict[str, Any] = field(default_factory=dict)
     hub_id: str | None = None
+    toy: bool = False
 
 
 def read_space(folder: Path) -> dict[str, SpaceModel]:
@@ -60,7 +64,7 @@ def _space_model(path: Path, fields: dict[str, Any]) -> SpaceModel:
         reason = refusal(error)
     except TypeError as error:
         reason = str(error).removeprefix("SpaceModel.__init__() ")
-    raise UserError(f"{path}: {reason}; a model has the fields variable, recipe, config, overrides, hub_id.")
+    raise UserError(f"{path}: {reason}; a model has the fields variable, real, recipe, config, overrides, hub_id, toy.")
 
 
 def load_folder(name: str, space: Path) -> str:
@@ -82,6 +86,17 @@ def load_folder(name: str, space: Path) -> str:
     if built.is_dir():
         return str(built)
     raise UserError(
-        f"The model {name} is missing: set {model.variable} to a Hub id or a folder, or build the Space with a small "
-        f"model: hfattn space run {space.resolve().name}."
+        f"The model {name} is missing: set {model.variable} to a Hub id or a folder, or build the Space with a toy: "
+        f"hfattn space run {space.resolve().name}."
     )
+
+
+def is_toy(name: str, space: Path) -> bool:
+    """Return whether ``load_folder`` returns a toy: a small model that was trained when the Space was built.
+
+    Args:
+        name: name of the model in ``space.yaml``.
+        space: folder of the Space.
+    """
+    model = read_space(space)[name]
+    return model.toy and not os.environ.get(model.variable)

@@ -24,7 +24,7 @@ from transformers.generation.logits_process import (
 from hfattn.errors import one_sentence
 from hfattn.explain import hidden_units, unit_states
 from hfattn.loading import load_language_model
-from hfattn.spaces import Texts, launch, load_folder
+from hfattn.spaces import Texts, is_toy, launch, load_folder
 from hfattn.tokenizers import uncovered_characters
 
 SPACE = Path(__file__).parent
@@ -211,8 +211,14 @@ def correlations(states: np.ndarray, followed: np.ndarray) -> np.ndarray:
     return np.divide(numbers @ units, norms, out=np.zeros(states.shape[1]), where=norms > 1e-9)
 
 
-def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Blocks:
-    """Build the page."""
+def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool = False) -> gr.Blocks:
+    """Build the page.
+
+    Args:
+        model: a recurrent language model of characters.
+        tokenizer: its tokenizer.
+        toy: whether it is the toy that was trained when the Space was built.
+    """
     config = model.config
     units = config.num_hidden_layers * config.hidden_size
 
@@ -272,7 +278,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
         return gr.update(value=unit), gr.update(value="unit"), recolor(text, "unit", unit, request)
 
     with gr.Blocks(title="Character writer", analytics_enabled=False) as page:
-        gr.Markdown(TEXTS("title"))
+        gr.Markdown(TEXTS.toy("title", "toy") if toy else TEXTS("title"))
         gr.Markdown(TEXTS("intro"))
         gr.Markdown(
             f"`{config.cell}` · {config.num_hidden_layers} × {config.hidden_size} · {model.num_parameters():,}",
@@ -341,7 +347,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> gr.Bloc
 def main() -> None:
     with one_sentence():
         model, tokenizer = load_language_model(load_folder("writer", SPACE))
-    launch(build(model.eval(), tokenizer), TEXTS, CSS)
+    launch(build(model.eval(), tokenizer, is_toy("writer", SPACE)), TEXTS, CSS)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ hfattn space run sentiment_lens --model recurrent=runs/sst2_bilstm --model pretr
 """
 
 import html
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
-from hfattn.spaces import Texts, launch, load_folder
+from hfattn.spaces import Texts, is_toy, launch, load_folder
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
@@ -77,7 +76,7 @@ class Reader(NamedTuple):
     Args:
         model: in evaluation mode, float32, with attention weights that can be returned.
         tokenizer: its tokenizer.
-        toy: whether it was trained only on generated opinions.
+        toy: whether it is a toy, trained on generated opinions when the Space was built.
     """
 
     model: PreTrainedModel
@@ -85,7 +84,7 @@ class Reader(NamedTuple):
     toy: bool
 
     @classmethod
-    def load(cls, name: str) -> "Reader":
+    def load(cls, name: str, toy: bool = False) -> "Reader":
         """Load a classifier from a folder or the Hub.
 
         Raises:
@@ -95,8 +94,6 @@ class Reader(NamedTuple):
         if not type(model).__name__.endswith("ForSequenceClassification") or model.config.problem_type == "regression":
             raise UserError(f"{name} holds a {type(model).__name__}, which classifies no texts; choose another model.")
         model.set_attn_implementation("eager")
-        results = Path(name) / "results.json"
-        toy = results.is_file() and json.loads(results.read_text(encoding="utf-8"))["data"]["name"] == "opinions"
         return cls(model.float().eval(), tokenizer, toy)
 
     @property
@@ -306,12 +303,11 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
         with gr.Row():
             for name, reader in readers.items():
                 with gr.Column(min_width=320, elem_classes="reader"):
-                    gr.Markdown(TEXTS(f"heading_{name}"))
+                    heading = f"heading_{name}"
+                    gr.Markdown(TEXTS.toy(heading, "toy") if reader.toy else TEXTS(heading))
                     gr.Markdown(
                         f"`{reader.model.config.model_type}` · {reader.model.num_parameters():,}", elem_classes="quiet"
                     )
-                    if reader.toy:
-                        gr.Markdown(TEXTS("toy"), elem_classes="quiet")
                     outputs.append(gr.HTML(elem_id=f"answer_{name}", min_height=60))
                     outputs.append(gr.HTML(elem_id=f"words_{name}", min_height=120))
         gr.Markdown(TEXTS("swap_title"))
@@ -338,7 +334,7 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
 
 def main() -> None:
     with one_sentence():
-        readers = {name: Reader.load(load_folder(name, SPACE)) for name in NAMES}
+        readers = {name: Reader.load(load_folder(name, SPACE), is_toy(name, SPACE)) for name in NAMES}
     launch(build(readers), TEXTS, CSS)
 
 
