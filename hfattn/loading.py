@@ -176,7 +176,7 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
     """
     config = load_model_config(location, **fields)
     attention = {name: value for name, value in location.options.items() if name == _ATTENTION}
-    with loading_errors(location), _quiet():
+    with loading_errors(location), quiet():
         try:
             model, info = auto_class.from_pretrained(
                 config=config,
@@ -306,7 +306,7 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTraine
     chosen = choose(config)
     if chosen is not AutoModel:
         _check_kind(name, config, chosen.__name__, what)
-    with loading_errors(location, what), _quiet():
+    with loading_errors(location, what), quiet():
         model = chosen.from_pretrained(config=config, **_where(location))
     _check_generation(name, model)
     return model.eval(), load_tokenizer(location)
@@ -340,8 +340,8 @@ def _check_kind(name: str, config: PreTrainedConfig, wanted: str, what: str) -> 
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Switch off the progress bars and the load report of transformers, whose contents are checked here."""
+def quiet() -> Iterator[None]:
+    """Switch off the progress bars and the load report of transformers."""
     verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

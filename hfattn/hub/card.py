@@ -17,6 +17,7 @@ from jinja2 import UndefinedError
 from ..clean_process import run_code
 from ..errors import UserError
 from ..files import read_json_object
+from ..loading import quiet
 from ..resources import resource
 from .architecture import architecture
 from .templates import template
@@ -205,7 +206,7 @@ def energy(results: Mapping[str, Any]) -> str | None:
 def _printed_in(folder: Path) -> Any:
     def output_of(code: str) -> str:
         try:
-            with contextlib.chdir(folder):
+            with contextlib.chdir(folder), quiet():
                 printed = run_code(code)
         except Exception as error:  # it loads the model and uses it, so it may raise anything
             reason = " ".join(str(error).split()).rstrip(".")

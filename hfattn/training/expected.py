@@ -563,7 +563,8 @@ def results_page(recipes: Path) -> str:
         for run in expected.full.recorded:
             tables.setdefault(recipe, []).append(_row(config, expected, run))
             if run.signature:
-                signatures.setdefault(recipe, {})[f"- {metric_name(expected.metric)}: `{run.signature}`"] = None
+                name = metric_name(_metric_of(run, expected))
+                signatures.setdefault(recipe, {})[f"- {name}: `{run.signature}`"] = None
     for recipe, rows in tables.items():
         lines += [f"## {recipe}", ""]
         lines += [f"| {' | '.join(row)} |" for row in (_COLUMNS, ("---",) * len(_COLUMNS), *rows)]
@@ -585,11 +586,12 @@ def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
     if expected.reference is not None:
         note = f"; {expected.reference.note}" if expected.reference.note else ""
         reference = f"{expected.reference.value:g} ({expected.reference.source}{note})"
-    own_choice = reported_on_its_own_choice(expected.metric, run.selection)
+    metric = _metric_of(run, expected)
+    own_choice = reported_on_its_own_choice(metric, run.selection)
     name = f"`{config}`" + (f" `{shlex.join(run.overrides)}`" if run.overrides else "")
     cells = (
         name,
-        f"{run.score:.4g} {metric_name(expected.metric)}",
+        f"{run.score:.4g} {metric_name(metric)}",
         chosen_on(run.selection) + (" (the part that is reported)" if own_choice else ""),
         band,
         aim,
@@ -601,6 +603,11 @@ def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
         str(run.seed),
     )
     return tuple(cell.replace("|", "\\|") for cell in cells)
+
+
+def _metric_of(run: Recorded, expected: Expected) -> str:
+    """Return the metric of a run: that of its configuration, on the validation part if the run had no test part."""
+    return expected.metric if "test" in run.metrics else expected.metric.replace("metrics.test.", "metrics.validation.")
 
 
 def metric_name(metric: str) -> str:
