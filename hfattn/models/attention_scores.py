@@ -215,17 +215,25 @@ class Cosine(Dot):
 
 
 class General(InnerProduct):
-    """q W k (Luong et al. 2015, section 3.1). Parameter: W (d_q, d_k)."""
+    """q W k (Luong et al. 2015, section 3.1). Parameter: W (d_q, d_k).
+
+    Args:
+        scaled: whether to divide by √d_k, as ``ScaledDot`` does. The paper trains by SGD. Adam changes each weight by
+            about the learning rate, whatever its gradient, so the energies of wide states grow d times as fast as those
+            of narrow ones, until the softmax gives all weight to one position and learns nothing more.
+    """
 
     W: torch.Tensor
 
-    def __init__(self, query_size: int, key_size: int) -> None:
+    def __init__(self, query_size: int, key_size: int, *, scaled: bool = False) -> None:
         super().__init__(query_size, key_size)
         self._parameter("W", query_size, key_size)
+        self.scaled = scaled
         self.initialize_()
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(key, self.W)  # (…, S, d_q)
+        prepared = nn.functional.linear(key, self.W)  # (…, S, d_q)
+        return prepared / math.sqrt(self.key_size) if self.scaled else prepared
 
 
 class BiasedGeneral(InnerProduct):
