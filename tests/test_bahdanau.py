@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from generation_tests import Make, Seq2SeqGenerationTests, V, row_of, sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
 from model_checks import check_adapter, check_gradient_checkpointing, check_half_precision
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig
 from test_cells import literal_step
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCache, set_seed
@@ -609,7 +610,7 @@ def test_half_precision(variant: str, dtype: torch.dtype) -> None:
 
 LINEAR = {"bahdanau": ["lm_head", "maxout"], "luong": ["lm_head", "attentional"]}
 RECURRENT = {
-    "bahdanau": ["encoder.layers.0.forward_rnn.rnn.weight_hh_l0"],
+    "bahdanau": ["encoder.layers.0.forward_rnn.rnn.weight_hh_l0", "rnn.weight_ih_l0", "score.W_q"],
     "luong": ["encoder.layers.1.forward_rnn.rnn.weight_hh_l0", "decoder.layers.0.rnn.weight_ih_l0"],
 }
 
@@ -625,12 +626,16 @@ def test_lora(tmp_path: Path, variant: str, recurrent: bool) -> None:
     check_adapter(make(variant), config, inputs, targets(), tmp_path, steps=20, learning_rate=0.05, remains=remains)
 
 
-def test_an_adapter_that_the_decoder_would_bypass_is_refused() -> None:
-    model, source = build("bahdanau"), texts([5])
-    config = LoraConfig(r=2, target_modules=[], target_parameters=["decoder.layers.0.rnn.weight_hh_l0"])
-    adapted = get_peft_model(model, config)
-    with pytest.raises(TypeError, match="target the linear layers or the encoder's recurrent weights"):
-        adapted(**source, labels=targets(1))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_offloaded_weights_are_loaded_for_each_part(variant: str) -> None:
+    """The decoder calls parts of its cells and of its score, whose weights are there only during a call."""
+    model, inputs = make(variant), {**texts([5, 3, 7]), "decoder_input_ids": targets()}
+    expected = model(**inputs).logits
+    generated = model.generate(**texts([5, 3, 7]), max_new_tokens=4)
+    cpu_offload(model, execution_device=torch.device("cpu"))
+    assert model.lm_head.weight.is_meta
+    torch.testing.assert_close(model(**inputs).logits, expected)
+    assert torch.equal(model.generate(**texts([5, 3, 7]), max_new_tokens=4), generated)
 
 
 def test_device_map(tmp_path: Path) -> None:

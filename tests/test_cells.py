@@ -128,10 +128,10 @@ class ReluRNN(nn.RNN):
 
 
 class Rectified(GRU):
-    """A custom forward with the step of another cell."""
+    """A custom run with the step of another cell."""
 
-    def forward(self, *inputs: Any) -> Any:
-        outputs, last = super().forward(*inputs)
+    def run(self, *inputs: Any) -> Any:
+        outputs, last = super().run(*inputs)
         return outputs.relu(), last.relu()
 
 

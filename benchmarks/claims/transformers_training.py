@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM
-from hfattn.models.modeling_vaswani import Projection
 from hfattn.training.schedules import exponential_warmup, linear_warmup
 
 from .claim import Claim, Measurement, Panel, Statement
@@ -44,7 +43,7 @@ def make(norm: str, vocab_size: int, glorot: bool) -> VaswaniForCausalLM:
     model = VaswaniForCausalLM(config)
     if glorot:
         for module in model.modules():
-            if isinstance(module, Projection):
+            if "gain" in vars(module):  # the layers that T-Fixup scales
                 nn.init.xavier_uniform_(module.weight)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=WIDTH**-0.5)

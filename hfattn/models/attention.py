@@ -107,7 +107,7 @@ class Attention(nn.Module):
             ValueError: the keys have another width.
         """
         check_vectors("Keys", key, "key_size", self.key_size)
-        return self.score.prepare(key), *self.distribution.prepare(key)
+        return self.score(key, method="prepare"), *self.distribution.prepare(key)
 
     def forward(
         self,
@@ -144,9 +144,9 @@ class Attention(nn.Module):
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
-                left, right = self.score.factors(query, prepared[0])
+                left, right = self.score(query, prepared[0], method="factors")
                 return _fused(left, right, value, mask, dropout), None
-        energies = self.score.compare(query, prepared[0], mask)
+        energies = self.score(query, prepared[0], mask, method="compare")
         weights = self.distribution(energies, mask, query, prepared[1:])
         if multiplier is not None:
             weights = weights * multiplier

@@ -223,7 +223,7 @@ class Compositional(Distribution):
         return self.dissimilarity.key_size
 
     def prepare(self, key: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (self.dissimilarity.prepare(key),)
+        return (self.dissimilarity(key, method="prepare"),)
 
     def forward(
         self,
@@ -236,7 +236,7 @@ class Compositional(Distribution):
             raise ValueError("The distribution 'compositional' compares vectors; pass query and prepared=prepare(key).")
         if self.projects:
             query = nn.functional.linear(query, self.P)
-        similarity = self.dissimilarity.compare(query, prepared[0])
+        similarity = self.dissimilarity(query, prepared[0], method="compare")
         energies, similarity = zero_masked(energies, mask), zero_masked(similarity, mask)
         return energies.tanh() * similarity.sigmoid().to(energies.dtype)
 

@@ -132,8 +132,17 @@ class Score(Parametric):
         """
         raise NotImplementedError
 
-    def forward(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    def energies(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the energies (…, T, S) of queries (…, T, d_q) with keys (…, S, d_k)."""
         return self.compare(query, self.prepare(key), mask)
+
+    def forward(self, *inputs: Any, method: str = "energies", **named: Any) -> Any:
+        """Call ``energies``, or another method by its name.
+
+        ``Attention`` calls them in this way, as in ``score(key, method="prepare")``: offloaded weights are loaded, and
+        adapters are applied, only around a call of the module.
+        """
+        return getattr(self, method)(*inputs, **named)
 
     def extra_repr(self) -> str:
         return f"query_size={self.query_size}, key_size={self.key_size}"

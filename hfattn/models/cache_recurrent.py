@@ -114,6 +114,19 @@ class RecurrentCache(Cache):
         )
 
 
+def check_recurrent(cache: Any) -> None:
+    """Check that ``past_key_values`` is a recurrent cache.
+
+    Raises:
+        ValueError: it is a cache of keys and values, such as that of prefix tuning.
+    """
+    if not isinstance(cache, RecurrentCache):
+        raise ValueError(
+            f"past_key_values is a {type(cache).__name__}, and a recurrent model has no keys and values; pass the "
+            "RecurrentCache that it returned."
+        )
+
+
 class RecurrentGenerationMixin(GenerationMixin):
     """``generate()`` with a recurrent cache.
 
@@ -147,4 +160,4 @@ class RecurrentGenerationMixin(GenerationMixin):
             cache.batch_repeat_interleave(rows)  # as generate() repeats the texts
 
 
-__all__ = ["RecurrentCache", "RecurrentCacheLayer", "RecurrentGenerationMixin"]
+__all__ = ["RecurrentCache", "RecurrentCacheLayer", "RecurrentGenerationMixin", "check_recurrent"]

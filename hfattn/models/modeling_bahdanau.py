@@ -25,7 +25,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import Attention
 from .attention_patterns import LocalMonotonic, LocalPredictive
 from .attention_scores import Parametric
-from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
+from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
 from .configuration_bahdanau import BahdanauConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
@@ -52,7 +52,8 @@ def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tens
     if ids is not None and embeds is not None:
         raise ValueError(f"Pass only one of {prefix}input_ids and {prefix}inputs_embeds.")
     if ids is None and embeds is None:
-        raise ValueError(f"Pass {'labels, ' if prefix else ''}{prefix}input_ids or {prefix}inputs_embeds.")
+        source = " For features of the source alone, run model.get_encoder()." if prefix else ""
+        raise ValueError(f"Pass {'labels, ' if prefix else ''}{prefix}input_ids or {prefix}inputs_embeds.{source}")
     embeds = embedding(ids) if embeds is None else embeds
     if embeds.shape[1] == 0:
         raise ValueError(f"{prefix}input_ids is empty; pass at least one token, such as the end token.")
@@ -250,11 +251,7 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         embedded = self.embedding_dropout(_embed(self.embed_tokens, input_ids, inputs_embeds, "decoder_"))  # (B, T, D)
         mask = real_steps(attention_mask, embedded, "decoder_attention_mask")
         cache = RecurrentCache(self.num_cache_layers) if past_key_values is None else past_key_values
-        if not isinstance(cache, RecurrentCache):
-            raise ValueError(
-                f"past_key_values is a {type(cache).__name__}; pass the RecurrentCache that a recurrent decoder "
-                "returned."
-            )
+        check_recurrent(cache)
         start = self._target_positions(attention_mask, embedded.shape[1], cache)
         if cache.get_state(0) is None:
             self._start(cache, encoder_outputs)
@@ -306,18 +303,12 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         for layer_idx in range(len(self.layers)):
             cache.update_state(states[:, layer_idx].unbind(dim=1), layer_idx, num_steps=0)
         if self.input_feeding:
-            cache.update_state((states.new_zeros(len(states), self.attentional.out_features),), -1, num_steps=0)
+            cache.update_state((states.new_zeros(states.shape[0], self.attentional.out_features),), -1, num_steps=0)
         if self.attends:
             cache.source = self.attention.prepare(encoder_outputs.last_hidden_state)
 
     def _cells(self) -> list[Any]:
-        cells = [layer.rnn for layer in self.layers]
-        if not all(isinstance(cell, RecurrentCell) for cell in cells):
-            raise TypeError(
-                "This decoder runs its cells step by step, which bypasses an adapter around them; to adapt the model, "
-                "target the linear layers or the encoder's recurrent weights."
-            )
-        return cells
+        return [layer.rnn for layer in self.layers]
 
     def _attend(
         self, query: torch.Tensor, source: Source, start: int | torch.Tensor, need_weights: bool
@@ -379,7 +370,8 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
             read = torch.cat([embedded, states[-1][0]], dim=-1)
         new: list[State] = []
         for cell, state in zip(self._cells(), states, strict=False):
-            new.append(cell.step(cell.project(self.dropout(new[-1][0]) if new else read), state))
+            projected = cell(self.dropout(new[-1][0]) if new else read, method="project")
+            new.append(cell(projected, state, method="step"))
         s = new[-1][0]
         if self.attends and not self.attends_before:
             context, weights = self._attend(s[:, None], source, position, need_weights=True)
@@ -442,12 +434,12 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         first = self._cells()[0]
         # The gates of the first cell have two terms: one of the embedding, computed here for all steps, and one of c_i
         # or of the attentional vector.
-        projected = nn.functional.linear(embedded, first.weight_ih_l0[:, :embedding_size], first.bias_ih_l0)
+        projected = first(embedded, method="project")
         need_weights = need_weights or self.attends_before
         annotations = values = source.values
         if self.attends_before:
             # W c_i = Σ_j α_ij W h_j: with W h_j computed once, the loop contains no product with W.
-            values = nn.functional.linear(annotations, first.weight_ih_l0[:, embedding_size:])
+            values = first(annotations, embedding_size, method="project")
         state = [tensor for layer in cache.layers for tensor in layer.state]
         # With checkpointed blocks of √T steps, the backward pass stores √T states and the activations of one block.
         replayed = self.gradient_checkpointing and self.training
@@ -509,7 +501,6 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
         source = Source(values, keys, source_mask)
         states = [flat[i * num_parts : (i + 1) * num_parts] for i in range(len(cells))]
         fed = flat[-1]  # (B, O), with input feeding
-        fed_weight = cells[0].weight_ih_l0[:, embedded.shape[-1] :]
 
         all_weights: list[Any] = []
         outputs: list[torch.Tensor] = []
@@ -520,12 +511,12 @@ class BahdanauDecoder(BahdanauPreTrainedModel):
                 read, weights = self._attend(states[-1][0][:, None], source, _later(start, t), need_weights)
                 gates = gates + read[:, 0]
             else:
-                gates = gates + nn.functional.linear(fed, fed_weight)
+                gates = gates + cells[0](fed, embedded.shape[-1], method="project")
             for layer_idx, cell in enumerate(cells):
                 if layer_idx > 0:
                     below = self.dropout(states[layer_idx - 1][0])
-                    gates = nn.functional.linear(below, cell.weight_ih_l0, cell.bias_ih_l0)
-                state = cell.step(gates, states[layer_idx])
+                    gates = cell(below, method="project")
+                state = cell(gates, states[layer_idx], method="step")
                 states[layer_idx] = state if moved is None else where_moved(moved, state, states[layer_idx])
                 layer_outputs[layer_idx].append(states[layer_idx][0])
             if self.input_feeding:

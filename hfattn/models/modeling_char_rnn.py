@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin
+from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
 from .configuration_char_rnn import CharRNNConfig
 from .recurrent_cells import RecurrentCell, RecurrentLayer, State, find_cell, real_steps
 
@@ -83,14 +83,17 @@ class CharRNNModel(CharRNNPreTrainedModel):
             the output of each layer.
 
         Raises:
-            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing, or ``conditioning`` is
-                missing, has another shape, or is given to a model without ``config.conditioning_size``.
+            ValueError: ``input_ids`` and ``inputs_embeds`` are both given or both missing, ``past_key_values`` is not a
+                recurrent cache, or ``conditioning`` is missing, has another shape, or is given to a model without
+                ``config.conditioning_size``.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass exactly one of input_ids and inputs_embeds.")
         use_cache = self.config.use_cache if use_cache is None else use_cache
         if use_cache and past_key_values is None:
             past_key_values = RecurrentCache(self.config.num_hidden_layers)
+        if past_key_values is not None:
+            check_recurrent(past_key_values)
 
         hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
         num_steps = hidden_states.shape[1]
@@ -173,6 +176,7 @@ class CharRNNForCausalLM(CharRNNPreTrainedModel, RecurrentGenerationMixin):
             inputs_embeds=inputs_embeds,
             conditioning=conditioning,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         steps = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep

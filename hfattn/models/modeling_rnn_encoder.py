@@ -255,6 +255,11 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
                     "remove sentence_ids."
                 )
             return None
+        if torch.compiler.is_exporting():
+            raise ValueError(
+                "Hierarchical pooling finds the sentences of a batch, whose number an exported graph would fix; export a "
+                "model with another pooling."
+            )
         if mask is None:
             mask = torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
         if sentence_ids is not None:
@@ -354,6 +359,7 @@ class RNNEncoderForSequenceClassification(RNNEncoderPreTrainedModel):
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
             sentence_ids=sentence_ids,
+            return_dict=True,
             **kwargs,
         )
         logits = self.classifier(self.classifier_dropout(outputs.pooler_output))  # (B, num_labels)
@@ -409,7 +415,9 @@ class RNNEncoderForTokenClassification(RNNEncoderPreTrainedModel):
         Returns:
             ``loss``, ``logits`` (B, S, num_labels), and ``hidden_states`` if requested.
         """
-        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        outputs = self.model(
+            input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.classifier(self.classifier_dropout(outputs.last_hidden_state))  # (B, S, num_labels)
         loss = None
         if labels is not None:

@@ -92,17 +92,16 @@ def boolean_mask(
     return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))
 
 
-class Projection(nn.Linear):
-    """A linear layer with the factor by which T-Fixup scales its initial weights.
+def projection(in_features: int, out_features: int, gain: float = 1.0) -> nn.Linear:
+    """Return a linear layer with the attribute ``gain``, the factor by which T-Fixup scales its initial weights.
 
     Without layer normalization, updates of a stack of N layers stay bounded if the initial weights of W^V, W^O and the
     feed-forward network are scaled: by 0.67 N^(-1/4) in the encoder, by (9N)^(-1/4) in the decoder (Huang et al. 2020,
-    section 3.2).
+    section 3.2). The layer is not of a class of its own, because quantization replaces layers of ``nn.Linear`` only.
     """
-
-    def __init__(self, in_features: int, out_features: int, gain: float = 1.0) -> None:
-        super().__init__(in_features, out_features)
-        self.gain = gain
+    linear = nn.Linear(in_features, out_features)
+    linear.gain = gain  # type: ignore[assignment]
+    return linear
 
 
 def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
@@ -139,10 +138,10 @@ class VaswaniAttention(nn.Module):
         self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
         self.head_dim = config.head_width
         width = config.num_attention_heads * self.head_dim
-        self.q_proj = Projection(config.hidden_size, width)
-        self.k_proj = Projection(config.hidden_size, width)
-        self.v_proj = Projection(config.hidden_size, width, gain)
-        self.out_proj = Projection(width, config.hidden_size, gain)
+        self.q_proj = projection(config.hidden_size, width)
+        self.k_proj = projection(config.hidden_size, width)
+        self.v_proj = projection(config.hidden_size, width, gain)
+        self.out_proj = projection(width, config.hidden_size, gain)
         self.attention = Attention(self.head_dim, self.head_dim, **config.attention_parts(kind))
 
     def forward(
@@ -216,8 +215,8 @@ class VaswaniFeedForward(nn.Module):
 
     def __init__(self, config: VaswaniConfig, gain: float) -> None:
         super().__init__()
-        self.fc1 = Projection(config.hidden_size, config.intermediate_size, gain)
-        self.fc2 = Projection(config.intermediate_size, config.hidden_size, gain)
+        self.fc1 = projection(config.hidden_size, config.intermediate_size, gain)
+        self.fc2 = projection(config.intermediate_size, config.hidden_size, gain)
         self.activation = ACT2FN[config.activation]
         self.dropout = nn.Dropout(config.activation_dropout)
 
@@ -325,7 +324,7 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
         """Initialize matrices by Glorot, embeddings from N(0, 1/H) (times sqrt(H), their variance is 1), with T-Fixup's
         factors if there is no normalization."""
         if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight, gain=module.gain if isinstance(module, Projection) else 1.0)
+            init.xavier_uniform_(module.weight, gain=vars(module).get("gain", 1.0))  # the heads have none
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
@@ -360,8 +359,10 @@ class VaswaniStack(VaswaniPreTrainedModel):
             ValueError: both inputs are given, or neither.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            prefix = "decoder_" if self.config.is_encoder_decoder and self.is_decoder else ""
-            raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.")
+            prefix, source = "", ""
+            if self.config.is_encoder_decoder and self.is_decoder:
+                prefix, source = "decoder_", " For features of the source alone, run model.get_encoder()."
+            raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.{source}")
         return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
 
     def add_positions(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -572,9 +573,16 @@ class VaswaniModel(VaswaniPreTrainedModel):
         """
         inputs = {"attention_mask": attention_mask, "inputs_embeds": inputs_embeds, "position_ids": position_ids}
         if self._is_decoder_alone:
-            return self.decoder(input_ids, past_key_values=past_key_values, use_cache=use_cache, **inputs, **kwargs)
+            return self.decoder(
+                input_ids,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                return_dict=True,
+                **inputs,
+                **kwargs,
+            )
         if encoder_outputs is None:
-            encoded = self.encoder(input_ids, **inputs, **kwargs)
+            encoded = self.encoder(input_ids, return_dict=True, **inputs, **kwargs)
         else:
             encoded = BaseModelOutput(*encoder_outputs) if isinstance(encoder_outputs, tuple) else encoder_outputs
         if not self.config.is_encoder_decoder:
@@ -587,6 +595,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -657,6 +666,7 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         steps = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -704,7 +714,9 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         Returns:
             ``loss`` in nats per token, ``logits`` (B, S, V); ``hidden_states`` and ``attentions`` if requested.
         """
-        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        outputs = self.model(
+            input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, S, V)
         loss = None
         if labels is not None:
@@ -751,7 +763,9 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
             ``loss``, ``logits`` (B, labels); ``hidden_states``, ``attentions`` and ``pooler_output`` (B, H) if
             requested.
         """
-        outputs = self.model(input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        outputs = self.model(
+            input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
+        )
         pooled = self._pool(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None

@@ -75,6 +75,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, T, V)

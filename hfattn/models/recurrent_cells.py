@@ -1,7 +1,7 @@
 """Recurrent cells and the layers that run them over time.
 
-A cell is one recurrent layer: ``cell(inputs, state)`` runs it over time, and ``cell.step(projected, state)`` takes one
-step, for a decoder whose next input depends on its last output.
+A cell is one recurrent layer: ``cell(inputs, state)`` runs it over time, and ``cell(projected, state, method="step")``
+takes one step, for a decoder whose next input depends on its last output.
 
 Elman (1990): h_t = tanh(x_t W_x + h_{t-1} W_h + b).
 LSTM (Hochreiter & Schmidhuber 1997): i, f, o = sigmoid(x_t W + h_{t-1} W' + b), c~ = tanh(x_t W_xc + h_{t-1} W_hc
@@ -48,9 +48,29 @@ class RecurrentCell(nn.Module):
     bias_ih_l0: torch.Tensor
     bias_hh_l0: torch.Tensor
 
-    def project(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the input contribution x_t W_x + b to the gate pre-activations (..., G H), for one or many steps."""
-        return linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+    def forward(self, *inputs: Any, method: str = "run") -> Any:
+        """Call ``run``, or another method by its name.
+
+        From outside, methods are called in this way, as in ``cell(projected, state, method="step")``. Offloaded weights
+        are loaded, and adapters are applied, only around a call of the module.
+        """
+        return getattr(self, method)(*inputs)
+
+    def run(self, inputs: Any, state: Any = None) -> Any:
+        """Run over inputs (B, T, D) or packed ones, from a state (1, B, H), a tuple of such tensors, or None for zeros.
+
+        Returns:
+            Outputs (B, T, H) or packed outputs, and the last state in the form of ``state``.
+        """
+        raise NotImplementedError
+
+    def project(self, inputs: torch.Tensor, start: int = 0) -> torch.Tensor:
+        """Return the input contribution x_t W_x + b to the gate pre-activations (..., G H), for one or many steps.
+
+        The inputs can be a part of x_t, the features from ``start`` on; b is added to the part that starts at 0.
+        """
+        weight = self.weight_ih_l0[:, start : start + inputs.shape[-1]]
+        return linear(inputs, weight, None if start else self.bias_ih_l0)
 
     def step(self, projected: torch.Tensor, state: State) -> State:
         """Take one step.
@@ -82,6 +102,9 @@ class FusedCell(RecurrentCell):
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, batch_first=True, **options)
 
+    def run(self, inputs: Any, state: Any = None) -> Any:
+        return super(RecurrentCell, self).forward(inputs, state)
+
     def project_state(self, state: State) -> torch.Tensor:
         """Return the state contribution h_{t-1} W_h + b' to the gate pre-activations (B, G H)."""
         return linear(state[0], self.weight_hh_l0, self.bias_hh_l0)
@@ -98,7 +121,7 @@ class Elman(FusedCell, nn.RNN):
 class LSTM(FusedCell, nn.LSTM):
     num_states = 2
 
-    def forward(self, inputs: Any, state: Any = None) -> Any:
+    def run(self, inputs: Any, state: Any = None) -> Any:
         """Run as ``torch.nn.LSTM``.
 
         oneDNN has no bfloat16 LSTM for a CPU without bfloat16 instructions, but autocast requests it anyway. On such a
@@ -106,12 +129,12 @@ class LSTM(FusedCell, nn.LSTM):
         """
         autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
         if not autocast or cpu_has_bfloat16():
-            return super().forward(inputs, state)
+            return super().run(inputs, state)
         dtype = self.weight_ih_l0.dtype
         if state is not None:
             state = tuple(tensor.to(dtype) for tensor in state)
         with torch.autocast("cpu", enabled=False):
-            return super().forward(inputs.to(dtype), state)
+            return super().run(inputs.to(dtype), state)
 
     def step(self, projected: torch.Tensor, state: State) -> State:
         i, f, candidate, o = (projected + self.project_state(state)).chunk(4, dim=-1)
@@ -139,7 +162,7 @@ class GRU(FusedCell, nn.GRU):
 
 
 class LoopedCell(RecurrentCell):
-    """Base class of the cells that torch does not implement: ``step`` defines the cell, ``forward`` runs it in a loop.
+    """Base class of the cells that torch does not implement: ``step`` defines the cell, ``run`` calls it in a loop.
 
     Inputs, padded or packed, and outputs are those of a one-layer ``torch.nn.GRU(batch_first=True)``, or of
     ``torch.nn.LSTM`` if the state has several tensors. There is only one bias vector, because a second one would be
@@ -162,18 +185,13 @@ class LoopedCell(RecurrentCell):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, inputs: Any, state: Any = None) -> Any:
-        """Run over inputs (B, T, D) or packed ones, from a state (1, B, H), a tuple of such tensors, or None for zeros.
-
-        Returns:
-            Outputs (B, T, H) or packed outputs, and the last state in the form of ``state``.
-        """
+    def run(self, inputs: Any, state: Any = None) -> Any:
         packed = isinstance(inputs, PackedSequence)
         # The input contribution is one product outside the loop; only the state contribution depends on earlier steps.
         projected = self.project(inputs.data if packed else inputs)
         steps = projected.split(inputs.batch_sizes.tolist()) if packed else projected.unbind(1)
         if state is None:
-            parts = (steps[0].new_zeros(len(steps[0]), self.hidden_size),) * self.num_states
+            parts = (steps[0].new_zeros(steps[0].shape[0], self.hidden_size),) * self.num_states
         else:
             parts = tuple(tensor[0] for tensor in (state if isinstance(state, tuple) else (state,)))
             if packed and inputs.sorted_indices is not None:
@@ -189,10 +207,10 @@ class LoopedCell(RecurrentCell):
         """Return the outputs of all steps and the last state, from a tensor of projected inputs for each step."""
         outputs = []
         for projected in steps:
-            running = len(projected)
+            running = projected.shape[0]
             new = self.step(projected, tuple(tensor[:running] for tensor in state))
             outputs.append(new[0])
-            ended = running < len(state[0])
+            ended = running < state[0].shape[0]
             state = tuple(torch.cat([a, b[running:]]) for a, b in zip(new, state, strict=True)) if ended else new
         return outputs, state
 
@@ -248,12 +266,12 @@ def find_cell(name: str) -> type[RecurrentCell]:
     """Return the class of a cell: a name of ``CELLS``, or a custom class such as "my_cells.ReLU".
 
     Raises:
-        ValueError: there is no such cell, or the class overrides ``forward`` but not ``step``.
+        ValueError: there is no such cell, or the class overrides ``run`` or ``forward`` but not ``step``.
     """
     cell = class_by_name(CELLS, name, RecurrentCell, "a cell")
-    definitions = {method: [method in vars(base) for base in cell.__mro__] for method in ("step", "forward")}
-    # If a class overrides ``forward`` but inherits ``step``, the two do not compute the same cell.
-    if not issubclass(cell, RecurrentCell) or definitions["step"].index(True) > definitions["forward"].index(True):
+    # If a class overrides ``run`` but inherits ``step``, the two do not compute the same cell.
+    defining = next(base for base in cell.__mro__ if vars(base).keys() & {"step", "run", "forward"})
+    if not issubclass(cell, RecurrentCell) or "step" not in vars(defining):
         raise ValueError(
             f"The cell {name!r} is {cell.__name__}, which has no step of its own; inherit from LoopedCell and write "
             "step(projected, state)."
@@ -290,8 +308,8 @@ def real_steps(
             "that starts with the steps in the cache."
         )
     mask = mask[:, -num_steps:].bool()  # the state includes earlier steps
-    if torch.compiler.is_exporting():
-        return mask  # the exported graph must not depend on the values of this mask
+    if torch.compiler.is_compiling():
+        return mask  # a graph cannot depend on the values of this mask
     return None if simplify and num_steps > 1 and bool(mask.all()) else mask
 
 
@@ -328,6 +346,8 @@ class RecurrentLayer(GradientCheckpointingLayer):
             _, new = self._run(inputs, state)
             new = where_moved(mask, new, _or_zeros(state, new))
             return new[0][:, None], *new
+        if torch.compiler.is_exporting():
+            return self._run_by_step(inputs, state, mask)
         return self._run_masked(inputs, state, mask)
 
     def _run(self, inputs: torch.Tensor | PackedSequence, state: State) -> tuple[Any, State]:
@@ -354,6 +374,16 @@ class RecurrentLayer(GradientCheckpointingLayer):
         history = torch.cat([old[0][:, None].to(outputs.dtype), outputs], dim=1)
         outputs = history.gather(1, seen[..., None].expand(-1, -1, history.shape[-1]))
         return outputs, *new
+
+    def _run_by_step(self, inputs: torch.Tensor, state: State, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Run step by step, without lengths on the host: the graph that is exported has the steps of its example."""
+        projected = self.rnn(inputs, method="project")
+        state = state or (projected.new_zeros(inputs.shape[0], self.rnn.hidden_size),) * self.rnn.num_states
+        outputs = []
+        for t in range(inputs.shape[1]):
+            state = where_moved(mask[:, t : t + 1], self.rnn(projected[:, t], state, method="step"), state)
+            outputs.append(state[0])
+        return torch.stack(outputs, dim=1), *state
 
     def _run_packed(
         self, inputs: torch.Tensor, state: State, lengths: torch.Tensor

@@ -150,6 +150,8 @@ def additive_energies(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -
     v = v.to(dtype)
     if query.shape[-2] == 1:  # one step of a decoder: it is twice as fast to keep the tanh
         return (torch.tanh(query + key) @ v)[..., None, :]
+    if torch.compiler.is_compiling():  # a compiler fuses the sum, the tanh and the product
+        return torch.tanh(_sums(query, key)) @ v
     batch = broadcast(query.shape[:-2], key.shape[:-2])
     query, key = (
         tensor.expand(*batch, -1, -1).reshape(math.prod(batch), *tensor.shape[-2:]).to(dtype) for tensor in (query, key)
