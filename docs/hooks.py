@@ -36,6 +36,7 @@ from hfattn import models  # noqa: E402
 
 MODULES = (
     "hfattn",
+    "hfattn.adapters",
     "hfattn.attention",
     "hfattn.explain",
     "hfattn.loading",

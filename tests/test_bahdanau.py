@@ -377,7 +377,7 @@ def test_wrong_inputs_are_refused_in_one_sentence() -> None:
         model(source["input_ids"][:, :0], decoder_input_ids=target)
     with pytest.raises(ValueError, match="decoder_input_ids is empty; pass at least one"):
         model(**source, decoder_input_ids=target[:, :0])
-    with pytest.raises(ValueError, match="past_key_values is a DynamicCache; pass the RecurrentCache"):
+    with pytest.raises(ValueError, match="past_key_values is a DynamicCache, and a recurrent model has no keys"):
         model(**source, decoder_input_ids=target, past_key_values=DynamicCache())
     cache = model(**texts([4, 3]), decoder_input_ids=target, use_cache=True).past_key_values
     with pytest.raises(

@@ -1,7 +1,6 @@
 """The pages of docs/: their code runs from top to bottom and prints what they say, and the site is built of them."""
 
 import contextlib
-import io
 import re
 import shlex
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from commands import ROOT, run
 from hub_server import Hub, HubServer
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from page_blocks import BLOCK, run_block
 from tour_notebook import NOTEBOOK, tour
 from tour_notebook import run as run_notebook
 from typer.testing import CliRunner
@@ -37,14 +37,13 @@ if TYPE_CHECKING:
 
 DOCS = ROOT / "docs"
 # Those that their own tests run, on what they need.
-ELSEWHERE = {"attention.md", "convert.md", "models.md", "publishing.md"}
+ELSEWHERE = {"attention.md", "clients.md", "convert.md", "models.md", "publishing.md"}
 TRANSLATIONS = [*DOCS.glob("*.es.md"), ROOT / "README.es.md"]
 PAGES = sorted(
     path
     for path in DOCS.rglob("*.md")
     if path.name not in ELSEWHERE and path not in TRANSLATIONS and "```" in path.read_text()
 )
-BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 SHORT = (
     "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.examples 400 "
     "--data.evaluation_examples 8 --data.max_target_length 12 --evaluation.num_beams null "
@@ -115,12 +114,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
                         hub = hub or opened.enter_context(HubServer())
                     shell(command, **(hub.environment(tmp_path / "home") if hub else {}))
             elif language == "python":
-                printed = io.StringIO()
-                with contextlib.redirect_stdout(printed):
-                    exec(compile(block, str(page), "exec"), names)
-                lines = iter(printed.getvalue().splitlines())
-                for expected in re.findall(r"^ *(?:print\(.*)?\)  # (?!fmt)(.*)$", block, re.MULTILINE):
-                    assert expected in lines, (expected, printed.getvalue())
+                run_block(block, str(page), names)
 
 
 def test_the_notebook_is_the_tour() -> None:

@@ -27,11 +27,14 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from hfattn import (
+    BahdanauConfig,
+    BahdanauForConditionalGeneration,
     CharRNNConfig,
     CharRNNForCausalLM,
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
     VaswaniConfig,
+    VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
@@ -168,10 +171,13 @@ def test_what_other_projects_do_not_have(tmp_path: Path, model: Any, sentence: s
 # ONNX
 
 
-def run_onnx(folder: Path, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+def run_onnx(folder: Path, file: str = "model.onnx", **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The outputs by their names; inputs that the graph does not read are left out."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+    read = {given.name for given in (*session.get_inputs(), *session.get_overridable_initializers())}
+    inputs = {name: tensor for name, tensor in inputs.items() if name in read}
     names = [output.name for output in session.get_outputs()]
     found = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
     return dict(zip(names, map(torch.from_numpy, found), strict=True))
@@ -207,6 +213,75 @@ def test_a_character_model_in_onnx_goes_on_from_a_state(character_model: tuple[C
     first = run_onnx(folder, input_ids=ids[:, :1], attention_mask=mask[:, :1], h=zeros, c=zeros)
     rest = run_onnx(folder, input_ids=ids[:, 1:], attention_mask=mask[:, 1:], h=first["new_h"], c=first["new_c"])
     torch.testing.assert_close(rest["logits"], whole["logits"][:, 1:], rtol=1e-4, atol=1e-5)
+
+
+def test_a_character_model_in_onnx_starts_from_zeros(character_model: tuple[CharRNNForCausalLM, Path]) -> None:
+    """Without states among the inputs, for a batch."""
+    model, folder = character_model
+    ids = torch.randint(len(CHARACTERS), (3, 7))
+    found = run_onnx(folder, input_ids=ids, attention_mask=torch.ones_like(ids))
+    with torch.no_grad():
+        expected = model(ids).logits
+    torch.testing.assert_close(found["logits"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [VaswaniForCausalLM, VaswaniForMaskedLM])
+def test_a_language_model_in_onnx(tmp_path: Path, kind: Any) -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 20, "encoder_layers": 1, "decoder_layers": 1}
+    config = VaswaniConfig(vocab_size=13, **sizes, num_attention_heads=4, self_attention_score="general", norm="pre")
+    model = kind(config)
+    export("onnx", model_folder(tmp_path / "ours", model), tmp_path / "onnx")
+    ids = torch.randint(13, (3, 9))
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    with torch.no_grad():
+        expected = model(ids, attention_mask=mask).logits
+    found = run_onnx(tmp_path / "onnx", input_ids=ids, attention_mask=mask)["logits"]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+AFTER = {"attention_position": "after", "output_layer": "attentional"}
+SOURCE = torch.tensor([[5, 6, 7, 8, 2], [9, 4, 2, 0, 0]])
+
+
+def test_a_transformer_translates_in_onnx(tmp_path: Path) -> None:
+    model = translator()
+    export("onnx", model_folder(tmp_path / "ours", model), tmp_path / "onnx")
+    written = torch.ones(2, 1, dtype=torch.long)
+    for _ in range(6):
+        found = run_onnx(
+            tmp_path / "onnx", input_ids=SOURCE, attention_mask=(SOURCE > 0).long(), decoder_input_ids=written
+        )
+        written = torch.cat([written, found["logits"][:, -1:].argmax(-1)], dim=1)
+    expected = model.generate(SOURCE, attention_mask=SOURCE > 0, max_new_tokens=6, eos_token_id=None)
+    assert torch.equal(written, expected)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cell": "gru_reset_before", "decoder_layers": 2},
+        {**AFTER, "cell": "lstm", "attention_distribution": "sparsemax"},
+        {**AFTER, "input_feeding": True, "attention_window": "local_p", "attention_score": "general"},
+        {"initial_state": "final", "attention_score": None, "output_layer": "state", "encoder_hidden_size": 4},
+    ],
+)
+def test_a_recurrent_translator_in_onnx(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """The encoder, then the decoder step by step, write what the model writes."""
+    sizes = {"vocab_size": 13, "embedding_size": 6, "hidden_size": 8, "encoder_hidden_size": 5}
+    model = BahdanauForConditionalGeneration(BahdanauConfig(**{**sizes, **fields}))
+    export("onnx", model_folder(tmp_path / "ours", model), tmp_path / "onnx")
+    mask = (SOURCE > 0).long()
+    found = run_onnx(tmp_path / "onnx", "encoder.onnx", input_ids=SOURCE, attention_mask=mask)
+    token, written = torch.ones(2, 1, dtype=torch.long), [torch.ones(2, 1, dtype=torch.long)]
+    for _ in range(6):
+        known = {name: tensor for name, tensor in found.items() if name.startswith(("annotations", "keys_", "state_"))}
+        step = run_onnx(tmp_path / "onnx", "decoder.onnx", decoder_input_ids=token, attention_mask=mask, **known)
+        token = step.pop("logits").argmax(-1)
+        written.append(token)
+        found |= {name.removeprefix("new_"): tensor for name, tensor in step.items()}
+    expected = model.generate(SOURCE, attention_mask=SOURCE > 0, max_new_tokens=6, eos_token_id=None)
+    assert torch.equal(torch.cat(written, dim=1), expected)
 
 
 def classifier(kind: str) -> tuple[PreTrainedModel, Any]:
@@ -258,13 +333,12 @@ def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     by_sentences = model_folder(tmp_path / "sentences", RNNEncoderForSequenceClassification(config))
     with pytest.raises(UserError, match="Hierarchical pooling splits texts into sentences"):
         export("onnx", by_sentences, tmp_path / "onnx")
-    with pytest.raises(
-        UserError, match="VaswaniForConditionalGeneration cannot be exported to ONNX; give a classifier"
-    ):
-        export("onnx", model_folder(tmp_path / "translator", translator()), tmp_path / "onnx")
-    masked = VaswaniForMaskedLM(VaswaniConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, encoder_layers=1))
-    with pytest.raises(UserError, match="holds a VaswaniForMaskedLM; give a classifier"):
-        export("onnx", model_folder(tmp_path / "masked", masked), tmp_path / "onnx")
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2))
+    with pytest.raises(UserError, match="GPT2LMHeadModel cannot be exported to ONNX; give a classifier of texts"):
+        export("onnx", model_folder(tmp_path / "gpt", gpt), tmp_path / "onnx")
+    local = BahdanauForConditionalGeneration(BahdanauConfig(vocab_size=9, **AFTER, attention_window="local_m"))
+    with pytest.raises(UserError, match="does not know its position, which local_m needs; use the model"):
+        export("onnx", model_folder(tmp_path / "local", local), tmp_path / "onnx")
     conditioned = CharRNNForCausalLM(CharRNNConfig(vocab_size=5, conditioning_size=2))
     with pytest.raises(UserError, match="has no vector that conditions a text; use the model"):
         export("onnx", model_folder(tmp_path / "conditioned", conditioned), tmp_path / "onnx")

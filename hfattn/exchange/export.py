@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     PreTrainedModel,
@@ -24,6 +25,7 @@ from .to_torch import export_torch
 TARGETS = ("torch", "onnx", "ctranslate2")
 _AUTO_CLASSES = {
     "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForMaskedLM": AutoModelForMaskedLM,
     "ForConditionalGeneration": AutoModelForSeq2SeqLM,
     "ForCausalLM": AutoModelForCausalLM,
     "LMHeadModel": AutoModelForCausalLM,
@@ -35,7 +37,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
 
     Args:
         kind: "torch" (weights under the names of char-rnn, nanoGPT or ``torch.nn.Transformer``), "onnx" (classifiers
-            and character models) or "ctranslate2" (``VaswaniForConditionalGeneration``).
+            of texts, and models of hfattn) or "ctranslate2" (``VaswaniForConditionalGeneration``).
         folder: folder with the model and its tokenizer.
         output: folder to create.
         quantization: for "ctranslate2" only: "float32" (default) or "int8".

@@ -1,4 +1,4 @@
-"""Export classifiers and character models as ONNX graphs for batches of any size and length, and check the result."""
+"""Export models as ONNX graphs for batches of any size and length, and check the result."""
 
 import copy
 import inspect
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -16,12 +17,16 @@ from ..errors import UserError
 from ..extras import require
 from ..loading import max_positions
 from ..models.cache_recurrent import RecurrentCache
+from ..models.modeling_bahdanau import BahdanauEncoderOutput, BahdanauForConditionalGeneration
 from ..models.modeling_char_rnn import CharRNNForCausalLM
+from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM
+from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, RecurrentLayer, where_moved
 
 FILE = "model.onnx"
 # Sizes on which the graph is compared with the model: batch and length.
 _EXAMPLE, _CHECKED = (2, 5), ((1, 1), (1, 6), (3, 4), (4, 11))
+_EXAMPLE_SEED = 0
 _TOLERANCE = 1e-4  # fraction of the largest output
 
 # ONNX stacks the gates of a cell in a different order than torch.
@@ -94,33 +99,49 @@ class OnnxRecurrentLayer(nn.Module):
         )
 
 
-class Classifier(nn.Module):
-    """A classifier with positional inputs that returns only the logits."""
+class TextModel(nn.Module):
+    """A model with positional inputs that returns only the logits.
 
-    outputs = ("logits",)
+    Attributes:
+        file: name of its graph.
+        inputs, outputs: names of the inputs and the outputs.
+        optional: inputs that may be left out, which are zeros then.
+        steps: whether its recurrent cells run step by step, without the operators of ONNX.
+    """
+
+    file, outputs, optional, steps = FILE, ("logits",), (), False
 
     def __init__(self, model: PreTrainedModel, names: Sequence[str]) -> None:
         super().__init__()
         self.model, self.inputs = model, tuple(names)
+        self.options = {"use_cache": False} if model.can_generate() else {}
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return logits (B, labels) for inputs (B, S) in the order of ``inputs``."""
-        return (self.model(**dict(zip(self.inputs, inputs, strict=True))).logits,)
+        """Return the logits for inputs in the order of ``inputs``."""
+        return (self.model(**dict(zip(self.inputs, inputs, strict=True)), **self.options).logits,)
+
+    def random_inputs(self, batch_size: int, length: int, seed: int, left: bool = False) -> tuple[torch.Tensor, ...]:
+        """Return texts of random lengths, at least one of which fills its row, padded on the right or left."""
+        made = _random_texts(self.model, batch_size, length, seed, left)
+        return tuple(made[name] for name in self.inputs)
 
 
 class StatefulLanguageModel(nn.Module):
     """A character model with its state as input and output: tensors (L, B, H) of all layers, h and, for an LSTM, c."""
 
+    file, steps = FILE, False
+
     def __init__(self, model: CharRNNForCausalLM) -> None:
         super().__init__()
         self.model = model
-        self.states = ("h", "c") if model.config.cell == "lstm" else ("h",)
-        self.inputs = ("input_ids", "attention_mask", *self.states)
-        self.outputs = ("logits", *(f"new_{name}" for name in self.states))
+        self.optional = ("h", "c") if model.config.cell == "lstm" else ("h",)
+        self.inputs = ("input_ids", "attention_mask", *self.optional)
+        self.outputs = ("logits", *(f"new_{name}" for name in self.optional))
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return logits (B, T, V) and the new state for ids and mask (B, T) and a state."""
+        """Return logits (B, T, V) and the new state for ids and mask (B, T) and a state (L, B or 1, H)."""
         input_ids, attention_mask, *state = inputs
+        state = [part.expand(-1, input_ids.shape[0], -1) for part in state]
         layers = self.model.config.num_hidden_layers
         cache = RecurrentCache(layers)
         for layer in range(layers):
@@ -129,12 +150,100 @@ class StatefulLanguageModel(nn.Module):
         new = [cache.get_state(layer) for layer in range(layers)]
         return logits, *(torch.stack([part[i] for part in new if part is not None]) for i in range(len(state)))
 
+    def random_inputs(self, batch_size: int, length: int, seed: int, left: bool = False) -> tuple[torch.Tensor, ...]:
+        """Return texts as ``TextModel``, and random states; those of the example are of one row, as the zeros are."""
+        config = self.model.config
+        made = _random_texts(self.model, batch_size, length, seed, left)
+        shape = (config.num_hidden_layers, 1 if seed == _EXAMPLE_SEED else batch_size, config.hidden_size)
+        random = torch.Generator().manual_seed(seed)
+        states = [torch.rand(shape, generator=random) - 0.5 for _ in self.optional]
+        return made["input_ids"], made["attention_mask"], *states
+
+
+class RecurrentSource(nn.Module):
+    """The encoder of a recurrent translator, with what its decoder starts from.
+
+    Outputs: the annotations (B, S, C), their prepared keys if there is attention, and the state, tensors (B, width).
+    """
+
+    file, inputs, optional, steps = "encoder.onnx", ("input_ids", "attention_mask"), (), False
+
+    def __init__(self, model: BahdanauForConditionalGeneration) -> None:
+        super().__init__()
+        self.model = model
+        decoder = model.model.decoder
+        layers, parts, _ = decoder.state_shape
+        prepared = 1 + (decoder.attention.distribution.prepared_width > 0) if decoder.attends else 0
+        self.keys = tuple(f"keys_{i}" for i in range(prepared))
+        self.states = tuple(f"state_{i}" for i in range(layers * parts + decoder.input_feeding))
+        self.outputs = ("annotations", *self.keys, *self.states)
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs for ids and mask (B, S)."""
+        input_ids, attention_mask = inputs
+        decoder = self.model.model.decoder
+        encoded = self.model.model.encoder(input_ids, attention_mask=attention_mask, return_dict=True)
+        cache = RecurrentCache(decoder.num_cache_layers)
+        decoder._start(cache, encoded)
+        return encoded.last_hidden_state, *cache.source, *_flat(cache)
+
+    def random_inputs(self, batch_size: int, length: int, seed: int, left: bool = False) -> tuple[torch.Tensor, ...]:
+        """See ``TextModel``."""
+        made = _random_texts(self.model, batch_size, length, seed, left)
+        return made["input_ids"], made["attention_mask"]
+
+
+class RecurrentStep(nn.Module):
+    """One step of the decoder of a recurrent translator, from the outputs of ``RecurrentSource``."""
+
+    file, optional = "decoder.onnx", ()
+
+    def __init__(self, source: RecurrentSource) -> None:
+        super().__init__()
+        self.source, self.model = source, source.model
+        decoder = source.model.model.decoder
+        self.steps = decoder.attends_before or decoder.input_feeding
+        self.inputs = ("decoder_input_ids", "attention_mask", *source.outputs)
+        self.outputs = ("logits", *(f"new_{name}" for name in source.states))
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return logits (B, 1, V) and the new state for the last token (B, 1), the source and the state."""
+        ids, mask, annotations, *rest = inputs
+        number = len(self.source.keys)
+        decoder = self.model.model.decoder
+        layers, parts, _ = decoder.state_shape
+        cache = RecurrentCache(decoder.num_cache_layers)
+        cache.source, states = tuple(rest[:number]), rest[number:]
+        for layer in range(layers):
+            cache.update_state(tuple(states[layer * parts : (layer + 1) * parts]), layer, 0)
+        if decoder.input_feeding:
+            cache.update_state((states[-1],), -1, 0)
+        encoded = BahdanauEncoderOutput(last_hidden_state=annotations)
+        found = self.model(
+            attention_mask=mask, decoder_input_ids=ids, encoder_outputs=encoded, past_key_values=cache, use_cache=True
+        )
+        return found.logits, *_flat(cache)
+
+    def random_inputs(self, batch_size: int, length: int, seed: int, left: bool = False) -> tuple[torch.Tensor, ...]:
+        """Return what the encoder computes for random texts, and random last tokens."""
+        texts = self.source.random_inputs(batch_size, length, seed, left)
+        with torch.no_grad():
+            known = [tensor.contiguous() for tensor in self.source(*texts)]
+        return texts[0][:, -1:] % self.model.config.vocab_size, texts[1], *known
+
+
+Runner = TextModel | StatefulLanguageModel | RecurrentSource | RecurrentStep
+
+
+def _flat(cache: RecurrentCache) -> list[torch.Tensor]:
+    return [tensor for layer in cache.layers for tensor in layer.state]
+
 
 def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
-    """Write ``model.onnx`` into a folder.
+    """Write ``model.onnx`` into a folder; for a recurrent translator ``encoder.onnx`` and ``decoder.onnx``, one step.
 
     Args:
-        model: a classifier of texts, or a character model.
+        model: a classifier of texts, a masked or causal language model, or a translator.
         tokenizer: tokenizer of the model, or None; it determines the inputs of a classifier.
         folder: existing folder.
 
@@ -145,57 +254,66 @@ def export_onnx(model: PreTrainedModel, tokenizer: Any, folder: Path) -> None:
     require("export")
     model = model.float().eval()
     model.set_attn_implementation("eager")
-    runner = _runner(model, tokenizer)
     batch_size, length = _EXAMPLE
-    example = _inputs(runner, batch_size, min(length, max_positions(model.config) or length), seed=0)
-    _program(runner, example).save(str(folder / FILE))
-    _check(runner, folder / FILE)
+    for runner in _runners(model, tokenizer):
+        longest = max_positions(model.config) or length
+        example = runner.random_inputs(batch_size, min(length, longest), _EXAMPLE_SEED)
+        file = folder / runner.file
+        _program(runner, example).save(str(file))
+        _make_optional(runner.optional, file)
+        _check(runner, file)
 
 
-def _runner(model: PreTrainedModel, tokenizer: Any) -> Classifier | StatefulLanguageModel:
+def _runners(model: PreTrainedModel, tokenizer: Any) -> list[Runner]:
+    """Return the parts of a model that become graphs."""
     if isinstance(model, CharRNNForCausalLM):
         if model.config.conditioning_size is not None:
             raise UserError("The ONNX graph of a character model has no vector that conditions a text; use the model.")
-        return StatefulLanguageModel(model)
+        return [StatefulLanguageModel(model)]
+    if isinstance(model, BahdanauForConditionalGeneration):
+        if model.config.attention_window == "local_m":
+            raise UserError("The ONNX graph of a step does not know its position, which local_m needs; use the model.")
+        source = RecurrentSource(model)
+        return [source, RecurrentStep(source)]
+    if isinstance(model, VaswaniForConditionalGeneration):
+        return [TextModel(model, ("input_ids", "attention_mask", "decoder_input_ids"))]
+    if isinstance(model, VaswaniForCausalLM | VaswaniForMaskedLM):
+        return [TextModel(model, ("input_ids", "attention_mask"))]
     if not type(model).__name__.endswith("ForSequenceClassification"):
         raise UserError(
-            f"{type(model).__name__} cannot be exported to ONNX; give a classifier of texts or a character model."
+            f"{type(model).__name__} cannot be exported to ONNX; give a classifier of texts or a model of hfattn."
         )
     if getattr(model.config, "pooling", None) == "hierarchical":
         raise UserError("Hierarchical pooling splits texts into sentences, for which ONNX has no operator.")
     known = inspect.signature(model.forward).parameters
     names = tokenizer.model_input_names if tokenizer is not None else ("input_ids", "attention_mask")
-    return Classifier(model, [name for name in names if name in known])
+    return [TextModel(model, [name for name in names if name in known])]
 
 
-def _inputs(
-    runner: Classifier | StatefulLanguageModel, batch_size: int, length: int, seed: int, left: bool = False
-) -> tuple[torch.Tensor, ...]:
-    """Return random texts of random lengths, at least one of which fills its row, with padding on the right or left."""
-    random, config = torch.Generator().manual_seed(seed), runner.model.config
+def _random_texts(
+    model: PreTrainedModel, batch_size: int, length: int, seed: int, left: bool
+) -> dict[str, torch.Tensor]:
+    random, config = torch.Generator().manual_seed(seed), model.config
+    source_size = config.to_dict().get("source_vocab_size") or config.vocab_size
     lengths = torch.randint(1, length + 1, (batch_size,), generator=random)
     lengths[0] = length
     mask = (torch.arange(length) < lengths[:, None]).long()
-    made = {
-        "input_ids": torch.randint(config.vocab_size, (batch_size, length), generator=random),
+    return {
+        "input_ids": torch.randint(source_size, (batch_size, length), generator=random),
         "attention_mask": mask.flip(1) if left else mask,
         "token_type_ids": torch.zeros(batch_size, length, dtype=torch.long),
+        "decoder_input_ids": torch.randint(config.vocab_size, (batch_size, length + 2), generator=random),
     }
-    if isinstance(runner, StatefulLanguageModel):
-        shape = (config.num_hidden_layers, batch_size, config.hidden_size)
-        made |= {name: torch.rand(shape, generator=random) - 0.5 for name in runner.states}
-    return tuple(made[name] for name in runner.inputs)
 
 
-def _program(runner: Classifier | StatefulLanguageModel, example: tuple[torch.Tensor, ...]) -> Any:
+def _program(runner: Runner, example: tuple[torch.Tensor, ...]) -> Any:
     """Return the model with ONNX operators for all layers that have one."""
     exported = copy.deepcopy(runner)
-    for module in list(exported.modules()):
+    for module in [] if runner.steps else list(exported.modules()):
         for name, child in module.named_children():
             if isinstance(child, RecurrentLayer):
                 setattr(module, name, OnnxRecurrentLayer(child))
-    size = torch.export.Dim.DYNAMIC
-    shapes = tuple({1: size} if tensor.ndim == 3 else {0: size, 1: size} for tensor in example)
+    shapes = tuple(_dynamic(name, tensor) for name, tensor in zip(runner.inputs, example, strict=True))
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
@@ -220,7 +338,32 @@ def _program(runner: Classifier | StatefulLanguageModel, example: tuple[torch.Te
         logging.getLogger("torch.onnx").setLevel(level)
 
 
-def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
+def _dynamic(name: str, tensor: torch.Tensor) -> dict[int, Any]:
+    """Return the dimensions of an input that may have any size: batch and length."""
+    size = torch.export.Dim.DYNAMIC
+    if name in ("h", "c"):
+        return {}
+    fixed = name.startswith("state_") or tensor.shape[1] == 1
+    return {0: size} if fixed else {0: size, 1: size}
+
+
+def _make_optional(names: Sequence[str], file: Path) -> None:
+    """Give inputs (L, B, H) the default of zeros (L, 1, H), which the graph expands to the batch."""
+    import onnx
+
+    if not names:
+        return
+    graph = onnx.load(file)
+    for given in graph.graph.input:
+        if given.name in names:
+            sizes = given.type.tensor_type.shape.dim
+            zeros = np.zeros([size.dim_value for size in sizes], dtype=np.float32)
+            graph.graph.initializer.append(onnx.numpy_helper.from_array(zeros, given.name))
+            sizes[1].dim_param = "rows"
+    onnx.save(graph, file)
+
+
+def _check(runner: Runner, file: Path) -> None:
     """Compare the file with the model on sizes other than those of the example, with padding on either side."""
     import onnxruntime
 
@@ -228,10 +371,10 @@ def _check(runner: Classifier | StatefulLanguageModel, file: Path) -> None:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     longest = max_positions(runner.model.config)
-    for seed, (batch_size, length) in enumerate(_CHECKED):
+    for seed, (batch_size, length) in enumerate(_CHECKED, _EXAMPLE_SEED + 1):
         if longest is not None and length > longest:
             continue
-        inputs = _inputs(runner, batch_size, length, seed, left=seed % 2 == 0)
+        inputs = runner.random_inputs(batch_size, length, seed, left=seed % 2 == 0)
         with torch.no_grad():
             expected = runner(*inputs)
         given = {name: tensor.numpy() for name, tensor in zip(runner.inputs, inputs, strict=True)}

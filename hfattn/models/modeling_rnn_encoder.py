@@ -257,8 +257,8 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
             return None
         if torch.compiler.is_exporting():
             raise ValueError(
-                "Hierarchical pooling finds the sentences of a batch, whose number an exported graph would fix; export a "
-                "model with another pooling."
+                "Hierarchical pooling finds the sentences of a batch, whose number a graph would fix; export a model "
+                "with another pooling."
             )
         if mask is None:
             mask = torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
