@@ -6,9 +6,10 @@ INSTALLED := $(VENV)/.installed
 TRAINS := $(VENV)/.trains
 DEMOS  := .venv-spaces
 OLDEST := .venv-oldest
+CLIENTS := .venv-clients
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test variants bands oldest spaces extras docs check format clean
+.PHONY: help install quickstart test variants bands oldest spaces extras clients docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +89,20 @@ extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the co
 	  rm -rf build/extras/environment build/extras/runs; \
 	done
 
+# The tools of docs/clients.md at its versions. boto3, which bertviz asks for and does not use here, needs an older urllib3.
+$(CLIENTS)/.installed: pyproject.toml constraints.txt docs/clients.md
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[recipes,export]' \
+	  $$(sed -n 's/^pip install //p' docs/clients.md)
+	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check --no-deps \
+	  $$(sed -n 's/^.*`pip install --no-deps \([^`]*\)`.*/\1/p' docs/clients.md)
+	@touch $@
+
+clients: $(CLIENTS)/.installed  ## Install the tools of docs/clients.md, and run every block of that page
+	$(CLIENTS)/bin/python tests/page_blocks.py docs/clients.md
+
 docs: $(INSTALLED)  ## Build the documentation into build/site/
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation: build/site/index.html"
@@ -103,4 +118,4 @@ format: $(INSTALLED)  ## Format the code and sort its imports
 	$(BIN)/ruff format .
 
 clean:  ## Remove environments and caches, but not runs
-	rm -rf $(VENV) $(DEMOS) $(OLDEST) .cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(DEMOS) $(OLDEST) $(CLIENTS) .cache .mypy_cache .pytest_cache .ruff_cache build dist

@@ -22,7 +22,7 @@ def run_block(block: str, page: str, names: dict[str, Any]) -> None:
     with contextlib.redirect_stdout(printed):
         exec(compile(block, page, "exec"), names)
     lines = iter(printed.getvalue().splitlines())
-    for expected in re.findall(r"^ *(?:print\(.*)?\)(?:  |\n)# (?!fmt)(.*)$", block, re.MULTILINE):
+    for expected in re.findall(r"^ *(?:print\(.*)?\)  # (?!fmt)(.*)$", block, re.MULTILINE):
         assert expected in lines, (expected, printed.getvalue())
 
 

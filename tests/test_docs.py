@@ -14,7 +14,7 @@ from hfattn.training.selection import reported_on_its_own_choice
 
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
 # Environments have documents of their own, and of pinned cards the pictures are not kept.
-SKIPPED = {".venv", ".venv-oldest", ".venv-spaces", ".cache", "runs", "cards"}
+SKIPPED = {".venv", ".venv-clients", ".venv-oldest", ".venv-spaces", ".cache", "runs", "cards"}
 DOCUMENTS = [path for path in ROOT.glob("**/*.md") if not SKIPPED & set(path.relative_to(ROOT).parts)]
 
 
