@@ -94,8 +94,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Insert figures and tables, and rewrite links."""
+    """Insert figures and tables, rewrite links, and rank pages in the search."""
     if page.file.src_uri.startswith("api/"):
+        page.meta["search"] = {"boost": 0.1}  # guides come first
         return markdown
     path = DOCS / page.file.src_uri
     path = path if path.exists() else ROOT / page.file.src_uri

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import pytest
 import torch
-from browser import browser  # noqa: F401
+from browser import browser, violations  # noqa: F401
 from commands import ROOT, run
 from hub_server import Hub, HubServer
 from mkdocs.commands.build import build
@@ -169,6 +169,17 @@ def test_the_site_asks_nobody_for_anything(site: Path) -> None:
         assert not re.search(r"<math[^>]*>(?:(?!</math>).)*\\", text, re.DOTALL), page
         for image in re.findall(r'<img[^>]* src="([^"]+)"', text):
             assert (page.parent / image).is_file(), (page, image)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_are_legible(site: Path, browser: "Browser", scheme: Any, width: int) -> None:  # noqa: F811
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    for name in ("index", "tour", "spaces", "explaining", "recipes/RESULTS", "recipes/translation/index"):
+        page.goto((site / f"{name}.html").as_uri())
+        assert not violations(page), name
+    context.close()
 
 
 def test_a_reader_finds_something_without_a_server(site: Path, browser: "Browser") -> None:  # noqa: F811

@@ -20,6 +20,8 @@ CSS = """
 .quiet, .quiet * { color: var(--body-text-color-subdued) !important; font-size: .92rem; }
 .prose .toy { display: inline-block; padding: .15em .6em; border-radius: 1em; background: #fcd34d; color: #422006;
   font-size: .75rem; font-weight: 700; letter-spacing: .06em; line-height: 1.4; vertical-align: middle; }
+button[role="tab"][aria-selected="true"] { color: var(--block-title-text-color) !important; }
+.prose code .token.string { color: inherit !important; }
 .monospace textarea { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; line-height: 1.5; }
 """
 
@@ -116,11 +118,22 @@ def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> An
 
     torch.set_num_threads(1)  # one thread per user: small models do not gain from more
     page.queue(max_size=2 * USERS, default_concurrency_limit=USERS)
-    # System fonts, because the themes of Gradio download theirs.
+    # System fonts, because the themes of Gradio download theirs; and colors with a contrast of 4.5 (WCAG 2.2, 1.4.3).
     theme = gr.themes.Soft(
         primary_hue="blue",
         neutral_hue="slate",
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
+    ).set(
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
+        block_label_text_color="*primary_700",
+        block_title_text_color="*primary_700",
+        input_placeholder_color="*neutral_500",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_dark="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_700",
+        checkbox_label_background_fill_selected="*primary_600",
     )
     return page.launch(theme=theme, css=CSS + css, i18n=texts.i18n, run_history=False, ssr_mode=False, **options)
