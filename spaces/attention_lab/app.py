@@ -3,6 +3,7 @@
 hfattn space run attention_lab
 """
 
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +15,11 @@ import torch
 from lab_plots import COLORS, CSS, draw_line, draw_plane, draw_weights
 
 from hfattn.attention import DISTRIBUTIONS, SCORES, Distribution, Hard, attend
+from hfattn.errors import UserError
 from hfattn.spaces import Texts, launch, number
 
-TEXTS = Texts(Path(__file__).parent / "texts.yaml")
+SPACE = Path(__file__).parent
+TEXTS = Texts(SPACE / "texts.yaml")
 LIMIT = 5.0  # absolute value of keys, values and queries
 MOST = len(COLORS)  # keys
 STEP = 0.05  # of a query
@@ -78,39 +81,8 @@ PLANES: dict[str, list[list[float | None]]] = {
         [-2.2, -0.4, None, None], [0.4, -2.1, None, None], [3.1, -3.3, None, None], [-3.9, -3.5, None, None],
     ],
 }  # fmt: skip
-# Draggable marks have ``data-handle``; a click elsewhere moves the query.
-DRAG = """
-let handle = null, sent = 0, dragged = false;
-const place = (event) => {
-  const svg = element.querySelector('svg'), [left, top, width, height, x0, x1, y0, y1] =
-    svg.dataset.frame.split(' ').map(Number);
-  const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-  const across = (at.x - left) / width, up = 1 - (at.y - top) / height;
-  return {x: x0 + across * (x1 - x0), y: y0 + up * (y1 - y0), inside: across >= 0 && across <= 1 && at.y >= top};
-};
-const send = (name, event) => { const {x, y} = place(event); trigger('moved', {handle: name, x, y}); };
-element.addEventListener('pointerdown', (event) => {
-  const mark = event.target.closest('[data-handle]');
-  dragged = false;
-  if (!mark || event.button) return;
-  handle = mark.dataset.handle;
-  element.setPointerCapture(event.pointerId);
-  event.preventDefault();
-});
-element.addEventListener('pointermove', (event) => {
-  if (!handle) return;
-  dragged = true;
-  if (event.timeStamp - sent < 60) return;
-  sent = event.timeStamp;
-  send(handle, event);
-});
-element.addEventListener('pointerup', (event) => { if (handle && dragged) send(handle, event); handle = null; });
-element.addEventListener('pointercancel', () => { handle = null; });
-element.addEventListener('click', (event) => {
-  const svg = element.querySelector('svg');
-  if (!dragged && svg && svg.contains(event.target) && place(event).inside) send('q', event);
-});
-"""
+MOVE = f"const LIMIT = {LIMIT}, STEP = {STEP};\n" + (SPACE / "lab.js").read_text(encoding="utf-8")
+NONNEGATIVE = ("boxcar", "generalized_kernel")  # scores that ``normalize`` divides by their sum
 
 
 class Choice(NamedTuple):
@@ -211,7 +183,10 @@ def attention_of(query: np.ndarray, key: np.ndarray, value: np.ndarray, choice: 
 def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request: gr.Request) -> np.ndarray:
     """Return the numbers of a table (S, columns); cells after the first ``needed`` may be empty and become NaN.
 
-    Empty rows are skipped. Errors are shown in the page.
+    Empty rows are skipped.
+
+    Raises:
+        UserError: in the language of the request, if a number is missing or wrong, or there are too many rows.
     """
     found = []
     for place, row in enumerate(rows, start=1):
@@ -221,21 +196,26 @@ def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request
             try:
                 numbers.append(float(text or "nan"))
             except ValueError:
-                TEXTS.refuse(request, "no_number", row=place, cell=str(cell)[:20])
+                raise UserError(TEXTS.say(request, "no_number", row=place, cell=str(cell)[:20])) from None
         if all(map(math.isnan, numbers)):
             continue
         empty = [math.isnan(each) for each in numbers]
         if any(empty[:needed]) or (any(empty[needed:]) and not all(empty[needed:])):
-            TEXTS.refuse(request, "missing_number", row=place)
+            raise UserError(TEXTS.say(request, "missing_number", row=place))
         if any(abs(each) > LIMIT for each in numbers):
             worst = max(numbers, key=lambda each: 0 if math.isnan(each) else abs(each))
-            TEXTS.refuse(request, "out_of_range", row=place, value=f"{worst:g}", limit=f"{LIMIT:g}")
+            raise UserError(TEXTS.say(request, "out_of_range", row=place, value=f"{worst:g}", limit=f"{LIMIT:g}"))
         found.append(numbers)
     if not found:
-        TEXTS.refuse(request, "no_keys")
+        raise UserError(TEXTS.say(request, "no_keys"))
     if len(found) > MOST:
-        TEXTS.refuse(request, "too_many_keys", most=MOST, given=len(found))
+        raise UserError(TEXTS.say(request, "too_many_keys", most=MOST, given=len(found)))
     return np.array(found)
+
+
+def filled(rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the places of the rows that ``read_table`` does not skip."""
+    return [place for place, row in enumerate(rows) if any(cell is not None and str(cell).strip() for cell in row)]
 
 
 def vector(numbers: Sequence[float]) -> str:
@@ -319,12 +299,23 @@ def build() -> gr.Blocks:
         hand = by_hand(query, values, result, choice, warning(choice, result, request))
         return f'<div class="lab">{picture}</div>', f'<div class="lab">{numbers}</div>', hand
 
+    def refused(error: UserError) -> tuple[Any, ...]:
+        """Show a sentence in the place of the picture; the style hides the numbers, which are of another table."""
+        return (
+            f'<div class="lab"><p class="wrong" role="alert">{html.escape(str(error))}</p></div>',
+            gr.skip(),
+            gr.skip(),
+        )
+
     def line(
         keys: list[list[Any]], query: float, score: str, distribution: str, s: float, p: float,
         beta: float, feature_map: str, seed: float, alpha: float, dissimilarity: str,
         request: gr.Request,
-    ) -> tuple[str, str, str]:  # fmt: skip
-        table, at = read_table(keys, 2, 2, request), [query]
+    ) -> tuple[Any, ...]:  # fmt: skip
+        try:
+            table, at = read_table(keys, 2, 2, request), [query]
+        except UserError as error:
+            return refused(error)
         choice = Choice(score, distribution, feature_map, dissimilarity, s, p, beta, seed, alpha)
         key, value = table[:, :1], table[:, 1:]
         grid = np.linspace(-LIMIT, LIMIT, QUERIES)
@@ -332,16 +323,20 @@ def build() -> gr.Blocks:
         context, weights = result.context[:, 0], result.weights
         said = TEXTS.say(request, "picture_line", keys=len(key), query=number(at[0]), context=number(context[0]))
         picture = draw_line(
-            key[:, 0], value[:, 0], at[0], weights[0], context[0], grid, context[1:], weights[1:], LIMIT, said
-        )
+            key[:, 0], value[:, 0], at[0], weights[0], context[0], grid, context[1:], weights[1:], LIMIT, said,
+            names(request),
+        )  # fmt: skip
         return shown(picture, at, result, value, choice, request)
 
     def plane(
         keys: list[list[Any]], query_x: float, query_y: float, score: str, distribution: str,
         s: float, p: float, beta: float, feature_map: str, seed: float,
         alpha: float, dissimilarity: str, request: gr.Request,
-    ) -> tuple[str, str, str]:  # fmt: skip
-        table, at = read_table(keys, 4, 2, request), [query_x, query_y]
+    ) -> tuple[Any, ...]:  # fmt: skip
+        try:
+            table, at = read_table(keys, 4, 2, request), [query_x, query_y]
+        except UserError as error:
+            return refused(error)
         choice = Choice(score, distribution, feature_map, dissimilarity, s, p, beta, seed, alpha)
         key = table[:, :2]
         value = np.where(np.isnan(table[:, 2:]), key, table[:, 2:])
@@ -354,35 +349,40 @@ def build() -> gr.Blocks:
             context=", ".join(map(number, context)),
         )  # fmt: skip
         field = result.weights[1:].reshape(SIDE, SIDE, len(key))
-        picture = draw_plane(key, value, np.array(at), weights, context, field, LIMIT, said)
+        picture = draw_plane(key, value, np.array(at), weights, context, field, LIMIT, said, names(request))
         return shown(picture, at, result, value, choice, request)
+
+    def names(request: gr.Request) -> dict[str, str]:
+        return {mark: TEXTS.say(request, f"mark_{mark}") for mark in "qkv"}
 
     def describe(score: str, distribution: str) -> tuple[Any, ...]:
         return (
             f"$${FORMULAS[score]}$$", TEXTS(f"score_{score}"),
             f"$${FORMULAS[distribution]}$$", TEXTS(f"distribution_{distribution}"),
             *(gr.update(visible=has(score, distribution)) for has in SHOWN_FOR.values()),
+            gr.update(visible=distribution == "normalize" and score not in NONNEGATIVE),
         )  # fmt: skip
 
     def moved(event: gr.EventData) -> tuple[str, float, float]:
-        """Parse the dragged mark and its position, clipped to the plane and rounded to slider steps."""
+        """Parse the moved mark and its position, clipped to the plane and rounded to slider steps."""
         x, y = (round(min(LIMIT, max(-LIMIT, float(event._data[each]))) / STEP) * STEP for each in "xy")
         return str(event._data["handle"]), round(x, 2), round(y, 2)
 
-    def move_on_line(keys: list[list[Any]], event: gr.EventData) -> tuple[Any, Any]:
+    def move_on_line(event: gr.EventData, request: gr.Request, *given: Any) -> tuple[Any, ...]:
+        keys, query, *chosen = given
         handle, x, y = moved(event)
         if handle == "q":
-            return gr.skip(), x
-        keys[int(handle[1:])][:2] = [x, y]
-        return keys, gr.skip()
+            return gr.skip(), x, *line(*[keys, x, *chosen, request])
+        keys[filled(keys)[int(handle[1:])]][:2] = [x, y]
+        return keys, gr.skip(), *line(*[keys, query, *chosen, request])
 
-    def move_in_plane(keys: list[list[Any]], event: gr.EventData) -> tuple[Any, Any, Any]:
+    def move_in_plane(event: gr.EventData, request: gr.Request, *given: Any) -> tuple[Any, ...]:
+        keys, query_x, query_y, *chosen = given
         handle, x, y = moved(event)
         if handle == "q":
-            return gr.skip(), x, y
-        columns = slice(0, 2) if handle[0] == "k" else slice(2, 4)
-        keys[int(handle[1:])][columns] = [x, y]
-        return keys, gr.skip(), gr.skip()
+            return gr.skip(), x, y, *plane(*[keys, x, y, *chosen, request])
+        keys[filled(keys)[int(handle[1:])]][slice(0, 2) if handle[0] == "k" else slice(2, 4)] = [x, y]
+        return keys, gr.skip(), gr.skip(), *plane(*[keys, query_x, query_y, *chosen, request])
 
     def slider(low: float, high: float, value: float, step: float, key: str, **options: Any) -> gr.Slider:
         return gr.Slider(low, high, value, step=step, label=TEXTS(key), **options)
@@ -405,77 +405,87 @@ def build() -> gr.Blocks:
         gr.Markdown(TEXTS("title"))
         gr.Markdown(TEXTS("intro"))
         visible = {name: has("gaussian", "softmax") for name, has in SHOWN_FOR.items()}
-        with gr.Row(equal_height=False):
+        with gr.Row():
+            score = gr.Dropdown(SCORE_NAMES, value="gaussian", label=TEXTS("score"), min_width=140)
+            distribution = gr.Dropdown(list(DISTRIBUTIONS), value="softmax", label=TEXTS("distribution"), min_width=140)
+        s = slider(0.1, 4, 0.7, 0.05, "s", visible=visible["s"])
+        p = slider(1, 10, 3, 0.5, "p", visible=visible["p"])
+        beta = slider(0.1, 20, 3, 0.1, "beta", visible=visible["beta"])
+        feature_map = gr.Dropdown(FEATURE_MAPS, value="elu", label=TEXTS("feature_map"), visible=visible["feature_map"])
+        seed = slider(0, 50, 1, 1, "seed", info=TEXTS("seed_info"), visible=visible["seed"])
+        alpha = slider(1, 4, 1.5, 0.1, "alpha", visible=visible["alpha"])
+        dissimilarity = gr.Dropdown(
+            DISSIMILARITIES, value="manhattan", label=TEXTS("dissimilarity"), visible=visible["dissimilarity"]
+        )
+        suggestion = gr.Button(TEXTS("suggestion"), visible=False)
+        with gr.Row(equal_height=False, elem_id="explained"):
             with gr.Column(min_width=300):
-                score = gr.Dropdown(SCORE_NAMES, value="gaussian", label=TEXTS("score"))
                 score_formula = markdown(f"$${FORMULAS['gaussian']}$$", elem_classes="formula")
                 score_text = markdown(TEXTS("score_gaussian"), elem_classes="explained")
-                s = slider(0.1, 4, 0.7, 0.05, "s", visible=visible["s"])
-                p = slider(1, 10, 3, 0.5, "p", visible=visible["p"])
-                beta = slider(0.1, 20, 3, 0.1, "beta", visible=visible["beta"])
-                feature_map = gr.Dropdown(
-                    FEATURE_MAPS, value="elu", label=TEXTS("feature_map"), visible=visible["feature_map"]
-                )
-                seed = slider(0, 50, 1, 1, "seed", info=TEXTS("seed_info"), visible=visible["seed"])
             with gr.Column(min_width=300):
-                distribution = gr.Dropdown(list(DISTRIBUTIONS), value="softmax", label=TEXTS("distribution"))
                 distribution_formula = markdown(f"$${FORMULAS['softmax']}$$", elem_classes="formula")
                 distribution_text = markdown(TEXTS("distribution_softmax"), elem_classes="explained")
-                alpha = slider(1, 4, 1.5, 0.1, "alpha", visible=visible["alpha"])
-                dissimilarity = gr.Dropdown(
-                    DISSIMILARITIES, value="manhattan", label=TEXTS("dissimilarity"), visible=visible["dissimilarity"]
-                )
         settings = [s, p, beta, feature_map, seed, alpha, dissimilarity]
         chosen = [score, distribution, *settings]
         with gr.Tabs():
             with gr.Tab(TEXTS("line"), id="line"), gr.Row():
                 with gr.Column(scale=3, min_width=300):
-                    line_figure = gr.HTML(js_on_load=DRAG, elem_id="line")
+                    line_figure = gr.HTML(js_on_load=MOVE, elem_id="line")
                     line_query = slider(-LIMIT, LIMIT, 0.8, STEP, "query")
                     line_preset = preset(LINES)
                     gr.Markdown(TEXTS("line_info"), elem_classes="quiet")
                 with gr.Column(scale=2, min_width=300):
-                    line_weights = gr.HTML()
-                    with gr.Accordion(TEXTS("by_hand")):
+                    line_weights = gr.HTML(elem_classes="numbers")
+                    with gr.Accordion(TEXTS("by_hand"), elem_classes="numbers"):
                         line_numbers = markdown(elem_classes="hand")
                     line_keys = table(LINES["sine"], ["k", "v"], "keys")
             with gr.Tab(TEXTS("plane"), id="plane"), gr.Row():
                 with gr.Column(scale=3, min_width=300):
-                    plane_figure = gr.HTML(js_on_load=DRAG, elem_id="plane")
+                    plane_figure = gr.HTML(js_on_load=MOVE, elem_id="plane")
                     with gr.Row():
                         query_x = slider(-LIMIT, LIMIT, 1.5, STEP, "query_x", min_width=140)
                         query_y = slider(-LIMIT, LIMIT, 1.0, STEP, "query_y", min_width=140)
                     plane_preset = preset(PLANES)
                     gr.Markdown(TEXTS("plane_info"), elem_classes="quiet")
                 with gr.Column(scale=2, min_width=300):
-                    plane_weights = gr.HTML()
-                    with gr.Accordion(TEXTS("by_hand")):
+                    plane_weights = gr.HTML(elem_classes="numbers")
+                    with gr.Accordion(TEXTS("by_hand"), elem_classes="numbers"):
                         plane_numbers = markdown(elem_classes="hand")
                     plane_keys = table(PLANES["circle"], ["k₁", "k₂", "v₁", "v₂"], "keys_plane")
-        gr.Markdown(TEXTS("limits"), elem_classes="quiet")
+        gr.Markdown(TEXTS("limits"), elem_classes="quiet", elem_id="limits")
 
         on_line, in_plane = [line_keys, line_query, *chosen], [plane_keys, query_x, query_y, *chosen]
+        line_shown, plane_shown = (
+            [line_figure, line_weights, line_numbers],
+            [plane_figure, plane_weights, plane_numbers],
+        )
         quick: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last"}
+        # Not the changes of tables and queries that come from the server: those come with the new picture.
         triggers = [page.load, *(each.change for each in chosen)]
+        gr.on([*triggers, line_keys.input, line_query.input], line, on_line, line_shown, api_name="line", **quick)
         gr.on(
-            [*triggers, line_keys.change, line_query.change],
-            line, on_line, [line_figure, line_weights, line_numbers], api_name="line", **quick,
-        )  # fmt: skip
-        gr.on(
-            [*triggers, plane_keys.change, query_x.change, query_y.change],
-            plane, in_plane, [plane_figure, plane_weights, plane_numbers], api_name="plane", **quick,
+            [*triggers, plane_keys.input, query_x.input, query_y.input],
+            plane, in_plane, plane_shown, api_name="plane", **quick,
         )  # fmt: skip
         gr.on(
             [score.change, distribution.change],
             describe, [score, distribution],
-            [score_formula, score_text, distribution_formula, distribution_text, *settings],
+            [score_formula, score_text, distribution_formula, distribution_text, *settings, suggestion],
             api_name="describe", **quick,
         )  # fmt: skip
-        line_preset.input(lambda name: LINES[name], line_preset, line_keys, api_name="line_preset", **quick)
-        plane_preset.input(lambda name: PLANES[name], plane_preset, plane_keys, api_name="plane_preset", **quick)
-        # Dragging needs the event of a user.
-        line_figure.moved(move_on_line, line_keys, [line_keys, line_query], api_visibility="private", **quick)
-        plane_figure.moved(move_in_plane, plane_keys, [plane_keys, query_x, query_y], api_visibility="private", **quick)
+        suggestion.click(lambda: "boxcar", outputs=score, api_visibility="private", **quick)
+        line_preset.input(lambda name: LINES[name], line_preset, line_keys, api_name="line_preset", **quick).then(
+            line, on_line, line_shown, api_visibility="private", **quick
+        )
+        plane_preset.input(lambda name: PLANES[name], plane_preset, plane_keys, api_name="plane_preset", **quick).then(
+            plane, in_plane, plane_shown, api_visibility="private", **quick
+        )
+        line_figure.moved(
+            move_on_line, on_line, [line_keys, line_query, *line_shown], api_visibility="private", **quick
+        )
+        plane_figure.moved(
+            move_in_plane, in_plane, [plane_keys, query_x, query_y, *plane_shown], api_visibility="private", **quick
+        )
     return page
 
 

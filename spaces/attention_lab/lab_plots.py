@@ -1,7 +1,8 @@
 """Draw the figures of the lab as SVG that uses the colors of the page (light or dark).
 
-Draggable marks have ``data-handle``: ``q`` (the query), ``k3`` (the key of row 3) or ``v3`` (its value). The
-attribute ``data-frame`` of the figure maps coordinates of the plane to its units.
+Marks that can be moved have ``data-handle``: ``q`` (the query), ``k3`` (the key of row 3) or ``v3`` (its value); and
+their coordinates, ``data-x`` and ``data-y``. The attribute ``data-frame`` of the figure maps coordinates of the plane
+to its units.
 
 Shapes: S keys, N points of a curve, G rows and columns of a field.
 """
@@ -9,7 +10,7 @@ Shapes: S keys, N points of a curve, G rows and columns of a field.
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -22,7 +23,9 @@ COLORS = (
     "#882255", "#999933", "#332288", "#aa4499", "#117733", "#ddcc77",
 )  # fmt: skip
 WIDTH, LEFT, TOP, RIGHT, BOTTOM = 440, 34, 12, 10, 30  # size of a figure and its margins, in SVG units
+REACH = 34  # radius of what a finger may touch of a mark: more than 22 pixels on a phone
 CSS = """
+.html-container:has(.lab) { padding: 0 !important; }
 .lab { --ink: var(--body-text-color); --faint: var(--border-color-primary); color: var(--ink); }
 .lab svg { display: block; width: 100%; max-width: 40rem; margin: 0 auto; touch-action: pan-y; overflow: visible;
   font-family: system-ui, sans-serif; user-select: none; -webkit-user-select: none; }
@@ -36,8 +39,13 @@ CSS = """
 .lab svg .mark { stroke: var(--background-fill-primary); stroke-width: 1.5; }
 .lab svg .ink { fill: var(--ink); }
 .lab svg .number { font-size: 10px; font-weight: 700; text-anchor: middle; pointer-events: none; }
-.lab svg [data-handle] { cursor: grab; touch-action: none; }
-.lab svg [data-handle] .reach { fill: transparent; stroke: none; }
+.lab svg [data-handle] { cursor: grab; touch-action: none; outline: none; }
+.lab svg [data-handle]:focus-visible :is(.mark, .cross, .query) { stroke: var(--color-accent); stroke-width: 4;
+  stroke-dasharray: none; }
+.lab svg .reach { fill: transparent; stroke: none; cursor: default; }
+.lab .wrong { aspect-ratio: 1; display: grid; place-content: center; text-align: center; padding: 0 2rem; margin: 0;
+  border: 1px dashed var(--border-color-primary); border-radius: .6rem; }
+.tabitem:has(.wrong) .numbers { visibility: hidden; }
 .lab .legend { display: flex; flex-wrap: wrap; gap: .15rem 1.1rem; justify-content: center; font-size: .88rem;
   margin: .3rem 0 .7rem; color: var(--body-text-color-subdued); }
 .lab .legend b { color: var(--ink); font-weight: 600; font-variant-numeric: tabular-nums; }
@@ -55,8 +63,14 @@ CSS = """
 .lab td.bar i { position: absolute; top: 0; height: 100%; min-width: 1px; border-radius: .2rem; }
 .formula .katex-display, .hand .katex-display { margin: .35rem 0 !important; overflow-x: auto; overflow-y: hidden;
   contain: inline-size; }
-.hand pre, .hand code { white-space: pre-wrap !important; contain: inline-size; }
+.hand pre, .hand pre code { white-space: pre-wrap !important; contain: inline-size; }
 .explained { min-height: 3.2em; }
+@media (max-width: 40rem) {  /* the picture comes before the explanations, which have no focus */
+  #explained { order: 1; }
+  #limits { order: 2; }
+  .lab svg text { font-size: 15px; }
+  .lab svg .number { font-size: 14px; }
+}
 """
 
 
@@ -120,14 +134,22 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
     )
 
 
-def _handle(name: str, x: float, y: float, shape: str) -> str:
-    """Return a draggable mark with a hit area large enough for a finger."""
-    reach = f'<circle class="reach" cx="{x:.1f}" cy="{y:.1f}" r="15"/>'
-    return f'<g data-handle="{name}">{reach}{shape}</g>'
+def _handle(name: str, label: str, place: tuple[float, float], at: tuple[float, float], shape: str) -> str:
+    """Return a mark that can be moved: what it is called, its coordinates, its place in the figure and its shape."""
+    reach = f'<circle class="reach" cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{REACH}"/>'
+    return f"<g {_slider(name, label, place)}>{reach}{shape}</g>"
+
+
+def _slider(name: str, label: str, place: tuple[float, float]) -> str:
+    """Return the attributes of a mark, which the arrow keys move."""
+    x, y = place
+    value = f'aria-valuenow="{x:g}" aria-valuetext="{html.escape(f"{number(x)}; {number(y)}")}"'
+    label = html.escape(f"{label} {int(name[1:]) + 1}" if name[1:] else label)
+    return f'data-handle="{name}" data-x="{x:g}" data-y="{y:g}" tabindex="0" role="slider" aria-label="{label}" {value}'
 
 
 def _key(row: int, x: float, y: float, weight: float) -> str:
-    radius = 7 + 9 * min(1.0, abs(weight)) ** 0.5
+    radius = 9 + 8 * min(1.0, abs(weight)) ** 0.5
     return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{COLORS[row]}"/>{_number(row, x, y)}'
 
 
@@ -147,7 +169,7 @@ def _diamond(x: float, y: float) -> str:
 
 def _svg(height: float, frame: Frame, description: str, *parts: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{html.escape(description)}" '
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="group" aria-label="{html.escape(description)}" '
         f'data-frame="{frame.data}">{"".join(parts)}</svg>'
     )
 
@@ -170,6 +192,7 @@ def draw_line(
     curve_weights: np.ndarray,
     limit: float,
     description: str,
+    names: Mapping[str, str],
 ) -> str:
     """Draw keys and values as points, the context as a curve over all queries, and the weights below.
 
@@ -180,6 +203,7 @@ def draw_line(
         curve_weights: (N, S), weights of the queries in ``grid``.
         limit: largest absolute value of keys and queries.
         description: alternative text for screen readers.
+        names: what a query (q), a key (k) and a value (v) is called.
     """
     low, high = min(-limit, curve.min(), context), max(limit, curve.max(), context)
     width, across = WIDTH - LEFT - RIGHT, (-limit, limit)
@@ -194,12 +218,13 @@ def draw_line(
     x, y = upper.at(query, context)
     bottom = lower.top + lower.height
     stem = f'<path class="query" d="M{x:.1f} {TOP}V{bottom:.1f}"/>'
-    wide = f'<path d="M{x:.1f} {TOP}V{bottom:.1f}" stroke="transparent" stroke-width="26"/>'
-    parts.append(f'<g data-handle="q">{wide}{stem}</g>')
+    wide = f'<path d="M{x:.1f} {TOP}V{bottom:.1f}" stroke="transparent" stroke-width="{2 * REACH}"/>'
+    slider = _slider("q", names["q"], (query, context))
+    parts.append(f"<g {slider} data-along>{wide}{stem}</g>")
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
-        place = upper.at(key, value)
-        parts.append(_handle(f"k{i}", *place, _key(i, *place, weights[i])))
-    parts.append(f'<g data-handle="q">{_diamond(x, y)}</g>')
+        at = upper.at(key, value)
+        parts.append(_handle(f"k{i}", names["k"], (key, value), at, _key(i, *at, weights[i])))
+    parts.append(f'<g data-handle="q" data-x="{query:g}" data-y="{context:g}" data-along>{_diamond(x, y)}</g>')
     return _svg(bottom + BOTTOM, upper, description, *parts)
 
 
@@ -212,6 +237,7 @@ def draw_plane(
     field: np.ndarray,
     limit: float,
     description: str,
+    names: Mapping[str, str],
 ) -> str:
     """Draw keys as circles sized by weight, values, their convex hull, the query and the context.
 
@@ -225,6 +251,7 @@ def draw_plane(
         field: (G, G, S), weights of queries on a grid, top row first.
         limit: largest absolute value on either axis.
         description: alternative text for screen readers.
+        names: what a query (q), a key (k) and a value (v) is called.
     """
     shown = max(limit, 1.05 * np.abs(context).max())
     side = WIDTH - LEFT - RIGHT
@@ -252,17 +279,17 @@ def draw_plane(
                 f'<rect class="mark" x="{x - 8:.1f}" y="{y - 8:.1f}" width="16" height="16" rx="3" '
                 f'fill="{COLORS[i]}"/>{_number(i, x, y)}'
             )
-            parts.append(_handle(f"v{i}", x, y, square))
-        place = frame.at(*key)
-        parts.append(_handle(f"k{i}", *place, _key(i, *place, weights[i])))
+            parts.append(_handle(f"v{i}", names["v"], tuple(value), (x, y), square))
+        at = frame.at(*key)
+        parts.append(_handle(f"k{i}", names["k"], tuple(key), at, _key(i, *at, weights[i])))
     parts.append(_diamond(cx, cy))
     x, y = frame.at(*query)
     cross = f"M{x - 9:.1f} {y:.1f}h18M{x:.1f} {y - 9:.1f}v18"
     shape = (
         f'<path d="{cross}" stroke="var(--background-fill-primary)" stroke-width="7"/>'
-        f'<path d="{cross}" stroke="var(--ink)" stroke-width="3.5"/>'
+        f'<path class="cross" d="{cross}" stroke="var(--ink)" stroke-width="3.5"/>'
     )
-    parts.append(_handle("q", x, y, shape))
+    parts.append(_handle("q", names["q"], tuple(query), (x, y), shape))
     return _svg(TOP + side + BOTTOM, frame, description, *parts)
 
 
