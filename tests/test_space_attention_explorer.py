@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from browser import browser as browser
 from browser import visited
 from gradio_client import Client
@@ -84,6 +85,19 @@ def user(url: str) -> Client:
     return Client(url, verbose=False)
 
 
+@pytest.fixture(scope="module")
+def toys(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """The same models, as if the build had trained them."""
+    folder = tmp_path_factory.mktemp("spaces") / "explorer"
+    build_space("attention_explorer", folder, models)
+    settings = yaml.safe_load((folder / "space.yaml").read_text())
+    for model in settings["models"].values():
+        model["toy"] = True
+    (folder / "space.yaml").write_text(yaml.safe_dump(settings))
+    with running(folder, PYTHON) as address:
+        yield Client(address, verbose=False)
+
+
 def translate(user: Client, text: str = SENTENCE, task: str = "phrases", **search: Any) -> tuple[str, ...]:
     """What the page shows for each family."""
     return user.predict(text=text, task=task, **{**SEARCH, **search}, api_name="/translate")
@@ -152,6 +166,37 @@ def test_twenty_readers_at_once_get_their_own(url: str, user: Client) -> None:
     assert got == [alone[place % 4] for place in range(20)]
 
 
+def test_a_guess_is_not_shown_as_a_translation(user: Client, toys: Client) -> None:
+    """Above a quarter of unknown words, a toy says so; words in pieces are no sign of it for other models."""
+    for shown in translate(toys, "I love the elephant of the rhinoceros"):
+        assert "knows 3 of the 7 words" in shown or "knows 4 of the 7 words" in shown
+        assert "<table" not in shown
+        assert "srcdoc" not in shown
+    for shown in translate(user, "I love the elephant of the rhinoceros"):
+        assert rows(shown)
+    for shown in (*translate(toys), *translate(toys, "the elephant is old")):  # a quarter is not above it
+        assert rows(shown)
+    for shown in translate(user, "Ω Ж is old"):
+        assert "knows 2 of the 4 words" in shown
+    with pytest.raises(AppError, match="There is no number in the text; type a date"):
+        translate(user, "tomorrow", "dates")
+
+
+def test_headings_are_those_of_the_models(models: dict[str, str], tmp_path: Path, toys: Client) -> None:
+    """A model of another family than its column has its own heading; a toy has a badge."""
+    folder = tmp_path / "explorer"
+    build_space("attention_explorer", folder, models | {"vaswani_phrases": models["luong_phrases"]})
+    with running(folder, PYTHON) as address:
+        values = [each["props"].get("value") for each in Client(address, verbose=False).config["components"]]
+    headings = [str(each) for each in values if "family_" in str(each)]
+    assert [re.findall(r"family_\w+", each)[0] for each in headings] == [
+        "family_bahdanau", "family_luong", "family_luong"
+    ]  # fmt: skip
+    values = [each["props"].get("value") for each in toys.config["components"]]
+    assert len([each for each in values if re.search(r"family_\w+_toy_phrases", str(each))]) == 3
+    assert re.search(r"<code>bahdanau</code> · <code>additive</code> · [\d,]+ parameters", translate(toys)[0])
+
+
 def test_what_a_model_cannot_read_is_said(url: str, user: Client) -> None:
     for shown in translate(user, "22 ab® 2019 ñ", "dates"):  # characters that it has no symbol for
         assert "Not in the vocabulary of this model: ®, ñ." in shown
@@ -201,11 +246,18 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
     text, button, sampling, temperature, dates, unknown = names
     with visited(browser, url, language, width, also=("about:",)) as page:  # its frames are srcdoc
         for family in ("bahdanau", "luong", "vaswani"):  # an example is translated before anybody asks
-            page.locator(f"#{family} iframe").wait_for()
-        word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="tired", exact=True)
+            page.locator(f"#{family} iframe").wait_for(state="attached")
+            if width < 960:  # one model at a time
+                assert page.locator(f"#{family} iframe").is_visible() == (family == "bahdanau")
+        word = page.frame_locator("#bahdanau iframe").get_by_role("button", name="white", exact=True)
         word.first.wait_for()
+        if width < 960:
+            assert page.evaluate("document.body.scrollHeight") < 3500
+            page.get_by_role("button", name="Vaswani").click()
+            assert not page.locator("#bahdanau iframe").is_visible()
         heights = (
-            "[...document.querySelectorAll('iframe')].every((each) => each.contentDocument.body?.scrollHeight <= {})"
+            "[...document.querySelectorAll('iframe')].filter((each) => each.offsetParent)"
+            ".every((each) => each.contentDocument.body?.scrollHeight <= {})"
         )
         page.wait_for_function(heights.format("each.clientHeight + 2"))
         field = page.get_by_label(text, exact=True)
@@ -221,3 +273,24 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
         field.fill(" ")
         page.get_by_role("button", name=button, exact=True).click()
         page.locator(".toast-body").wait_for()
+
+
+def test_a_word_is_shown_in_all_maps_and_an_example_runs_with_a_click(browser: Browser, url: str) -> None:
+    with visited(browser, url, "en-US", 1280, also=("about:",)) as page:
+        frames = [page.frame_locator(f"#{family} iframe") for family in ("luong", "bahdanau", "vaswani")]
+        words = [frame.locator("#source").get_by_role("button", name="white", exact=True) for frame in frames]
+        for word in words:
+            word.wait_for()
+            assert "active" not in str(word.get_attribute("class"))
+        words[0].hover()
+        for word in words:
+            page.wait_for_function("(word) => word.classList.contains('active')", arg=word.element_handle())
+        cats = [frame.locator("#source").get_by_role("button", name="cats", exact=True) for frame in frames]
+        cats[1].focus()
+        for word in cats:
+            page.wait_for_function("(word) => word.classList.contains('active')", arg=word.element_handle())
+        assert [frame.locator("#hint").is_visible() for frame in frames] == [False] * 3
+        page.get_by_text("is the small red house expensive?").click()
+        for frame in frames:
+            frame.locator("#source").get_by_role("button", name="expensive", exact=True).wait_for()
+        assert page.get_by_label("Text", exact=True).input_value() == "is the small red house expensive?"

@@ -19,30 +19,31 @@ from hfattn.explain import AttentionRecord, coverage, coverage_deviation, effect
 from hfattn.generation import sampling_options
 from hfattn.loading import Translator, load_translation_model, max_positions
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
-from hfattn.spaces import Texts, launch, load_folder, number
+from hfattn.spaces import Texts, is_toy, launch, load_folder, number
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import is_character_tokenizer, uncovered_characters
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
-FAMILIES = ("bahdanau", "luong", "vaswani")
+FAMILIES = ("bahdanau", "luong", "vaswani")  # the columns; the heading of each is that of its model
 MAX_TEXT = 200  # characters
 MOST_BEAMS, DRAWS = 8, 5
 FORGOTTEN = 0.3  # source tokens with a smaller total weight are listed
+MOST_UNKNOWN = 0.25  # of the words; above it, a translation would be a guess
 EXAMPLES = {
     "phrases": (
-        "the girl's black dog is tired.",
-        "is the small red house expensive?",
+        "my brother has two white cats.",
         "my sister does not see the white cows.",
-        "what will your friends buy?",
+        "is the small red house expensive?",
         "there are two old clocks in our kitchen.",
+        "the white cows are tired.",
     ),
     "dates": (
         "Monday, April 22, 2019",
-        "the 3rd of May, 1986",
         "lunes, 22 de abril de 2019",
-        "22-Nov-1794",
+        "the 3rd of May, 1986",
         "4 de julio de 1776",
+        "February 29, 1900",
     ),
 }
 CSS = """
@@ -65,7 +66,32 @@ CSS = """
 .result dl { display: grid; grid-template-columns: minmax(9rem, 1fr) minmax(0, auto); gap: .1rem .8rem;
   font-size: .88rem; margin: .6rem .35rem; }
 .result dt { color: var(--body-text-color-subdued); }
+.result .facts { margin: 0 0 .4rem; color: var(--body-text-color-subdued); font-size: .92rem; }
+#tabs { display: none; }
+#tabs div { display: flex; gap: .4rem; }
+#tabs button { flex: 1; min-height: 44px; padding: 0; overflow-wrap: normal; font: 600 1rem system-ui, sans-serif;
+  border: 1px solid var(--border-color-primary); border-radius: .5rem;
+  background: var(--background-fill-primary); color: var(--body-text-color); }
+#tabs button[aria-pressed=true] { background: var(--button-primary-background-fill); color: white; }
+@media (max-width: 60rem) {  /* one model at a time */
+  #tabs { display: block; }
+  HIDDEN { display: none; }
+}
 .result dd { margin: 0; overflow-wrap: anywhere; text-align: right; font-variant-numeric: tabular-nums; }
+""".replace(
+    "HIDDEN",
+    ", ".join(
+        f"#tabs:has([data-column={name}][aria-pressed=true]) ~ #columns > :not(#column_{name})" for name in FAMILIES
+    ),
+)
+
+
+TABS = """
+element.addEventListener('click', (event) => {
+  const chosen = event.target.closest('button');
+  if (!chosen) return;
+  for (const button of element.querySelectorAll('button')) button.setAttribute('aria-pressed', button === chosen);
+});
 """
 
 
@@ -90,7 +116,13 @@ class Explorer:
 
     draws = Lock()  # sampling uses the global random state
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator, toy: bool = False) -> None:
+        """
+        Args:
+            translator: the model and its tokenizers.
+            toy: whether it was trained when the Space was built.
+        """
+        self.toy = toy
         model, self.tokenizer, target_tokenizer = translator
         # Set once: the pipeline would change it during a call, while other requests use the model.
         model.set_attn_implementation("eager")
@@ -98,11 +130,22 @@ class Explorer:
         self.pipeline = AttnTranslationPipeline(model, tokenizer=self.tokenizer, target_tokenizer=target_tokenizer)
 
     @property
-    def facts(self) -> str:
-        """Return the kind of model."""
+    def family(self) -> str:
+        """Return the kind of model, which names the texts that describe it."""
         config = self.model.config
-        score = getattr(config, "attention_score", None) or getattr(config, "cross_attention_score", "")
-        return f"`{config.model_type}` · `{score}` · {self.model.num_parameters():,}"
+        if config.model_type == "vaswani":
+            return "vaswani"
+        if getattr(config, "attention_score", None) is None:
+            return "none" if config.model_type == "bahdanau" else "other"
+        return {"before": "bahdanau", "after": "luong"}[config.attention_position]
+
+    def facts(self, request: gr.Request) -> str:
+        """Return the type of the model, its score and its size as HTML."""
+        config = self.model.config
+        score = getattr(config, "attention_score", None) or getattr(config, "cross_attention_score", None)
+        names = " · ".join(f"<code>{html.escape(name)}</code>" for name in (config.model_type, score) if name)
+        size = TEXTS.say(request, "parameters", number=f"{self.model.num_parameters():,}")
+        return f'<p class="facts">{names} · {size}</p>'
 
     def most_tokens(self) -> int:
         limits = (self.tokenizer.model_max_length, max_positions(self.model.config))
@@ -134,31 +177,29 @@ class Explorer:
         """Return the words or characters that are not in the vocabulary."""
         if missing := uncovered_characters(self.tokenizer, text):
             return missing
+        if not self.tokenizer.is_fast:
+            return []
         encoded = self.tokenizer(text, return_offsets_mapping=True)
         places = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
         found = (text[start:end].strip() for token, (start, end) in places if token == self.tokenizer.unk_token_id)
         return list(dict.fromkeys(found))
 
-    def pieces(self, text: str) -> list[str]:
-        """Return the words that are split into subwords, with the splits."""
-        if is_character_tokenizer(self.tokenizer):
+    def words(self, text: str) -> list[list[str]]:
+        """Return the subwords of each word, without punctuation; none if the tokens are characters."""
+        if is_character_tokenizer(self.tokenizer) or not self.tokenizer.is_fast:
             return []
         encoded = self.tokenizer(text, return_offsets_mapping=True)
         words: dict[int, list[str]] = {}
         for word, (start, end) in zip(encoded.word_ids(), encoded["offset_mapping"], strict=True):
             if word is not None:
                 words.setdefault(word, []).append(text[start:end].strip())
-        return list(dict.fromkeys("·".join(parts) for parts in words.values() if len(parts) > 1))
+        return [parts for parts in words.values() if any(map(str.isalnum, "".join(parts)))]
 
 
 def frame(record: AttentionRecord, title: str) -> str:
-    """Return the alignment page in a frame of the right height."""
-    grow = (
-        "const f = this, d = f.contentDocument; new ResizeObserver(() => "
-        "{ f.style.height = Math.min(d.body.scrollHeight + 4, 2000) + 'px'; }).observe(d.body)"
-    )
+    """Return the alignment page in a frame; ``explorer.js`` gives it the right height."""
     page = html.escape(render_html(record, title))
-    return f'<iframe srcdoc="{page}" title="{html.escape(title)}" onload="{html.escape(grow)}"></iframe>'
+    return f'<iframe srcdoc="{page}" title="{html.escape(title)}" onload="alignmentLoaded(this)"></iframe>'
 
 
 def hypotheses(found: list[Found], way: str, request: gr.Request) -> str:
@@ -201,13 +242,19 @@ def result(
     explorer: Explorer, text: str, way: str, beams: int, temperature: float, seed: int, request: gr.Request
 ) -> str:
     """Return the output of one model as HTML."""
-    notes, unknown = "", explorer.unknown(text)
+    notes, unknown, words = explorer.facts(request), explorer.unknown(text), explorer.words(text)
+    split = list(dict.fromkeys("·".join(parts) for parts in words if len(parts) > 1))
+    # A toy has seen whole words alone; other models learned from subwords too.
+    strange = [parts for parts in words if set(parts) & set(unknown) or (explorer.toy and len(parts) > 1)]
+    if len(strange) > MOST_UNKNOWN * len(words):
+        named = ", ".join(dict.fromkeys(map("".join, strange)))
+        return notes + note(request, "guess", known=len(words) - len(strange), all=len(words), what=named)
     if unknown:
         notes += note(request, "unknown", what=", ".join(unknown))
         if explorer.tokenizer.unk_token is None:
             return notes
-    elif pieces := explorer.pieces(text):
-        notes += note(request, "pieces", what=", ".join(pieces))
+    elif split:
+        notes += note(request, "pieces", what=", ".join(split))
     length, most = len(explorer.tokenizer(text)["input_ids"]), explorer.most_tokens()
     if length > most:
         return notes + note(request, "many_tokens", length=length, most=most)
@@ -229,11 +276,13 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
     """
     tasks = [task for task in EXAMPLES if any(f"{family}_{task}" in explorers for family in FAMILIES)]
 
-    def check(text: str, seed: float | None, request: gr.Request) -> int:
+    def check(text: str, task: str, seed: float | None, request: gr.Request) -> int:
         if not text.strip():
             TEXTS.refuse(request, "empty")
         if len(text) > MAX_TEXT:
             TEXTS.refuse(request, "long", length=len(text), limit=MAX_TEXT)
+        if task == "dates" and not any(map(str.isdigit, text)):
+            TEXTS.refuse(request, "no_date")
         if seed is None or not math.isfinite(seed):
             TEXTS.refuse(request, "no_seed")
         return int(seed)
@@ -242,7 +291,7 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
         text: str, task: str, way: str, beams: float, temperature: float, seed: float | None, request: gr.Request
     ) -> Iterator[tuple[str, ...]]:
         """Yield the output of each family as soon as it is ready."""
-        drawn = check(text, seed, request)
+        drawn = check(text, task, seed, request)
         shown = dict.fromkeys(FAMILIES, "")
         for family in FAMILIES:
             if explorer := explorers.get(f"{family}_{task}"):
@@ -250,12 +299,17 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
                 shown[family] = f'<div class="result">{found}</div>'
                 yield tuple(shown.values())
 
+    def heading(explorer: Explorer, task: str) -> Any:
+        key = f"family_{explorer.family}"
+        return TEXTS.toy(key, f"toy_{task}") if explorer.toy else TEXTS(key)
+
+    headings = {name: heading(explorer, name.partition("_")[2]) for name, explorer in explorers.items()}
+
     def choose_task(task: str) -> tuple[Any, ...]:
-        there = [f"{family}_{task}" in explorers for family in FAMILIES]
-        facts = (explorers[f"{f}_{task}"].facts if has else "" for f, has in zip(FAMILIES, there, strict=True))
+        names = [f"{family}_{task}" for family in FAMILIES]
         return (
             EXAMPLES[task][0], *(gr.update(visible=task == each) for each in tasks),
-            *(gr.update(visible=has) for has in there), *facts,
+            *(gr.update(visible=name in explorers) for name in names), *(headings.get(name, "") for name in names),
         )  # fmt: skip
 
     def choose_way(way: str) -> tuple[Any, ...]:
@@ -269,11 +323,15 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
                 task = gr.Radio([(TEXTS(f"task_{each}"), each) for each in tasks], value=tasks[0], label=TEXTS("task"))
                 text = gr.Textbox(EXAMPLES[tasks[0]][0], label=TEXTS("text"), max_length=MAX_TEXT, lines=1, max_lines=3)
                 button = gr.Button(TEXTS("translate"), variant="primary")
-                samples = []
+                samples, clicked = [], []
                 for each in tasks:
                     with gr.Column(visible=each == tasks[0]) as column:
-                        gr.Examples(list(EXAMPLES[each]), text, label=TEXTS("examples"), api_visibility="private")
+                        examples = gr.Examples(
+                            list(EXAMPLES[each]), text, label=TEXTS("examples"), api_visibility="private"
+                        )
+                        gr.Markdown(TEXTS(f"guide_{each}"))
                     samples.append(column)
+                    clicked.append(examples.load_input_event)
             with gr.Column(scale=2, min_width=300):
                 way = gr.Radio(
                     [(TEXTS(f"way_{each}"), each) for each in ("greedy", "beam", "sample")], value="beam",
@@ -284,13 +342,20 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
                     0.1, 2, 1, step=0.1, label=TEXTS("temperature"), info=TEXTS("temperature_info"), visible=False
                 )
                 seed = gr.Number(0, precision=0, minimum=0, label=TEXTS("seed"), visible=False)
-        columns, results, facts = [], [], []
-        with gr.Row(equal_height=False):
-            for family in FAMILIES:
-                there = explorers.get(f"{family}_{tasks[0]}")
-                with gr.Column(min_width=300, visible=there is not None) as column:
-                    gr.Markdown(TEXTS(f"family_{family}"))
-                    facts.append(gr.Markdown(there.facts if there else "", elem_classes="quiet"))
+        columns, results, titles = [], [], []
+        names = {"bahdanau": "Bahdanau", "luong": "Luong", "vaswani": "Vaswani", "none": "Sutskever", "other": "RNN"}
+        shown = {family: explorers.get(f"{family}_{tasks[0]}") for family in FAMILIES}
+        buttons = [
+            f'<button type="button" data-column="{family}" aria-pressed="false">{names[explorer.family]}</button>'
+            for family, explorer in shown.items()
+            if explorer
+        ]
+        buttons[0] = buttons[0].replace("false", "true")
+        gr.HTML(f"<div>{''.join(buttons)}</div>", elem_id="tabs", js_on_load=TABS)
+        with gr.Row(equal_height=False, elem_id="columns"):
+            for family, there in shown.items():
+                with gr.Column(min_width=300, visible=there is not None, elem_id=f"column_{family}") as column:
+                    titles.append(gr.Markdown(headings.get(f"{family}_{tasks[0]}", "")))
                     results.append(gr.HTML(elem_id=family, min_height=60))
                 columns.append(column)
         gr.Markdown(TEXTS("limits"), elem_classes="quiet")
@@ -301,17 +366,23 @@ def build(explorers: Mapping[str, Explorer]) -> gr.Blocks:
             translate, inputs, results, api_name="translate", trigger_mode="always_last",
             show_progress="hidden",  # otherwise Gradio shows "Error" on top of the output
         )  # fmt: skip
-        task.change(
-            choose_task, task, [text, *samples, *columns, *facts], api_name="task", show_progress="hidden"
-        ).then(translate, inputs, results, api_visibility="private", show_progress="hidden")
+        chosen = task.change(
+            choose_task, task, [text, *samples, *columns, *titles], api_name="task", show_progress="hidden"
+        )
+        for event in (chosen, *clicked):
+            event.then(translate, inputs, results, api_visibility="private", show_progress="hidden")
         way.change(choose_way, way, [beams, temperature, seed], api_name="way", show_progress="hidden")
     return page
 
 
 def main() -> None:
     with one_sentence():
-        explorers = {name: Explorer(load_translation_model(load_folder(name, SPACE))) for name in read_space(SPACE)}
-    launch(build(explorers), TEXTS, CSS)
+        explorers = {
+            name: Explorer(load_translation_model(load_folder(name, SPACE)), is_toy(name, SPACE))
+            for name in read_space(SPACE)
+        }
+    script = (SPACE / "explorer.js").read_text(encoding="utf-8")
+    launch(build(explorers), TEXTS, CSS, head=f"<script>{script}</script>")
 
 
 if __name__ == "__main__":
