@@ -6,6 +6,7 @@
   become links to these pages.
 - ``<!-- figure NAME: caption -->`` inserts a figure of figures.py, for light and dark pages.
   ``<!-- page NAME: caption -->`` inserts an interactive page of hfattn.explain.
+- ``<!-- shot NAME: caption -->`` inserts the picture of a demo that screenshots.py takes.
 - ``<!-- table NAME -->`` inserts a table of tables.py, built from recorded runs. ``<!-- texts colored -->`` inserts a
   text with several kinds of scores.
 - Formulas between dollar signs become MathML, which browsers render without a script.
@@ -55,7 +56,7 @@ ELSEWHERE = ("*.md", "recipes/*.md", "recipes/*/README.md", "spaces/*/README.md"
 
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
-_PLACE = re.compile(r"<!-- (figure|page|table|texts) (\w+)(?:: (.*?))? -->", re.DOTALL)
+_PLACE = re.compile(r"<!-- (figure|page|shot|table|texts) (\w+)(?:: (.*?))? -->", re.DOTALL)
 _NAME = re.compile(r"(?<!\[)`([\w.]+)`")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -100,7 +101,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     path = DOCS / page.file.src_uri
     path = path if path.exists() else ROOT / page.file.src_uri
-    markdown = _PLACE.sub(lambda match: _placed(match, page, files), markdown)
+    markdown = _PLACE.sub(lambda match: _placed(match, page, files), markdown).replace("  # fmt: skip\n", "\n")
     here = posixpath.dirname(page.file.src_uri)
     pieces = _FENCE.split(markdown)
     for i in range(0, len(pieces), 2):
@@ -159,6 +160,10 @@ def _placed(match: re.Match[str], page: Page, files: Files) -> str:
     if kind == "texts":
         return f'<div class="colored">\n{figures.colored()}\n</div>'
     text = f"<figcaption markdown='span'>{caption}</figcaption>"
+    if kind == "shot":
+        address = get_relative_url(f"assets/{name.replace('_', '-')}.webp", page.url)
+        image = f'<img class="shot" src="{address}" alt="{html.escape(caption)}" loading="lazy">'
+        return f'<figure markdown="1">{image}\n{text}\n</figure>'
     if kind == "page":
         address = get_relative_url(f"figures/{name}.html", page.url)
         frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="620" loading="lazy"></iframe>'

@@ -75,8 +75,8 @@ def prepare_explaining(monkeypatch: pytest.MonkeyPatch) -> None:
     save_translator("runs/dates", translator, tokenizer)
     words = build_tokenizer(TokenizerConfig(kind="word"), ["a good film", "a bad film"], ends=False)
     config = RNNEncoderConfig(vocab_size=len(words), embedding_size=8, hidden_size=8, pooling="attention", num_labels=2)
-    RNNEncoderForSequenceClassification(config).save_pretrained("runs/reviews")
-    words.save_pretrained("runs/reviews")
+    RNNEncoderForSequenceClassification(config).save_pretrained("runs/opinions")
+    words.save_pretrained("runs/opinions")
 
 
 def prepare_extending(monkeypatch: pytest.MonkeyPatch) -> None:
