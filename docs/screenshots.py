@@ -33,7 +33,7 @@ def _lab(page: Page) -> None:
 
 
 def _writer(page: Page) -> None:
-    page.wait_for_function("document.querySelectorAll('#paper i').length > 300")
+    page.wait_for_function("document.querySelector('#paper .text')?.innerText.length > 350")
 
 
 def _lens(page: Page) -> None:

@@ -29,6 +29,7 @@ from hfattn import (
 )
 from hfattn.loading import save_translator
 from hfattn.spaces import interface
+from hfattn.spaces.building import space_names
 from hfattn.tokenizers import TokenizerConfig, build_character_tokenizer, build_tokenizer
 from hfattn_cli import app
 
@@ -180,6 +181,17 @@ def test_pages_are_legible(site: Path, browser: "Browser", scheme: Any, width: i
         page.goto((site / f"{name}.html").as_uri())
         assert not violations(page), name
     context.close()
+
+
+def test_pictures_of_demos_are_small_and_described() -> None:
+    page = (ROOT / "docs" / "spaces.md").read_text()
+    for name in space_names():
+        picture = ROOT / "docs" / "assets" / f"{name.replace('_', '-')}.webp"
+        assert picture.stat().st_size < 150_000
+        for text in (page, (ROOT / "spaces" / name / "README.md").read_text()):
+            found = re.findall(rf"<!-- shot {name}: (.*?) -->", text, re.DOTALL)
+            assert len(found) == 1
+            assert len(found[0]) > 60
 
 
 def test_a_reader_finds_something_without_a_server(site: Path, browser: "Browser") -> None:  # noqa: F811
