@@ -134,6 +134,7 @@ def launch(page: "gr.Blocks", texts: Texts, css: str = "", **options: Any) -> An
         button_primary_background_fill_dark="*primary_600",
         button_primary_background_fill_hover="*primary_700",
         button_primary_background_fill_hover_dark="*primary_700",
+        button_secondary_background_fill_hover_dark="*primary_600",
         checkbox_label_background_fill_selected="*primary_600",
     )
     return page.launch(theme=theme, css=CSS + css, i18n=texts.i18n, run_history=False, ssr_mode=False, **options)

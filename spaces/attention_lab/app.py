@@ -417,7 +417,7 @@ def build() -> gr.Blocks:
         dissimilarity = gr.Dropdown(
             DISSIMILARITIES, value="manhattan", label=TEXTS("dissimilarity"), visible=visible["dissimilarity"]
         )
-        suggestion = gr.Button(TEXTS("suggestion"), visible=False)
+        suggestion = gr.Button(TEXTS("suggestion"), visible=False, size="sm")
         with gr.Row(equal_height=False, elem_id="explained"):
             with gr.Column(min_width=300):
                 score_formula = markdown(f"$${FORMULAS['gaussian']}$$", elem_classes="formula")
