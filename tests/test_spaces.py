@@ -82,12 +82,13 @@ def built(writer: Writer, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A demo whose model is trained as it is built, in a few steps."""
-    folder = tmp_path_factory.mktemp("toys") / "writer"
+    folder = tmp_path_factory.mktemp("toys")
     short = [f"--set=writer.training.{field}=4" for field in ("max_steps", "save_steps", "eval_steps")]
-    done = run([sys.executable, "-m", "hfattn", "space", "build", "char_writer", *short, "--output", folder])
+    command = [sys.executable, "-m", "hfattn", "space", "build", "char_writer", *short, "--output", folder / "writer"]
+    done = run(command, HF_ASSETS_CACHE=str(folder / "assets"))
     assert done.returncode == 0, done.stderr
     assert "Toy models: writer. For a real one: hfattn train char_lm/strong " in done.stdout
-    return folder
+    return folder / "writer"
 
 
 @pytest.fixture(scope="module")
@@ -358,6 +359,33 @@ def test_a_build_is_refused_in_one_sentence_and_leaves_nothing(tmp_path: Path, w
         assert done.returncode == 2, (words, done.stderr)
         assert sentence in done.stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_an_interrupted_build_goes_on(tmp_path: Path) -> None:
+    """It trains what is missing, and says so in a line or two for each model; of a failed training it shows the end."""
+    fields = ("data.examples=200", "data.evaluation_examples=40", "training.num_train_epochs=2")
+    short = [f"--set={name}.{field}" for name in ("recurrent", "pretrained") for field in fields]
+    diverging = [
+        f"--set=pretrained.training.{each}" for each in ("learning_rate=1e3", "weight_decay=1e3", "logging_steps=1")
+    ]
+    build = [sys.executable, "-m", "hfattn", "space", "build", "sentiment_lens", "--output", tmp_path / "lens"]
+    assets = str(tmp_path / "assets")
+    failed = run([*build, *short, *diverging, "--set=pretrained.training.num_train_epochs=6"], HF_ASSETS_CACHE=assets)
+    assert failed.returncode == 2
+    *_, before, last = failed.stderr.splitlines()
+    assert before.startswith("step ")
+    assert last.startswith("error: The training of pretrained failed: The loss is nan at step ")
+    assert not (tmp_path / "lens").exists()
+    done = run([*build, *short], HF_ASSETS_CACHE=assets)
+    assert done.returncode == 0, done.stderr
+    first, training, trained, *_ = done.stdout.splitlines()
+    assert first.startswith(f"1/2 recurrent: trained before, in {assets}")
+    assert training == "2/2 pretrained: training a toy with classification/opinions_transformer"
+    assert re.fullmatch(r"2/2 pretrained: trained in \d+ s", trained)
+    assert len(done.stdout.splitlines()) == 5
+    kept = Path(first.partition(", in ")[2])
+    copied = tmp_path / "lens" / "models" / "recurrent"
+    assert (kept / "model.safetensors").read_bytes() == (copied / "model.safetensors").read_bytes()
 
 
 def test_where_a_model_comes_from(built: Path, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

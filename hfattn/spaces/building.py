@@ -1,8 +1,12 @@
 """Build the folder of a Space: its files, a copy of hfattn, and its models."""
 
+import hashlib
+import json
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,8 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
+from huggingface_hub import cached_assets_path
+from tqdm.auto import tqdm
 
 from ..errors import UserError
+from ..extras import require
 from ..files import new_folder
 from ..hub.manifest import published_files
 from ..hub_access import model_folder
@@ -22,6 +29,8 @@ from .settings import MODELS, SETTINGS, SpaceModel, read_space
 
 # Parts of the package that a Space does not need.
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "resources", "__main__.py", "*.pyc")
+_STEP = re.compile(r"^step (\d+)/(\d+) ", re.MULTILINE)  # in the output of a training
+_LAST_LINES = 12  # of the output of a failed training
 
 
 def space_names() -> list[str]:
@@ -34,8 +43,9 @@ def build_space(
 ) -> dict[str, SpaceModel]:
     """Build the folder of a Space.
 
-    For models that are not given, toys are trained with the recipe in ``space.yaml``. The folder includes a copy of
-    hfattn, so the Space needs only the packages in its requirements.txt.
+    For models that are not given, toys are trained with the recipe in ``space.yaml``, and kept in the cache of Hugging
+    Face libraries (``HF_ASSETS_CACHE``): an interrupted build continues with the first toy that is not complete. The
+    folder includes a copy of hfattn, so the Space needs only the packages in its requirements.txt.
 
     Args:
         name: a name of ``space_names``.
@@ -62,12 +72,16 @@ def build_space(
         model, _, field = path.partition(".")
         wanted[model].overrides[field] = value
     given_folders = {model: model_folder(given) for model, given in models.items()}
+    toys = [model for model in wanted if model not in models]
+    if toys:
+        require("recipes")
     with new_folder(output) as folder:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", MODELS))
         shutil.copytree(PACKAGE, folder / "hfattn", ignore=_LEFT_OUT)
         for model, settings in wanted.items():
-            if model not in models:
-                _train(folder / MODELS / model, settings)
+            if model in toys:
+                title = f"{toys.index(model) + 1}/{len(toys)} {model}"
+                _copy(_toy(title, settings), folder / MODELS / model)
                 wanted[model] = replace(settings, toy=True)
             elif given_folder := given_folders[model]:
                 _copy(given_folder, folder / MODELS / model)
@@ -84,11 +98,55 @@ def _copy(model: Path, folder: Path) -> None:
         shutil.copyfile(model / name, folder / name)
 
 
-def _train(folder: Path, model: SpaceModel) -> None:
+def _toy(title: str, model: SpaceModel) -> Path:
+    """Return the folder of a toy that was trained before, or train it."""
+    toys = cached_assets_path("hfattn", "spaces", "toys")
+    toy = toys / f"{model.recipe}-{model.config}-{_key(model)}"
+    if toy.is_dir():
+        print(f"{title}: trained before, in {toy}", flush=True)
+        return toy
     with TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
-        words = [*override_words(model.overrides), "--output_dir", str(run)]
-        command = [sys.executable, "-m", "hfattn", "train", f"{model.recipe}/{model.config}", *words]
-        if subprocess.run(command, cwd=scratch).returncode or not (run / "results.json").is_file():
-            raise UserError(f"The training of {folder.name} failed; see its output above.")
-        _copy(run, folder)
+        _train(title, model, run)
+        with new_folder(toy) as folder:
+            _copy(run, folder)
+    return toy
+
+
+def _key(model: SpaceModel) -> str:
+    """Return a hash of everything that a toy depends on: its configuration, and the code that trains it."""
+    recipe = resource("recipes", model.recipe)
+    code = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != Path(__file__).parent]
+    sources = [path.read_bytes() for path in (recipe / f"{model.config}.yaml", recipe / "train.py", *code)]
+    return hashlib.sha256(b"\0".join([json.dumps(model.overrides).encode(), *sources])).hexdigest()[:16]
+
+
+def _train(title: str, model: SpaceModel, run: Path) -> None:
+    recipe = resource("recipes", model.recipe)
+    words = [
+        "--config",
+        str(recipe / f"{model.config}.yaml"),
+        *override_words(model.overrides),
+        "--output_dir",
+        str(run),
+    ]
+    started, log, terminal = time.perf_counter(), run.with_name("log"), sys.stderr.isatty()
+    if not terminal:
+        print(f"{title}: training a toy with {model.recipe}/{model.config}", flush=True)
+    with log.open("wb") as output, tqdm(desc=title, leave=False, dynamic_ncols=True, disable=not terminal) as bar:
+        command = [sys.executable, str(recipe / "train.py"), *words]
+        process = subprocess.Popen(command, cwd=run.parent, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                time.sleep(0.2)
+                for step, steps in _STEP.findall(log.read_text(encoding="utf-8", errors="replace"))[-1:]:
+                    bar.total = int(steps)
+                    bar.update(int(step) - bar.n)
+        finally:
+            process.kill()
+            process.wait()
+    if process.returncode or not (run / "results.json").is_file():
+        *before, last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:] or ["no output"]
+        sys.stderr.writelines(f"{line}\n" for line in before)
+        raise UserError(f"The training of {title.split()[-1]} failed: {last.removeprefix('error: ')}")
+    print(f"{title}: trained in {time.perf_counter() - started:.0f} s", flush=True)
