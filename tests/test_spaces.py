@@ -110,11 +110,18 @@ def ask(user: Client, prompt: str, **settings: Any) -> str:
 # The character writer
 
 
-def test_the_text_grows_by_one_character_at_a_time(user: Client) -> None:
-    job = user.submit(prompt="The fox", **SETTINGS, api_name="/write")
+def test_the_text_grows_a_few_times_a_second(user: Client) -> None:
+    started = time.monotonic()
+    job = user.submit(prompt="The fox", **{**SETTINGS, "length": 200}, api_name="/write")
     text, *_ = job.result()
-    assert len(text) == len("The fox") + LENGTH
-    assert [output[0] for output in job.outputs()] == [text[:length] for length in range(7, len(text) + 1)]
+    seconds = time.monotonic() - started
+    texts = [output[0] for output in job.outputs()]
+    assert texts[0] == "The fox"
+    assert texts[-1] == text
+    assert len(text) == len("The fox") + 200
+    assert all(text.startswith(each) for each in texts)
+    assert [len(each) for each in texts] == sorted(len(each) for each in texts)
+    assert 5 < len(texts) <= 12 * seconds + 3
 
 
 @pytest.mark.parametrize(
@@ -169,20 +176,25 @@ def test_colors_are_those_of_the_units_and_of_surprise(user: Client, writer: Wri
     model, tokenizer, _ = writer
     text, written, bars = user.predict(prompt="The ", **{**SETTINGS, "unit": 5}, api_name="/write")
     again = user.predict(text=text, color="unit", unit=5, api_name="/recolor")
-    shades = re.findall(r'<i class="([pn]\d)">', written)
+    assert written["text"] == again["text"] == text
+    assert written["shades"].startswith(".." * len("The "))
+    shades = re.findall("..", written["shades"])[len("The ") :]
     assert len(shades) == LENGTH
-    assert re.findall(r'<i class="([pn]\d)">', again)[-LENGTH:] == shades
+    assert re.findall("..", again["shades"])[-LENGTH:] == shades
     states = hidden_units(model, tokenizer, text).values[:, 5]
     signs = ["p" if state >= 0 else "n" for state in states[len("The ") - 1 : -1]]
     assert [shade[0] for shade in shades] == signs
     assert len(set(shades)) > 3
-    assert bars.count("<tr>") == 10
+    shares = [[float(share) for share in row.split("\t")[1:]] for row in bars.split("\n")]
+    assert len(shares) == 10
+    assert shares == sorted(shares, key=lambda pair: -pair[0])
+    assert 0 < sum(given for given, _ in shares) <= 100.5
 
     surprise = user.predict(text=text, color="surprise", unit=5, api_name="/recolor")
     ids = tokenizer(text, return_tensors="pt").input_ids
     bits = -model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0] / torch.log(torch.tensor(2.0))
     expected = ["s0", *(f"s{min(8, round(bit))}" for bit in bits.tolist())]
-    assert re.findall(r'<i class="(s\d)">', surprise) == expected
+    assert re.findall("..", surprise["shades"]) == expected
 
 
 def test_the_unit_that_follows_something_is_the_one_that_correlates_most(user: Client, writer: Writer) -> None:
@@ -193,7 +205,7 @@ def test_the_unit_that_follows_something_is_the_one_that_correlates_most(user: C
     letters = torch.tensor([float(character.isalpha()) for character in text]).double()
     expected = torch.corrcoef(torch.cat([letters[None], states]))[0, 1:].abs().argmax().item()
     assert (unit["value"] if isinstance(unit, dict) else unit) == expected
-    assert f"Unit {expected}," in page
+    assert f"Unit {expected}," in page["legend"]
 
 
 @pytest.mark.parametrize(
@@ -224,25 +236,68 @@ def test_a_sentence_is_in_the_reader_s_language(url: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "language", "names"), [
-    (1280, "en-US", ("Write", "Stop", "Hidden unit", "Plain text")),
-    (360, "es-ES", ("Escribir", "Parar", "Unidad oculta", "Texto sin colores")),
+    (1280, "en-US", ("Write", "Stop", "Seed", "Keep this seed", "Plain text")),
+    (360, "es-ES", ("Escribir", "Parar", "Semilla", "Mantener esta semilla", "Texto sin colores")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
-    write, stop, unit, plain = names
+    write, stop, seed, keep, plain = names
     with visited(browser, url, language, width) as page:
-        page.locator("textarea").first.fill("The fox")
-        page.get_by_role("button", name=write, exact=True).click()
+        starts, stops = (page.get_by_role("button", name=name, exact=True) for name in (write, stop))
+        at_rest = "document.getElementById('stop').disabled && !document.getElementById('start').disabled"
+        writing = "!document.getElementById('stop').disabled && document.getElementById('start').disabled"
+        written = page.locator("#paper .written")
+        # A text is written before anybody asks; each one that follows has another seed, unless it is kept.
         page.wait_for_function("document.querySelectorAll('#paper i').length > 5")
-        some = page.locator("#paper i").count()
-        page.wait_for_function(f"document.querySelectorAll('#paper i').length > {some + 5}")  # it grows as one watches
-        assert page.locator("#next tr").count() == 10
-        page.get_by_role("button", name=stop, exact=True).click()
-        page.get_by_label(unit).first.wait_for()
+        page.locator("input[type=number][max='1000']").fill("1000")
+        seeds = [page.get_by_label(seed, exact=True).input_value()]
+        page.get_by_text("The · 1.5", exact=True).click()  # an example stops it, and is written at once
+        page.wait_for_function(f"document.querySelector('#seed input').value != {seeds[0]} && {writing}")
+        page.wait_for_function("document.querySelectorAll('#next tr').length == 10")
+        seeds.append(page.get_by_label(seed, exact=True).input_value())
+        stops.click()
+        page.wait_for_function(at_rest)
+        page.get_by_label(keep).check()
+        page.locator("textarea").first.fill("The fox")
+        starts.click()
+        page.wait_for_function("document.querySelector('#paper .written').textContent.length > 60")
+        stops.click()
+        page.wait_for_function(at_rest, timeout=1000)
+        length = len(written.inner_text())
+        page.wait_for_timeout(1000)
+        assert len(written.inner_text()) == length  # it has stopped
+        seeds.append(page.get_by_label(seed, exact=True).input_value())
+        assert seeds[0] != seeds[1] == seeds[2]
         page.get_by_text(plain).click()
-        page.wait_for_timeout(300)
-        length = page.locator("#paper .written").inner_text()
-        page.wait_for_timeout(500)
-        assert page.locator("#paper .written").inner_text() == length  # it has stopped
+        assert page.locator("textarea").last.input_value() == written.evaluate("each => each.textContent")
+        assert written.locator("i.prompt").count() == 0  # colored again as a whole
+
+
+def test_a_long_text_does_not_keep_the_browser_busy(browser: Browser, url: str) -> None:
+    with visited(browser, url, "en-US", 1280) as page:
+        page.wait_for_function("document.querySelector('#paper .written')?.textContent.length == 404", timeout=60_000)
+        page.get_by_label("number input for Length").fill("1000")
+        page.evaluate(
+            """() => { window.updates = 0; new MutationObserver(() => window.updates++).observe(
+            document.querySelector('#paper .written'), {childList: true, subtree: true, characterData: true}); }"""
+        )
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.setTimeDomain", {"timeDomain": "threadTicks"})  # not waiting for the processor
+        session.send("Performance.enable")
+        session.send("Network.enable")
+        received: list[int] = []
+        session.on("Network.dataReceived", lambda event: received.append(event["dataLength"]))
+
+        def script_seconds() -> float:
+            metrics = session.send("Performance.getMetrics")["metrics"]
+            return next(each["value"] for each in metrics if each["name"] == "ScriptDuration")
+
+        before, started = script_seconds(), time.monotonic()
+        page.get_by_role("button", name="Write", exact=True).click()
+        page.wait_for_function("document.querySelector('#paper .written').textContent.length == 1004", timeout=120_000)
+        page.wait_for_function("document.getElementById('stop').disabled")
+        assert script_seconds() - before < 5
+        assert page.evaluate("window.updates") <= 12 * (time.monotonic() - started) + 3
+        assert sum(received) < 200_000
 
 
 # All demos

@@ -3,8 +3,8 @@
 hfattn space run char_writer --model writer=runs/char_lm-quickstart
 """
 
-import html
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +23,7 @@ from transformers.generation.logits_process import (
 
 from hfattn.errors import one_sentence
 from hfattn.explain import hidden_units, unit_states
+from hfattn.files import read_json
 from hfattn.loading import load_language_model
 from hfattn.spaces import Texts, is_toy, launch, load_folder
 from hfattn.tokenizers import uncovered_characters
@@ -32,6 +33,8 @@ TEXTS = Texts(SPACE / "texts.yaml")
 MAX_PROMPT = 1000
 MAX_LENGTH = 1000
 PAUSE = 0.01  # seconds between two characters, so that the text can be followed
+UPDATES = 10  # of the page, at most, per second
+SEEDS = 1_000_000
 SHOWN = 10  # most probable next characters shown
 LEVELS = 8  # shades of a color
 MOST_SURPRISE = 8.0  # bits of the darkest shade
@@ -41,8 +44,8 @@ CSS = """
   overflow-wrap: anywhere; height: 24rem; overflow-y: auto; padding: .8rem 1rem; border-radius: .6rem;
   display: flex; flex-direction: column-reverse; /* keeps its end in sight as it grows */
   border: 1px solid var(--border-color-primary); background: var(--background-fill-primary); }
-#paper .text b { font-weight: 600; opacity: .62; }
-#paper .written { margin-bottom: auto; }
+#paper i.prompt { font-weight: 600; opacity: .62; }
+#paper .written { margin-bottom: auto !important; }
 #paper i { font-style: normal; border-radius: 2px; }
 #paper .legend { font-size: .85rem; margin: .35rem 0 0; color: var(--body-text-color-subdued); min-height: 1.3em; }
 #next table { border-collapse: collapse; width: 100%; font-size: .9rem; }
@@ -62,7 +65,58 @@ CSS = """
     f"#paper i.s{n} {{ background: rgb(190 24 93 / {0.66 * n / LEVELS:.2f}) }}"
     for n in range(LEVELS + 1)
 )
+PROMPT, PLAIN = "..", "--"  # shades of a character, like those of ``shade``
 BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "↵"}
+# The value of the page grows at its end, and Gradio sends only what is new. This adds only what is new to the document.
+PAPER = """
+const paper = element.querySelector('.written'), legend = element.querySelector('.legend');
+let text = '', shades = '';
+watch('value', () => {
+  const now = props.value;
+  legend.textContent = now.legend;
+  if (!now.text.startsWith(text) || !now.shades.startsWith(shades)) { paper.replaceChildren(); shades = ''; }
+  const characters = [...now.text], from = shades.length / 2;
+  let run = from ? paper.lastChild : null;
+  for (let i = from; i < characters.length; i++) {
+    const shade = now.shades.slice(2 * i, 2 * i + 2);
+    if (run?.dataset.shade !== shade) {
+      run = paper.appendChild(document.createElement('i'));
+      run.dataset.shade = shade;
+      run.className = {'..': 'prompt', '--': ''}[shade] ?? shade;
+      run.append('');
+    }
+    run.firstChild.appendData(characters[i]);
+  }
+  [text, shades] = [now.text, now.shades];
+});
+"""
+# Rows of a character, its probability and that after temperature, top-k and top-p.
+NEXT = """
+const table = element.querySelector('tbody');
+watch('value', () => {
+  const rows = props.value ? props.value.split('\\n') : [];
+  while (table.rows.length > rows.length) table.deleteRow(-1);
+  rows.forEach((row, i) => {
+    const line = table.rows[i] ?? table.insertRow();
+    if (!line.cells.length)
+      line.innerHTML = '<td></td><td><div class="bar"><i class="given"></i><i class="left"></i></div></td><td></td>';
+    const [name, given, left] = row.split('\\t');
+    line.cells[0].textContent = name;
+    line.querySelector('.given').style.width = given + '%';
+    line.querySelector('.left').style.width = left + '%';
+    line.querySelector('.left').hidden = left === '0.0';
+    line.cells[2].textContent = given + '%';
+  });
+});
+"""
+REST = "() => [{__type__: 'update', interactive: true}, {__type__: 'update', interactive: false}]"  # Write, Stop
+# Stop a text that is being written, and press Write as soon as it can be pressed.
+AGAIN = """() => {
+  const [start, stop] = ['start', 'stop'].map((name) => document.getElementById(name));
+  stop.click();
+  const write = () => start.disabled ? setTimeout(write, 50) : start.click();
+  write();
+}"""
 
 
 class Step(NamedTuple):
@@ -136,34 +190,28 @@ def surprises(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: 
 
 
 def shade(color: str, value: float) -> str:
-    """Return the CSS class for a state in (−1, 1) or a surprise in bits."""
+    """Return two characters, a CSS class, for a state in (−1, 1) or a surprise in bits."""
+    if color == "none":
+        return PLAIN
     if color == "surprise":
         return f"s{min(LEVELS, round(LEVELS * value / MOST_SURPRISE))}"
     return f"{'p' if value >= 0 else 'n'}{min(LEVELS, round(LEVELS * abs(value)))}"
 
 
-def colored(character: str, color: str, value: float) -> str:
-    return f'<i class="{shade(color, value)}">{html.escape(character)}</i>'
-
-
-def sheet(characters: str, legend: str) -> str:
-    """Return the text as HTML with an open element, so that characters can be appended; browsers close it."""
-    legend = f'<p class="legend">{html.escape(legend)}</p>'
-    return f'{legend}<div class="text" tabindex="0" role="log"><div class="written">{characters}'
+def sheet(text: str, shades: str, legend: str) -> dict[str, str]:
+    """Return the value of the page: a text, two characters for the color of each of its characters, and a legend."""
+    return {"text": text, "shades": shades, "legend": legend}
 
 
 def distribution(step: Step, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return bars of the most probable next characters."""
+    """Return a line for each of the most probable next characters: its name and both probabilities, in percent."""
     rows = []
     given, tokens = step.given.topk(min(SHOWN, len(step.given)))
     for probability, token in zip(given.tolist(), tokens.tolist(), strict=True):
         character = str(tokenizer.decode([token], skip_special_tokens=True)) or "∅"
         left = step.drawn_from[token].item()
-        bars = f'<i class="given" style="width:{100 * probability:.1f}%"></i>'
-        bars += f'<i class="left" style="width:{100 * left:.1f}%"></i>' if left > 0 else ""
-        name = html.escape(BLANKS.get(character, character))
-        rows.append(f'<tr><td>{name}</td><td><div class="bar">{bars}</div></td><td>{probability:.1%}</td></tr>')
-    return f"<table>{''.join(rows)}</table>"
+        rows.append(f"{BLANKS.get(character, character)}\t{100 * probability:.1f}\t{100 * left:.1f}")
+    return "\n".join(rows)
 
 
 def _quoted(text: str) -> list[float]:
@@ -211,13 +259,22 @@ def correlations(states: np.ndarray, followed: np.ndarray) -> np.ndarray:
     return np.divide(numbers @ units, norms, out=np.zeros(states.shape[1]), where=norms > 1e-9)
 
 
-def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool = False) -> gr.Blocks:
+def trained_on(name: str) -> str:
+    """Return the dataset of a run folder, the Hub id of another model, or "" for a folder that does not say."""
+    results = Path(name) / "results.json"
+    if results.is_file():
+        return Path(read_json(results)["data"]["name"]).name
+    return "" if Path(name).is_dir() else name
+
+
+def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool = False, source: str = "") -> gr.Blocks:
     """Build the page.
 
     Args:
         model: a recurrent language model of characters.
         tokenizer: its tokenizer.
         toy: whether it is the toy that was trained when the Space was built.
+        source: what another model was trained on, if known.
     """
     config = model.config
     units = config.num_hidden_layers * config.hidden_size
@@ -235,27 +292,41 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
     def legend(color: str, unit: int, request: gr.Request) -> str:
         return "" if color == "none" else TEXTS.say(request, f"legend_{color}", unit=unit)
 
+    def begin(
+        prompt: str, temperature: float, top_k: float, top_p: float, length: float, unit: float, seed: float | None,
+        keep: bool, request: gr.Request,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """Draw a seed, unless it is kept, and exchange the buttons that can be pressed."""
+        chosen = seed if keep else secrets.randbelow(SEEDS)
+        check(prompt, request, temperature, top_k, top_p, length, unit, chosen)
+        return chosen, gr.update(interactive=False), gr.update(interactive=True)
+
     def write(
         prompt: str, temperature: float, top_k: float, top_p: float, length: float, seed: float | None,
         color: str, unit: float, request: gr.Request,
-    ) -> Iterator[tuple[str, str, str]]:  # fmt: skip
+    ) -> Iterator[tuple[str, dict[str, str], str]]:  # fmt: skip
         check(prompt, request, temperature, top_k, top_p, length, seed, unit)
         if len(prompt) > MAX_PROMPT:
             TEXTS.refuse(request, "long_prompt", length=len(prompt), limit=MAX_PROMPT)
         assert seed is not None
-        text, page = prompt, sheet(f"<b>{html.escape(prompt)}</b>", legend(color, int(unit), request))
-        yield text, page, ""
+        text, shades, bars = prompt, PROMPT * len(prompt), ""
+        shown = legend(color, int(unit), request)
+        yield text, sheet(text, shades, shown), bars
+        due = time.monotonic()
         for step in continuation(model, tokenizer, prompt, temperature, int(top_k), top_p, int(length), int(seed)):
             time.sleep(PAUSE)
             text += step.character
             bits = -math.log2(max(step.given[step.token].item(), 1e-30))
-            value = {"unit": float(step.states[int(unit)]), "surprise": bits, "none": 0.0}[color]
-            page += colored(step.character, color, value)
-            yield text, page, distribution(step, tokenizer)
+            shades += shade(color, {"unit": float(step.states[int(unit)]), "surprise": bits, "none": 0.0}[color])
+            bars = distribution(step, tokenizer)
+            if time.monotonic() >= due:
+                yield text, sheet(text, shades, shown), bars
+                due = time.monotonic() + 1 / UPDATES
+        yield text, sheet(text, shades, shown), bars
 
-    def recolor(text: str, color: str, unit: float, request: gr.Request) -> str:
+    def recolor(text: str, color: str, unit: float, request: gr.Request) -> dict[str, str]:
         if not text:
-            return sheet("", legend(color, int(unit), request))
+            return sheet("", "", legend(color, int(unit), request))
         check(text, request, unit)
         if color == "unit":
             # A character is predicted from the state after the previous character.
@@ -263,10 +334,14 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
             values = np.concatenate([[0.0], states[:-1]])
         else:
             values = surprises(model, tokenizer, text) if color == "surprise" else np.zeros(len(text))
-        characters = "".join(colored(c, color, v) for c, v in zip(text, values.tolist(), strict=True))
-        return sheet(characters, legend(color, int(unit), request))
+        shades = "".join(shade(color, value) for value in values.tolist())
+        return sheet(text, shades, legend(color, int(unit), request))
 
-    def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, str]:
+    def settle(text: str, color: str, unit: float, request: gr.Request) -> tuple[str, dict[str, str]]:
+        """Show the same text in both places; after a stop, one of them may have had an update more."""
+        return text, recolor(text, color, unit, request)
+
+    def find(text: str, followed: str, request: gr.Request) -> tuple[Any, Any, dict[str, str]]:
         if not text:
             TEXTS.refuse(request, "no_text")
         check(text, request)
@@ -280,20 +355,27 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
     with gr.Blocks(title="Character writer", analytics_enabled=False) as page:
         gr.Markdown(TEXTS.toy("title", "toy") if toy else TEXTS("title"))
         gr.Markdown(TEXTS("intro"))
-        gr.Markdown(
-            f"`{config.cell}` · {config.num_hidden_layers} × {config.hidden_size} · {model.num_parameters():,}",
-            elem_classes="quiet",
-        )
+        facts = f"`{config.cell}` · {config.num_hidden_layers} × {config.hidden_size} · {model.num_parameters():,} "
+        facts += str(TEXTS("parameters"))
+        if source and not toy:
+            facts += f" · {TEXTS('trained_on')} `{source}`"
+        gr.Markdown(facts, elem_classes="quiet")
         with gr.Row():
             with gr.Column(scale=2, min_width=320):
                 prompt = gr.Textbox("The ", label=TEXTS("prompt"), lines=2, max_lines=6, max_length=MAX_PROMPT)
                 with gr.Row():
-                    start = gr.Button(TEXTS("write"), variant="primary", min_width=120)
-                    stop = gr.Button(TEXTS("stop"), variant="stop", min_width=120)
+                    start = gr.Button(TEXTS("write"), variant="primary", min_width=120, elem_id="start")
+                    stop = gr.Button(TEXTS("stop"), variant="stop", min_width=120, interactive=False, elem_id="stop")
                 gr.Markdown(TEXTS("paper"))
-                paper = gr.HTML(sheet("", ""), elem_id="paper")
+                paper = gr.HTML(
+                    sheet("", "", ""), elem_id="paper", js_on_load=PAPER,
+                    html_template='<p class="legend"></p><div class="text" tabindex="0" role="log">'
+                    '<div class="written"></div></div>',
+                )  # fmt: skip
                 gr.Markdown(TEXTS("next"))
-                following = gr.HTML(elem_id="next", min_height=120)
+                following = gr.HTML(
+                    "", elem_id="next", min_height=120, js_on_load=NEXT, html_template="<table><tbody></tbody></table>"
+                )
                 gr.Markdown(TEXTS("next_info"), elem_classes="quiet")
                 with gr.Accordion(TEXTS("plain"), open=False):
                     text = gr.Textbox(
@@ -306,7 +388,7 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
                 )
                 color = gr.Radio(
                     [(TEXTS(f"color_{name}"), name) for name in ("unit", "surprise", "none")],
-                    value="unit", label=TEXTS("color"),
+                    value="surprise", label=TEXTS("color"),
                 )  # fmt: skip
                 unit = gr.Slider(0, units - 1, 0, step=1, label=TEXTS("unit"), info=TEXTS("unit_info"))
                 followed = gr.Dropdown(
@@ -318,36 +400,52 @@ def build(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, toy: bool 
                     0, min(50, config.vocab_size), 0, step=1, label=TEXTS("top_k"), info=TEXTS("top_k_info")
                 )
                 top_p = gr.Slider(0.05, 1, 1, step=0.05, label=TEXTS("top_p"), info=TEXTS("top_p_info"))
-                seed = gr.Number(0, precision=0, minimum=0, label=TEXTS("seed"), info=TEXTS("seed_info"))
+                seed = gr.Number(
+                    0, precision=0, minimum=0, label=TEXTS("seed"), info=TEXTS("seed_info"), elem_id="seed"
+                )
+                keep = gr.Checkbox(label=TEXTS("keep"))
         examples = [example for example in EXAMPLES if not uncovered_characters(tokenizer, example[0])]
         if examples:
             names = [f"{words.strip()} · {number}" for words, number in examples]
             given = [list(example) for example in examples]
-            gr.Examples(given, [prompt, temperature], label=TEXTS("examples"), example_labels=names)
+            chosen = gr.Examples(given, [prompt, temperature], label=TEXTS("examples"), example_labels=names)
+            chosen.load_input_event.then(None, js=AGAIN)
+            page.load(None, js=AGAIN)
         gr.Markdown(TEXTS("limits"), elem_classes="quiet")
 
-        writing = gr.on(
-            [start.click, prompt.submit],
+        prompt.submit(None, js=AGAIN)
+        beginning = start.click(
+            begin,
+            [prompt, temperature, top_k, top_p, length, unit, seed, keep],
+            [seed, start, stop],
+            api_visibility="private",
+            show_progress="hidden",
+        )
+        writing = beginning.success(
             write,
             [prompt, temperature, top_k, top_p, length, seed, color, unit],
             [text, paper, following],
             api_name="write",
+            trigger_mode="multiple",  # also while the page still waits for the end of a text that was stopped
             show_progress="hidden",  # otherwise Gradio shows "Error" on top of the text
         )
-        again = {"fn": recolor, "inputs": [text, color, unit], "outputs": paper, "show_progress": "hidden"}
+        colored = {"inputs": [text, color, unit], "show_progress": "hidden"}
         # Colors change only after the text is complete.
-        writing.then(**again, api_name="recolor_written", api_visibility="private")
-        stopped = stop.click(None, cancels=[writing])
-        stopped.then(**again, api_name="recolor_stopped", api_visibility="private")
-        gr.on([color.input, unit.release], **again, api_name="recolor")
+        written = writing.success(None, None, [start, stop], js=REST)
+        written.then(settle, **colored, outputs=[text, paper], api_visibility="private")
+        stopped = stop.click(None, None, [start, stop], js=REST, cancels=[writing])
+        stopped.then(settle, **colored, outputs=[text, paper], api_visibility="private")
+        gr.on([color.input, unit.release], recolor, **colored, outputs=paper, api_name="recolor")
         followed.select(find, [text, followed], [unit, color, paper], api_name="find", show_progress="hidden")
     return page
 
 
 def main() -> None:
     with one_sentence():
-        model, tokenizer = load_language_model(load_folder("writer", SPACE))
-    launch(build(model.eval(), tokenizer, is_toy("writer", SPACE)), TEXTS, CSS)
+        name = load_folder("writer", SPACE)
+        model, tokenizer = load_language_model(name)
+        page = build(model.eval(), tokenizer, is_toy("writer", SPACE), trained_on(name))
+    launch(page, TEXTS, CSS)
 
 
 if __name__ == "__main__":
