@@ -456,6 +456,10 @@ def test_a_page_colors_each_piece() -> None:
     assert "-2" in Page(scores_snippet(HARD)).text
     positive = ScoredText(("a ", "b"), torch.tensor([0.2, 0.8]), "attention")
     assert Page(scores_snippet(positive)).text.endswith("0+0.8")
+    assert "<small>" not in scores_snippet(HARD)
+    small = ScoredText(("a ", "b ", "c"), torch.tensor([-0.001, 0.8, -0.25]), "gradient × input")
+    for scored, numbers in ((positive, ["0.20", "0.80"]), (small, ["+0.00", "+0.80", "−0.25"])):
+        assert re.findall("<small>(.*?)</small>", scores_snippet(scored, numbers=True)) == numbers
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])

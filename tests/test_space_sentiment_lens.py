@@ -39,7 +39,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     opinions = [item.text for item in opinion_texts("train", 400, 1)]
-    words = build_tokenizer(TokenizerConfig(kind="word", vocab_size=150, lowercase=True), opinions, ends=False)
+    words = build_tokenizer(TokenizerConfig(kind="word", vocab_size=185, lowercase=True), opinions, ends=False)
     pieces = wordpiece_tokenizer([*TEXTS, *opinions], types=False)
     labels: dict[str, Any] = {"id2label": {0: "negative", 1: "positive"}}
     made: dict[str, tuple[Any, Any]] = {
@@ -129,6 +129,39 @@ def test_colors_are_those_of_the_method(user: Client, folders: dict[str, Path], 
             assert f"Blue: in favor of “{depends.target}”" in shown[2 * place + 1]
     assert "Words outside the vocabulary of this model: " in shown[1]
     assert "surprised" in shown[1]
+
+
+def test_no_verdict_on_words_that_a_model_does_not_know(user: Client, url: str, folders: dict[str, Path]) -> None:
+    """Known words and punctuation marks are counted by hand, with the vocabulary of the model."""
+    vocabulary = load_any_model(str(folders["recurrent"]))[1].get_vocab()
+    known, strange = ["the", "film", "is", "not", "good", "at", "all"], ["quixotic", "zeppelin"]
+    assert set(known) <= set(vocabulary)
+    assert not set(strange) & set(vocabulary)
+    answer, words, *_ = read(user, " ".join([*known[:6], *strange]) + " ...")  # 2 of 8: not more than a quarter
+    assert "%</span>" in answer
+    assert "Words outside the vocabulary of this model: quixotic, zeppelin." in words
+    unsure = " ".join([*known[:5], *strange]) + " !!!"
+    answer, words, *_ = read(user, unsure)
+    assert "I know only 5 of 7 words, so I give no verdict." in answer
+    assert "%" not in answer
+    assert "hfattn-scores" not in words
+    assert "quixotic, zeppelin" in words
+    spanish = Client(url, verbose=False, headers={"Accept-Language": "es"})
+    assert "Solo conozco 5 de 7 palabras" in read(spanish, unsure)[0]
+    for nothing in ("...", "😀 مرحبا 你好"):
+        assert "so I give no verdict" in read(user, nothing)[0]
+    swapped = user.predict(text=f"He said {unsure}", one="", other="", api_name="/swap")
+    assert 'data-name="Recurrent">–</td>' in swapped
+
+
+def test_scores_stand_below_the_words(user: Client) -> None:
+    for method, signs in (("attention", False), ("integrated_gradients", True)):
+        _, page, *_ = read(user, method=method)
+        below = re.findall(r"<small>([^<]+)</small>", page)
+        scores = [score for _, score in tooltips(page)]
+        assert [float(each.replace("−", "-")) for each in below] == pytest.approx(scores, abs=6e-3)
+        assert any(each.startswith("+") for each in below) == signs
+        assert "−0.00" not in below
 
 
 def test_words_that_should_not_matter(user: Client, folders: dict[str, Path]) -> None:
@@ -222,11 +255,28 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
     start, attention, swap, kind = names
     with visited(browser, url, language, width) as page:
         text = page.locator("textarea").first
-        text.fill("Juan dice que es <b>good</b>" if language.startswith("es") else "John says: <b>good</b>")
+        spanish = language.startswith("es")
+        # An example in the language of the reader is classified before anybody asks, and another one on a click.
+        page.locator("#words_recurrent .hfattn-scores").wait_for()
+        examples = [each.inner_text().strip() for each in page.locator("button.gallery-item").all()]
+        assert text.input_value() == examples[0]
+        assert len(set(examples)) == 7
+        assert examples[0].startswith("Aunque" if spanish else "Although")
+        first = page.locator("#words_recurrent p").first.inner_text()
+        page.get_by_role("button", name=examples[1]).click()
+        page.wait_for_function(
+            "before => document.querySelector('#words_recurrent p')?.innerText !== before", arg=first
+        )
+        assert text.input_value() == examples[1]
+        text.fill(
+            "Juan dice que la película no es la historia, pero me gustó <b>"
+            if spanish
+            else "John says that the film is not good at all and the plot is dull <b>"
+        )
         page.get_by_role("button", name=start, exact=True).click()
-        page.locator("#words_pretrained .hfattn-scores").wait_for()
+        page.locator("#words_recurrent span[title^='<: ']").first.wait_for()
+        assert page.locator("#words_recurrent p b").count() == 0
         before = page.locator("#words_recurrent p").first.inner_html()
-        assert "<b>" in page.locator("#words_recurrent p").first.inner_text().replace(" ", "")
         page.get_by_label(attention, exact=True).click()
         shown = "document.querySelector('#words_recurrent p')?.innerHTML"  # no paragraph while it is drawn again
         page.wait_for_function(f"before => ({shown} ?? before) !== before", arg=before)

@@ -1,6 +1,6 @@
 """Saliency: how much the answer of a model depends on each token, from the gradient of the answer.
 
-The answer is measured by its log-odds, F = log p / (1 - p), in nats. The probability itself saturates when a model is
+The answer is measured by its log-odds, F = log(p / (1 - p)), in nats. The probability itself saturates when a model is
 sure, and its gradient vanishes; for a linear classifier of two classes, the log-odds are linear in the input.
 
 - "gradient_x_input": s_j = Σ_d x_jd ∂F/∂x_jd with the embedding x_j of token j (Denil et al. 2014; Shrikumar et al.
@@ -76,7 +76,7 @@ def attribute(
 
 
 def log_odds(logits: torch.Tensor, target: int) -> torch.Tensor:
-    """Return log p / (1 - p) of one class of a softmax, in nats: its logit minus the log-sum-exp of the others.
+    """Return log(p / (1 - p)) of one class of a softmax, in nats: its logit minus the log-sum-exp of the others.
 
     Args:
         logits: (..., C), at least two classes.

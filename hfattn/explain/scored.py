@@ -236,6 +236,8 @@ _STYLE = """
 .hfattn-scores{line-height:1.9;overflow-wrap:anywhere}
 .hfattn-scores p{margin:0;white-space:pre-wrap}
 .hfattn-scores span{border-radius:.2em;padding:.15em 0}
+.hfattn-scores .numbered{display:inline-block;line-height:1.4;text-align:center;vertical-align:top}
+.hfattn-scores small{display:block;padding:0 .3em;font-size:.65em;font-variant-numeric:tabular-nums}
 .hfattn-scores .scale{display:flex;align-items:center;gap:.5em;margin-top:.6em;font-size:.8em;line-height:1.2}
 .hfattn-scores .scale span{white-space:nowrap}
 .hfattn-scores .scale i{flex:0 1 9em;min-width:3em;height:.8em;border-radius:.2em;outline:1px solid rgb(128 128 128/.5)}
@@ -268,7 +270,7 @@ def _color(score: float, limit: float) -> str:
     return f"{_POSITIVE if score >= 0 else _NEGATIVE}{round(255 * opacity):02x}"
 
 
-def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
+def scores_snippet(scored: ScoredText, limit: float | None = None, numbers: bool = False) -> str:
     """Return an HTML element with the colored text and its scale, for light and dark pages.
 
     Blue pieces count for the target, orange ones against it; the tooltip of a piece is its score.
@@ -276,11 +278,14 @@ def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
     Args:
         scored: at least one token.
         limit: the score with the full color; default the largest absolute score.
+        numbers: whether the score of a piece stands below it too, with two digits.
 
     Raises:
         ValueError: if there is no token, a score is NaN or infinite, or the limit is not above 0.
     """
     limit = _limit(scored, limit)
+    lowest = -limit if bool((scored.scores < 0).any()) else 0.0
+    kind = ' class="numbered"' if numbers else ""
     spans = []
     for token, score in zip(scored.tokens, scored.scores.tolist(), strict=True):
         inner = token.strip()
@@ -288,8 +293,11 @@ def scores_snippet(scored: ScoredText, limit: float | None = None) -> str:
         shown = html.escape(inner or label(token))
         style = f"background:{_color(score, limit)}"
         title = html.escape(f"{label(inner or token)}: {score:+.4g}")
-        spans.append(f'{html.escape(before)}<span style="{style}" title="{title}">{shown}</span>{html.escape(after)}')
-    lowest = -limit if bool((scored.scores < 0).any()) else 0.0
+        if numbers:
+            rounded = round(score, 2) + 0.0  # without -0.00
+            shown += f"<small>{rounded:{'+' if lowest else ''}.2f}</small>".replace("-", "−")
+        span = f'<span{kind} style="{style}" title="{title}">{shown}</span>'
+        spans.append(f"{html.escape(before)}{span}{html.escape(after)}")
     stops = ", ".join(_color(score, limit) for score in (lowest, 0.0, limit))
     unit = f" {html.escape(scored.unit)}" if scored.unit else ""
     scale = (

@@ -5,6 +5,7 @@ hfattn space run sentiment_lens --model recurrent=runs/sst2_bilstm --model pretr
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +20,14 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
-from hfattn.spaces import Texts, is_toy, launch, load_folder
+from hfattn.spaces import Texts, is_toy, language_of, launch, load_folder
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
 LONGEST = 300  # characters
 MOST_TOKENS = 128
 STEPS = 64  # steps of the integral
+MOST_UNKNOWN = 0.25  # of the words of a text that is classified
 METHODS = ("attention", "gradient_x_input", "integrated_gradients")
 NAMES = ("recurrent", "pretrained")
 EXAMPLES = (
@@ -52,6 +54,11 @@ CSS = """
 .words { font-size: 1.1rem; margin-top: .9rem; }
 .notes { margin: .6rem 0 0; padding-left: 1.1rem; font-size: .92rem; color: var(--body-text-color-subdued); }
 .notes li { margin: .15rem 0; }
+.more { margin-top: .5rem; font-size: .85rem; color: var(--body-text-color-subdued); }
+.more summary { cursor: pointer; }
+.more p { margin: .3rem 0 0; }
+.unsure { padding: .6rem .8rem; border-left: .25rem solid #d97706; border-radius: .4rem; margin: 0;
+  background: var(--background-fill-secondary); }
 .swapped { overflow-x: auto; }
 .swapped table { border-collapse: collapse; width: 100%; font-size: .95rem; }
 .swapped table, .swapped thead, .swapped tr { border: 0 !important; background: none !important; }
@@ -127,20 +134,45 @@ class Reader(NamedTuple):
         mean = getattr(self.model.config, "classifier_pooling", "first") == "mean"
         return score_attention(record, text, self.tokenizer, None if mean else 0, layer=-1).by_word()
 
-    def unknown(self, text: str) -> list[str]:
-        """Return the words that are not in the vocabulary."""
+    def words(self, text: str) -> tuple[list[str], list[str]]:
+        """Return the words without punctuation marks, and those of them with a token that stands for unknown text."""
         if self.tokenizer.unk_token_id is None or not self.tokenizer.is_fast:
-            return []
+            return text.split(), []
         encoded = self.tokenizer(text, return_offsets_mapping=True)
-        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        words = dict.fromkeys(text[a:b] for i, (a, b) in pairs if i == self.tokenizer.unk_token_id)
-        return [word for word in words if word.isprintable()]
+        places: dict[int, list[int]] = {}
+        unknown = set()
+        for word, token, place in zip(encoded.word_ids(), encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            if word is not None:
+                places.setdefault(word, []).extend(place)
+                if token == self.tokenizer.unk_token_id:
+                    unknown.add(word)
+        words = {word: text[min(place) : max(place)] for word, place in places.items()}
+        words = {number: word for number, word in words.items() if not all(map(_is_punctuation, word))}
+        return list(words.values()), [word for number, word in words.items() if number in unknown]
+
+    def unsure(self, text: str) -> bool:
+        """Return whether too many words are unknown for an answer."""
+        words, unknown = self.words(text)
+        return len(unknown) > MOST_UNKNOWN * len(words) or not words
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PZ"
+
+
+def is_spanish(text: str) -> bool:
+    """Return whether Spanish is the more likely of the two languages."""
+    return len(_SPANISH.findall(text)) > len(_ENGLISH.findall(text))
+
+
+def examples_for(request: gr.Request | None) -> list[str]:
+    """Return the examples, those in the language of the reader first."""
+    return sorted(EXAMPLES, key=lambda text: is_spanish(text) != (language_of(request) == "es"))
 
 
 def swaps_of(text: str) -> dict[str, Sequence[tuple[str, str]]]:
     """Return the words to swap by kind, in the more likely language of the text."""
-    spanish = len(_SPANISH.findall(text)) > len(_ENGLISH.findall(text))
-    return read_swaps(SPACE / "swaps_es.yaml") if spanish else read_swaps()
+    return read_swaps(SPACE / "swaps_es.yaml") if is_spanish(text) else read_swaps()
 
 
 def named(label: str, request: gr.Request) -> str:
@@ -199,15 +231,19 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
 
     def explained(reader: Reader, text: str, method: str, request: gr.Request) -> str:
         """Return the colored words of one model with notes."""
+        _, unknown = reader.words(text)
+        missing = TEXTS.say(request, "unknown", words=", ".join(dict.fromkeys(unknown))) if unknown else ""
+        if reader.unsure(text):
+            return f'<p class="quiet">{html.escape(missing)}</p>'
         looked = reader.attention(text)
         chosen = looked
         if method != "attention":
             chosen = saliency(reader.model, reader.tokenizer, text, method=method, steps=STEPS, by_word=True)
-        notes = []
+        notes, more = [], ""
         if chosen is None:
             words = f"<p>{html.escape(TEXTS.say(request, 'no_attention'))}</p>"
         else:
-            words = scores_snippet(replace(chosen, unit=""))
+            words = scores_snippet(replace(chosen, unit=""), numbers=True)
             if method != "attention":
                 notes.append(TEXTS.say(request, "counts", target=named(chosen.target, request)))
             if chosen.rest:
@@ -225,27 +261,42 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
             shared = agreement(looked.scores, other.scores)
             if not np.isnan(shared.kendall):
                 name = TEXTS.say(request, "gradient_x_input" if method == "attention" else method)
-                notes.append(
-                    TEXTS.say(request, "agreement", method=name, kendall=shared.kendall, k=shared.k, share=shared.top_k)
+                agrees = TEXTS.say(
+                    request, "agreement", method=name, kendall=shared.kendall, k=shared.k, share=shared.top_k
                 )
-        if unknown := reader.unknown(text):
-            notes.append(TEXTS.say(request, "unknown", words=", ".join(unknown)))
+                question = TEXTS.say(request, "agreement_title")
+                more = f'<details class="more"><summary>{question}</summary><p>{html.escape(agrees)}</p></details>'
+        notes += [missing] if missing else []
         listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-        return f'<div class="words">{words}</div><ul class="notes">{listed}</ul>'
+        return f'<div class="words">{words}</div><ul class="notes">{listed}</ul>{more}'
+
+    def verdict(reader: Reader, text: str, request: gr.Request) -> str:
+        """Return the probabilities, or a sentence if the model does not know enough of the words."""
+        words, unknown = reader.words(text)
+        if reader.unsure(text):
+            told = TEXTS.say(request, "unsure", known=len(words) - len(unknown), total=len(words))
+            return f'<p class="unsure">{html.escape(told)}</p>'
+        return answer([named(label, request) for label in reader.labels], reader.probabilities([text])[0])
 
     def read(text: str, method: str, request: gr.Request) -> Iterator[list[str]]:
         text = check(text, request)
         yield [f'<p class="quiet">{html.escape(TEXTS.say(request, "waiting"))}</p>', ""] * len(readers)
         shown = []
         for reader in readers.values():
-            labels = [named(label, request) for label in reader.labels]
-            shown.append(answer(labels, reader.probabilities([text])[0]))
+            shown.append(verdict(reader, text, request))
             shown.append(explained(reader, text, method, request))
         yield shown
 
     def read_again(text: str, method: str, request: gr.Request) -> Iterator[list[str]]:
         if (text or "").strip():
             yield from read(text, method, request)
+
+    def welcome(request: gr.Request) -> tuple[gr.Dataset, str]:
+        listed = examples_for(request)
+        return gr.Dataset(samples=[[each] for each in listed]), listed[0]
+
+    def choose(place: int, request: gr.Request) -> str:
+        return examples_for(request)[place]
 
     def swap(text: str, one: str, other: str, request: gr.Request) -> str:
         text = check(text, request)
@@ -276,8 +327,12 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
         for name, reader in readers.items():
             before, *after = reader.probabilities([text, *(swapped for _, swapped in found)])
             best = int(before.argmax())
+            unsure = [reader.unsure(text) or reader.unsure(swapped) for _, swapped in found]
             title = html.escape(TEXTS.say(request, name), quote=True)
-            for row, shares in zip(rows, after, strict=True):
+            for row, shares, hidden in zip(rows, after, unsure, strict=True):
+                if hidden:
+                    row.append(f'<td class="move" data-name="{title}">–</td>')
+                    continue
                 flip = " flip" if int(shares.argmax()) != best else ""
                 label = html.escape(named(reader.labels[best], request))
                 row.append(
@@ -290,10 +345,10 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
     with gr.Blocks(title="Sentiment lens", analytics_enabled=False) as page:
         gr.Markdown(TEXTS("title"))
         gr.Markdown(TEXTS("intro"))
-        text = gr.Textbox(
-            EXAMPLES[0], label=TEXTS("text"), info=TEXTS("text_info"), lines=2, max_lines=5, max_length=LONGEST
+        text = gr.Textbox(label=TEXTS("text"), info=TEXTS("text_info"), lines=2, max_lines=5, max_length=LONGEST)
+        examples = gr.Dataset(
+            components=[text], samples=[[each] for each in EXAMPLES], type="index", label=TEXTS("examples")
         )
-        gr.Examples([[each] for each in EXAMPLES], [text], label=TEXTS("examples"))
         method = gr.Radio(
             [(TEXTS(name), name) for name in METHODS], value="integrated_gradients", label=TEXTS("method"),
             info=TEXTS("method_info"),
@@ -306,28 +361,29 @@ def build(readers: Mapping[str, Reader]) -> gr.Blocks:
                     heading = f"heading_{name}"
                     gr.Markdown(TEXTS.toy(heading, "toy") if reader.toy else TEXTS(heading))
                     gr.Markdown(
-                        f"`{reader.model.config.model_type}` · {reader.model.num_parameters():,}", elem_classes="quiet"
+                        f"`{reader.model.config.model_type}` · {reader.model.num_parameters():,} {TEXTS('parameters')}",
+                        elem_classes="quiet",
                     )
                     outputs.append(gr.HTML(elem_id=f"answer_{name}", min_height=60))
                     outputs.append(gr.HTML(elem_id=f"words_{name}", min_height=120))
         gr.Markdown(TEXTS("swap_title"))
         gr.Markdown(TEXTS("swap_intro"))
         with gr.Row():
-            one = gr.Textbox(label=TEXTS("one"), max_length=40, min_width=140)
-            other = gr.Textbox(label=TEXTS("other"), max_length=40, min_width=140)
+            one, other = (
+                gr.Textbox(label=TEXTS(name), placeholder=TEXTS(f"example_{name}"), max_length=40, min_width=140)
+                for name in ("one", "other")
+            )
         swapping = gr.Button(TEXTS("swap"))
         table = gr.HTML(elem_id="swapped")
         gr.Markdown(TEXTS("limits"), elem_classes="quiet")
 
         gr.on([start.click, text.submit], read, [text, method], outputs, api_name="read", show_progress="minimal")
-        method.input(
-            read_again,
-            [text, method],
-            outputs,
-            api_name="read_again",
-            api_visibility="private",
-            show_progress="minimal",
-        )
+        again = {"inputs": [text, method], "outputs": outputs, "api_visibility": "private", "show_progress": "minimal"}
+        method.input(read_again, **again)
+        first = page.load(welcome, None, [examples, text], api_visibility="private", show_progress="hidden")
+        first.then(read, **again)
+        chosen = examples.click(choose, examples, text, api_visibility="private", show_progress="hidden")
+        chosen.then(read, **again)
         gr.on([swapping.click, one.submit, other.submit], swap, [text, one, other], table, api_name="swap")
     return page
 
