@@ -1,7 +1,7 @@
 """Draw the figures of the documentation with the package when the site is built.
 
 Each figure is drawn for light and for dark pages, with a transparent background. ``python docs/figures.py FOLDER``
-writes all of them.
+writes all of them, and alignment.png, the picture of the README in docs/assets.
 """
 
 import io
@@ -31,6 +31,7 @@ from hfattn.explain import (
     scores_snippet,
 )
 from hfattn.models.modeling_vaswani import sinusoidal_positions
+from hfattn.plots import weight_colors
 from hfattn.training.schedules import exponential_warmup, linear_warmup, noam, tfixup
 
 RECORDS = Path(__file__).parent / "records"
@@ -81,9 +82,9 @@ def landscapes() -> Figure:
     axes = figure.subplots(3, 4)
     for one, name in zip(axes.flat, names, strict=True):
         energies = _energies(name, query, plane, parameters.get(name, {})).reshape(61, 61).T
-        one.imshow(energies, cmap="cividis", origin="lower", extent=(-2, 2, -2, 2), interpolation="bilinear")
+        one.imshow(energies, cmap=weight_colors(), origin="lower", extent=(-2, 2, -2, 2), interpolation="bilinear")
         if name != "boxcar":
-            one.contour(side, side, energies, levels=8, colors="white", linewidths=0.4, linestyles="solid")
+            one.contour(side, side, energies, levels=8, colors=COLORS[-1], linewidths=0.4, linestyles="solid")
         one.plot(*query[0], marker="o", color="white", markeredgecolor="black", markersize=5)
         one.set(title=name, aspect="equal", xticks=[], yticks=[])
         one.spines[:].set_visible(False)
@@ -217,11 +218,11 @@ def masks() -> Figure:
     }
     figure = Figure(figsize=(8, 2), layout="constrained")
     for one, (title, mask) in zip(figure.subplots(1, 5), panels.items(), strict=True):
-        one.imshow(mask, cmap="cividis", vmin=0, vmax=1)
+        one.imshow(mask, cmap=weight_colors(), vmin=0, vmax=1)
         one.set(title=title, xticks=[], yticks=[], xlabel="keys")
         one.set_xticks([i - 0.5 for i in range(1, size)], minor=True)
         one.set_yticks([i - 0.5 for i in range(1, size)], minor=True)
-        one.grid(which="minor", color="white", linewidth=0.4, alpha=0.5)
+        one.grid(which="minor", color=COLORS[-1], linewidth=0.4, alpha=0.5)
         one.tick_params(which="both", length=0)
         one.spines[:].set_visible(False)
     figure.axes[0].set_ylabel("queries")
@@ -233,7 +234,7 @@ def positions() -> Figure:
     states = sinusoidal_positions(torch.arange(100), width=128)
     figure = Figure(figsize=(7, 2.6), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(states.T, cmap="cividis", aspect="auto", interpolation="nearest")
+    image = axes.imshow(states.T, cmap=weight_colors(), aspect="auto", interpolation="nearest")
     axes.set(xlabel="position", ylabel="feature")
     axes.spines[:].set_visible(False)
     figure.colorbar(image).outline.set_visible(False)
@@ -312,5 +313,6 @@ if __name__ == "__main__":
     for figure_name in FIGURES:
         for theme_name in THEMES:
             (folder / f"{figure_name}.{theme_name}.svg").write_bytes(draw(figure_name, theme_name))
+    plot_alignment(record("spanish")).savefig(folder / "alignment.png", dpi=150)
     for page_name in PAGES:
         (folder / f"{page_name}.html").write_text(page(page_name), encoding="utf-8")

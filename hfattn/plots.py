@@ -3,11 +3,51 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.colors import LinearSegmentedColormap
+
+
+class Palette(NamedTuple):
+    """The colors of weights.
+
+    Attributes:
+        ramp: colors of increasing weight. Zero has about the color of the background. Lightness changes evenly, so
+            that the order of the colors is visible with any color vision.
+        thread: color of lines between tokens.
+    """
+
+    ramp: tuple[str, ...]
+    thread: str
+
+
+# A larger weight stands out more from the background: darker on a light one, brighter on a dark one. The page of an
+# attention record has the same colors.
+PALETTES = {
+    "light": Palette(("#faf8f3", "#cbdde9", "#7eb3d6", "#2f79b0", "#11477c", "#082146"), "#1b6ca8"),
+    "dark": Palette(("#181c24", "#1c3a5c", "#1f658e", "#3493c4", "#84c4e9", "#ebf6fd"), "#58b6d8"),
+}
+
+
+def palette() -> Palette:
+    """Return the colors for matplotlib's current style: the dark ones if its text is light."""
+    from matplotlib import rcParams
+    from matplotlib.colors import to_rgb
+
+    return PALETTES["dark" if sum(to_rgb(rcParams["text.color"])) > 1.5 else "light"]
+
+
+def weight_colors() -> "LinearSegmentedColormap":
+    """Return the color map of weights for matplotlib's current style."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("weights", palette().ramp)
+
 
 # Fonts for scripts that matplotlib's default font lacks; matplotlib takes each glyph from the first font that has it.
 _FONTS = (
@@ -191,9 +231,9 @@ def plot_confusion(path: Path, matrix: Sequence[Sequence[int]], labels: Sequence
     side = 1.6 + 0.7 * len(labels)
     figure = Figure(figsize=(side + 0.6, side), layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+    image = axes.imshow(shares, cmap=weight_colors(), vmin=0, vmax=1)
     for (row, column), share in np.ndenumerate(shares):
-        color = "black" if share > 0.5 else "white"  # legible on yellow and on blue
+        color = "white" if share > 0.5 else "black"
         axes.text(column, row, f"{counts[row, column]}", color=color, ha="center", va="center", fontsize=9)
     style: dict[str, Any] = {"parse_math": False}  # a label may contain "$"
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", **style)

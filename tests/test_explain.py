@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib.style
 import numpy as np
 import pytest
 import torch
@@ -508,12 +509,39 @@ def test_a_plot_shows_each_weight_and_cuts_no_label(targets: int, sources: int) 
         assert box.y0 >= 0
         assert box.x1 <= width
         assert box.y1 <= height
-    for one, other in pairwise(boxes[sources:]):
+    for one, other in [*pairwise(boxes[:sources]), *pairwise(boxes[sources:])]:
         assert not one.overlaps(other)
     cell = axes.get_window_extent()
     assert cell.width / sources == pytest.approx(cell.height / targets, rel=1e-6)
-    lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b, _ in image.get_cmap()(range(256))]
-    assert all(low < high for low, high in pairwise(lightness))
+    assert len({tick.get_rotation() for tick in axes.get_xticklabels()}) == 1
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_a_larger_weight_stands_out_more_from_the_background(style: str) -> None:
+    record = AttentionRecord(("a", "b"), ("x", "y"), torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]]))
+    with matplotlib.style.context(style):
+        drawn = (plot_alignment(record), plot_heads(record))
+        ramps = [figure.axes[0].images[0].get_cmap()(range(256)) for figure in drawn]
+        paper = matplotlib.colors.to_rgb(matplotlib.rcParams["figure.facecolor"])
+    theme = "light" if style == "default" else "dark"
+    for ramp in ramps:
+        lightness = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b, _ in ramp]
+        assert all((low < high) == (theme == "dark") for low, high in pairwise(lightness))
+        assert np.abs(ramp[0, :3] - paper).max() < 0.15 < 0.6 < np.abs(ramp[-1, :3] - paper).min()
+    held = json.loads(re.findall(r'id="record">(.*?)</script>', render_html(record), re.DOTALL)[0])["ramps"][theme]
+    assert [matplotlib.colors.to_hex(ramps[0][0]), matplotlib.colors.to_hex(ramps[0][-1])] == [held[0], held[-1]]
+
+
+def test_labels_of_characters_are_horizontal_and_special_tokens_fit_into_their_cell() -> None:
+    record = AttentionRecord((*"22 nov", "[EOS]"), ("x",), torch.ones(1, 1, 1, 7))
+    for figure in (plot_alignment(record), plot_heads(record)):
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        labels = [text for text in (*axes.get_xticklabels(), *axes.texts) if text.get_text() in {*"2␣nov", "[EOS]"}]
+        boxes = [text.get_window_extent() for text in labels]
+        assert len(boxes) == 7
+        assert {text.get_rotation() for text in labels} == {0.0}
+        assert not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
 def test_a_list_of_what_was_looked_at() -> None:

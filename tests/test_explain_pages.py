@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,48 @@ def test_a_page_is_read_with_keys(browser: Any, tmp_path: Path) -> None:  # noqa
             assert_lit(page, record)
         # One place of each text is reached with the tabulator.
         assert page.locator("ol button[tabindex='0']").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("sources", "upright"),
+    [(("girl", "did", "to", "eat", "little", "apples"), False), (("to", "eat"), True), ((*"22 nov", "[EOS]"), True)],
+    ids=["words", "short", "characters"],
+)
+def test_labels_of_columns_have_one_orientation_and_do_not_touch(
+    browser: Any,  # noqa: F811
+    tmp_path: Path,
+    sources: tuple[str, ...],
+    upright: bool,
+) -> None:
+    for size in (DESKTOP, PHONE):
+        with opened(browser, tmp_path, random_record(sources, SPANISH), size) as page:
+            page.evaluate(
+                """() => {
+                  const pen = canvas.getContext("2d"), draw = pen.fillText;
+                  globalThis.drawn = [];
+                  pen.fillText = (text, x, y, widest = Infinity) => {
+                    const { a, b, e, f } = pen.getTransform(), width = Math.min(widest, pen.measureText(text).width);
+                    // Labels of rows are drawn at other places than the origin.
+                    const high = parseFloat(pen.font);
+                    if (x === 0 && y === 0) drawn.push({ turned: b !== 0, middle: e, width: b ? high : width });
+                    draw.call(pen, text, x, y);
+                  };
+                  drawMap();
+                }"""
+            )
+            labels = page.evaluate("drawn")
+            assert len(labels) == len(sources)
+            assert {label["turned"] for label in labels} == {not upright}
+            for one, other in pairwise(labels):
+                ratio = page.evaluate("devicePixelRatio")
+                assert (other["middle"] - one["middle"]) / ratio >= (one["width"] + other["width"]) / 2
+
+
+def test_the_flow_of_a_sentence_is_not_cut(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    """All of a sentence of 48 tokens is visible without scrolling inside the page."""
+    with opened(browser, tmp_path, random_record(words(48), words(30))) as page:
+        page.click("#flow")
+        assert page.evaluate("at('scroller').scrollHeight <= at('scroller').clientHeight")
 
 
 def test_a_time_lapse_shows_row_after_row(browser: Any, tmp_path: Path) -> None:  # noqa: F811

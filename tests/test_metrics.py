@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
-from matplotlib import colormaps, image
+from matplotlib import image
 from sacrebleu.metrics import BLEU, CHRF
 from sklearn.metrics import f1_score, log_loss
 from transformers import Trainer, TrainingArguments
@@ -48,7 +48,7 @@ from hfattn.metrics import (
     word_slices,
 )
 from hfattn.metrics.counterfactual import Templates
-from hfattn.plots import plot_confusion
+from hfattn.plots import plot_confusion, weight_colors
 from hfattn.tokenizers import build_character_tokenizer
 
 
@@ -248,7 +248,7 @@ def test_the_picture_of_a_confusion_matrix(tmp_path: Path) -> None:
     colors, areas = np.unique(image.imread(path).reshape(-1, 4), axis=0, return_counts=True)
     largest = {tuple((255 * color).round()) for color in colors[np.argsort(-areas)[:4]]}
     # Shares 0.9 and 0.1, a class that does not occur, and the paper.
-    assert largest == {tuple(map(float, colormaps["cividis"](share, bytes=True))) for share in (0.9, 0.1, 0.0)} | {
+    assert largest == {tuple(map(float, weight_colors()(share, bytes=True))) for share in (0.9, 0.1, 0.0)} | {
         (255,) * 4
     }
     with pytest.raises(UserError, match=r"shape \(2, 2\).* 3 labels"):

@@ -1,10 +1,19 @@
 """Tokens as labels in pictures."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
 # Space, SentencePiece's space, no-break space, line ends, tab.
 _BLANKS = str.maketrans({" ": "␣", "▁": "␣", "\u00a0": "␣", "\n": "↵", "\r": "↵", "\t": "⇥"})
+
+
+_SPECIAL = re.compile(r"\[[^\]\s]+\]|<[^>\s]+>")
+
+
+def is_special(token: str) -> bool:
+    """Return whether a token is written like a special token, such as "[EOS]" or "</s>"."""
+    return _SPECIAL.fullmatch(token) is not None
 
 
 def label(token: str, longest: int | None = None) -> str:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor, nn
 
 from ..models.alignment import AttentionRecord, check_drawable
-from .labels import label, right_to_left
+from ..plots import palette, weight_colors
+from .labels import is_special, label, right_to_left
 from .layout import MARGIN, Position, extent, fill, frame, new_figure, sheet, text_style
 
 if TYPE_CHECKING:
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
 _CELL, _SMALLEST_CELL, _LONGEST_SIDE, _LONGEST_LINE = 0.3, 0.13, 24.0, 12.0  # inches
 _WEAKEST_THREAD = 0.05  # fraction of the largest weight
 _LONGEST_LABEL = 24  # characters
-_COLORS = "cividis"  # perceptually uniform, even with color blindness or in gray
-_THREAD = (0.106, 0.424, 0.659)  # the blue of the lines in the page
 
 
 def plot_alignment(
     record: AttentionRecord, *, layer: int | None = None, head: int | None = None, title: str | None = None
 ) -> "Figure":
     """Draw a heat map: a row for each token that attends, a column for each token that is attended to.
+
+    A larger weight is darker. With a dark style of matplotlib (light text), zero is dark and a larger weight is
+    brighter.
 
     Args:
         record: at least one token on each side.
@@ -48,17 +50,18 @@ def plot_alignment(
     style = text_style(36 * cell)
 
     axes = figure.add_axes((0, 0, 1, 1))
-    image = axes.imshow(matrix, cmap=_COLORS, vmin=min(0.0, matrix.min().item()), aspect="auto")
+    image = axes.imshow(matrix, cmap=weight_colors(), vmin=min(0.0, matrix.min().item()), aspect="auto")
     axes.set_xticks(range(len(columns)), columns, va="bottom", **style)
     axes.set_yticks(range(len(rows)), rows, **style)
     axes.set_xticks([x - 0.5 for x in range(1, len(columns))], minor=True)
     axes.set_yticks([y - 0.5 for y in range(1, len(rows))], minor=True)
-    axes.grid(which="minor", color="white", linewidth=2 * cell)
+    axes.grid(which="minor", color=palette().ramp[0], linewidth=2 * cell)
     axes.tick_params(which="both", length=0, top=False, bottom=False, left=False)
     axes.tick_params(labeltop=True, labelbottom=False)
-    axes.spines[:].set_visible(False)
-    for tick in axes.get_xticklabels():
-        tick.set_rotation(_rotation(tick.get_text()))
+    axes.spines[:].set(visible=True, linewidth=0.5, alpha=0.4)
+    turned = _rotation(record)
+    for tick, size in zip(axes.get_xticklabels(), _sizes(figure, columns, turned, 36 * cell, cell), strict=True):
+        tick.set(rotation=turned, fontsize=size)
 
     # Square cells, with as much space around them as the rendered labels need.
     figure.draw_without_rendering()
@@ -114,8 +117,9 @@ def plot_heads(record: AttentionRecord, *, layer: int | None = None, title: str 
     rows, columns = _labels(record) if cell >= _SMALLEST_CELL else ([], [])
     style = text_style(36 * cell)
     left = MARGIN + max((extent(figure, name, **style)[0] + 0.08 for name in rows), default=0.0)
-    turned = {name: _rotation(name) for name in columns}
-    below = max((extent(figure, name, rotation=turned[name], **style)[1] + 0.08 for name in columns), default=0.0)
+    turned = _rotation(record)
+    below = max((extent(figure, name, rotation=turned, **style)[1] + 0.08 for name in columns), default=0.0)
+    sizes = _sizes(figure, columns, turned, 36 * cell, width / num_columns)
     wide, high = heads * (width + gap), layers * (height + caption + gap)
     bar_height = min(max(high - caption - gap, 1.3), 3.0)
     above, place = frame(figure, title, MARGIN, left + wide + 1.1, max(high + below, bar_height + caption) + MARGIN)
@@ -125,7 +129,7 @@ def plot_heads(record: AttentionRecord, *, layer: int | None = None, title: str 
     for index, matrix in enumerate(maps):
         x, y = lefts[index % heads], tops[index // heads]
         image = axes.imshow(
-            matrix, cmap=_COLORS, vmin=0, vmax=1, aspect="auto", extent=(x, x + width, y + height, y)
+            matrix, cmap=weight_colors(), vmin=0, vmax=1, aspect="auto", extent=(x, x + width, y + height, y)
         )  # fmt: skip
         name = f"L{drawn[index // heads] + 1} H{index % heads + 1}"
         axes.text(x, y - 0.05, name, fontsize=8 if width > 0.5 else 6, va="bottom")
@@ -133,9 +137,9 @@ def plot_heads(record: AttentionRecord, *, layer: int | None = None, title: str 
         for row, name in enumerate(rows):
             axes.text(left - 0.06, y + height * (row + 0.5) / num_rows, name, ha="right", va="center", **style)
     for x in lefts:
-        for column, name in enumerate(columns):
+        for column, (name, size) in enumerate(zip(columns, sizes, strict=True)):
             spot = x + width * (column + 0.5) / num_columns, tops[-1] + height + 0.06
-            axes.text(*spot, name, ha="center", va="top", rotation=turned[name], **style)
+            axes.text(*spot, name, ha="center", va="top", rotation=turned, **{**style, "fontsize": size})
     fill(figure, axes)
     scale = place(left + wide + 0.08, above + caption, 0.14, bar_height)
     _add_scale(figure, image, scale, "weight / greatest")
@@ -234,9 +238,10 @@ def _in_columns(figure: "Figure", rows: list[str], columns: list[str]) -> _Texts
 def _threads(matrix: Tensor, sources: list[Point], targets: list[Point], lines: bool) -> "PathCollection":
     """Return a curve for each weight (T, S) that is drawn, the strongest last."""
     from matplotlib.collections import PathCollection
+    from matplotlib.colors import to_rgb
     from matplotlib.path import Path
 
-    greatest = max(matrix.max().item(), 1e-12)
+    greatest, thread = max(matrix.max().item(), 1e-12), to_rgb(palette().thread)
     kept = matrix.flatten().topk(min(matrix.numel(), 10 * max(matrix.shape)))
     paths, colors, widths = [], [], []
     for weight, index in reversed(list(zip(kept.values.tolist(), kept.indices.tolist(), strict=True))):
@@ -246,7 +251,7 @@ def _threads(matrix: Tensor, sources: list[Point], targets: list[Point], lines: 
         (x0, y0), (x1, y1) = sources[index % len(sources)], targets[index // len(sources)]
         middle = [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2)] if lines else [((x0 + x1) / 2, y) for y in (y0, y1)]
         paths.append(Path([(x0, y0), *middle, (x1, y1)], [Path.MOVETO, *[Path.CURVE4] * 3]))
-        colors.append((*_THREAD, 0.12 + 0.78 * share))
+        colors.append((*thread, 0.12 + 0.78 * share))
         widths.append(0.5 + 3.5 * share)
     return PathCollection(paths, facecolors="none", edgecolors=colors, linewidths=widths, capstyle="round")
 
@@ -260,8 +265,16 @@ def _labels(record: AttentionRecord) -> tuple[list[str], list[str]]:
     return rows, columns
 
 
-def _rotation(name: str) -> int:
-    return 0 if len(name) <= 2 else 90
+def _rotation(record: AttentionRecord) -> int:
+    """Return the angle of all column labels: 0 if the tokens are characters, otherwise 90 degrees."""
+    return 90 if any(len(label(token)) > 2 and not is_special(token) for token in record.tokens) else 0
+
+
+def _sizes(figure: "Figure", columns: list[str], turned: int, size: float, room: float) -> list[float]:
+    """Return the font size of each column label: ``size``, or less where a horizontal label would exceed its room."""
+    if turned:
+        return [size] * len(columns)
+    return [min(size, size * 0.9 * room / extent(figure, name, **text_style(size))[0]) for name in columns]
 
 
 def _add_scale(figure: "Figure", image: "AxesImage", position: Position, name: str) -> None:

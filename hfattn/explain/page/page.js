@@ -66,16 +66,12 @@ const sides = {
   target: { tokens: record.target_tokens, name: say.target, rtl: record.right_to_left.target },
 };
 
-// Colors of increasing weight. Lightness changes evenly, so that their order is visible with any color vision.
-const RAMPS = {
-  light: [[250, 248, 243], [203, 221, 233], [126, 179, 214], [47, 121, 176], [17, 71, 124], [8, 33, 70]],
-  dark: [[24, 28, 36], [28, 58, 92], [31, 101, 142], [52, 152, 165], [132, 204, 163], [246, 240, 170]],
-};
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let shades, colors;  // the 256 steps of the ramp, as pixels and as CSS
 function mix() {
-  const ramp = RAMPS[darkness.matches ? "dark" : "light"], last = ramp.length - 1;
+  const ramp = record.ramps[darkness.matches ? "dark" : "light"].map(hex => [1, 3, 5].map(k => parseInt(hex.slice(k, k + 2), 16)));
+  const last = ramp.length - 1;
   const mixed = Array.from({ length: 256 }, (_, k) => {
     const place = last * k / 255, low = Math.min(last - 1, Math.floor(place));
     return ramp[low].map((c, i) => Math.round(c + (ramp[low + 1][i] - c) * (place - low)));
@@ -373,8 +369,9 @@ function measure() {
     if (cell >= size + 2) break;
   }
   cell = Math.max(11, cell);  // a larger map scrolls
-  const upright = columns.map((label, j) => [...label].length === 1 || widths[j] <= cell - 3);
-  const top = Math.ceil(Math.max(10, ...widths.filter((_, j) => !upright[j]))) + 14;
+  // All labels of columns have one orientation. In a horizontal row, special tokens shrink to the width of a cell.
+  const upright = widths.every((width, j) => width <= cell - 5 || special(record.tokens[j]));
+  const top = upright ? 26 : Math.ceil(Math.max(10, ...widths)) + 14;
   grid = { font, rows, columns, left, top, cell, upright };
   at("sheet").style.width = `${left + cell * S + 3}px`;
   at("sheet").style.height = `${top + cell * T + 3}px`;
@@ -421,10 +418,10 @@ function drawMap() {
       pen.save();
       pen.translate(dx + cell * (j + 0.5), top - 7);
       pen.fillStyle = lit("source", j) ? accent : text;
-      pen.textAlign = upright[j] ? "center" : "left";
-      if (upright[j]) pen.translate(0, -6);
+      pen.textAlign = upright ? "center" : "left";
+      if (upright) pen.translate(0, -6);
       else pen.rotate(-Math.PI / 2);
-      pen.fillText(columns[j], 0, 0);
+      pen.fillText(columns[j], 0, 0, upright ? cell - 4 : undefined);
       pen.restore();
     }
   });

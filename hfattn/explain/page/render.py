@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...models.alignment import AttentionRecord, check_drawable
+from ...plots import PALETTES
 from ..labels import right_to_left
 
 _EXACT = 50_000  # up to this many weights are written with four digits
@@ -53,6 +54,7 @@ def render_html(record: AttentionRecord, title: str | None = None) -> str:
         "target_tokens": record.target_tokens,
         "right_to_left": {"source": right_to_left(record.tokens), "target": right_to_left(record.target_tokens)},
         "shape": record.weights.shape[:2],
+        "ramps": {theme: colors.ramp for theme, colors in PALETTES.items()},
     }
     if record.weights.numel() <= _EXACT:
         data["weights"] = [[[_rounded(row) for row in matrix] for matrix in layer] for layer in record.weights.tolist()]
