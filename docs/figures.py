@@ -23,6 +23,7 @@ from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredict
 from hfattn.explain import (
     AttentionRecord,
     ScoredText,
+    merge_words,
     plot_alignment,
     plot_flow,
     plot_heads,
@@ -279,7 +280,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "heads": lambda: plot_heads(record("heads")),
     "rolled_out": lambda: plot_alignment(rollout(record("heads"))),
 }
-PAGES = {"explore_spanish": ("spanish", "English to Spanish")}  # name of the record, title
+PAGES = {"explore_spanish": ("spanish", "English to Spanish", 9)}  # name of the record, title, first row
 
 
 @cache
@@ -303,8 +304,8 @@ def colored() -> str:
 @cache
 def page(name: str) -> str:
     """Return an interactive page."""
-    recorded, title = PAGES[name]
-    return render_html(record(recorded), title)
+    recorded, title, row = PAGES[name]
+    return render_html(record(recorded), title, row)
 
 
 if __name__ == "__main__":
@@ -313,6 +314,6 @@ if __name__ == "__main__":
     for figure_name in FIGURES:
         for theme_name in THEMES:
             (folder / f"{figure_name}.{theme_name}.svg").write_bytes(draw(figure_name, theme_name))
-    plot_alignment(record("spanish")).savefig(folder / "alignment.png", dpi=150)
+    plot_alignment(merge_words(record("spanish"))).savefig(folder / "alignment.png", dpi=150)
     for page_name in PAGES:
         (folder / f"{page_name}.html").write_text(page(page_name), encoding="utf-8")

@@ -80,7 +80,7 @@ def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", 
         raise UserError(f"The folder {path.parent} does not exist; create it first.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file.")
-    if path.suffix.lower() != ".html":
+    if path.suffix.lower() not in (".html", ".jsonl", ".csv"):
         require("explain", "matplotlib")
 
 
@@ -91,12 +91,17 @@ def translations(
     texts: list[str],
     num_beams: int | None,
     max_new_tokens: int | None,
-) -> list[dict[str, Any]]:
+    num_return_sequences: int | None = None,
+) -> list[Any]:
     """Return the output of the pipeline ``attn-translation`` for each text; None selects the model's default."""
     from hfattn.errors import UserError
     from hfattn.pipelines import AttnTranslationPipeline
 
-    options = {"num_beams": num_beams, "max_new_tokens": max_new_tokens}
+    options = {
+        "num_beams": num_beams,
+        "max_new_tokens": max_new_tokens,
+        "num_return_sequences": num_return_sequences,
+    }
     pipeline = AttnTranslationPipeline(
         model=model, tokenizer=tokenizer, target_tokenizer=target_tokenizer, device=model.device
     )

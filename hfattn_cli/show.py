@@ -1,8 +1,12 @@
 """The commands ``hfattn attend`` and ``hfattn show``: what a model attends to, and what its answer depends on."""
 
+import csv
+import io
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 show_app = typer.Typer(help="Draw attention, saliency or hidden units.", no_args_is_help=True)
 
 _PICTURES = (".png", ".svg", ".pdf")
+_NUMBERS = (".jsonl", ".csv")
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="Text to translate or to read.")]
 Picture = Annotated[Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")]
 Output = Annotated[
@@ -39,6 +44,8 @@ Head = Annotated[int | None, typer.Option(min=1, help="Head to show, from 1; def
 Numbers = Annotated[
     bool, typer.Option("--numbers", help="Print entropy, coverage and other measures of each head, not a list.")
 ]
+Words = Annotated[bool, typer.Option("--words", help="Merge the tokens of each word, and their weights.")]
+HideSpecial = Annotated[bool, typer.Option("--hide-special", help="Leave out special tokens such as [EOS].")]
 Target = Annotated[
     str | None,
     typer.Option(
@@ -52,31 +59,54 @@ Agreement = Annotated[
 
 def attend(
     model: Model,
-    text: Text,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to translate or to read.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="UTF-8 file with a text on each line, instead of TEXT; empty lines are skipped.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Page (.html), picture (.png, .svg, .pdf) or animation (.gif) to write; default: print a list.",
+            help="Page (.html), picture (.png, .svg, .pdf), animation (.gif), weights (.jsonl) or measures of each "
+            "head (.csv) to write; default: print a list.",
         ),
     ] = None,
     layer: Layer = None,
     head: Head = None,
     numbers: Numbers = False,
+    words: Words = False,
+    hide_special: HideSpecial = False,
+    hypotheses: Annotated[
+        int, typer.Option(min=1, help="Show this many translations of the text, the best first; a page compares them.")
+    ] = 1,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
     """Show which tokens a model attends to.
 
-    A translator attends to its source, other models to their own text.
+    A translator attends to its source, other models to their own text. With --file, a page has all texts in a list.
 
     Example: hfattn attend runs/dates "22 nov 1794" --output map.html
     """
+    from hfattn.errors import UserError
+
     with _one_sentence():
-        _check(text, output, (".html", *_PICTURES, ".gif"))
-        title, record = _attention(model, text, num_beams, max_new_tokens)
-        _present(*_selected(record, title, layer, head), output, numbers, first=(layer or 1, head or 1))
+        if (text is None) == (file is None):
+            raise UserError("Write either a text, or --file with a file of texts.")
+        kinds = (".html", *_NUMBERS) if file is not None or hypotheses > 1 else (".html", *_PICTURES, ".gif", *_NUMBERS)
+        if file is not None and hypotheses > 1:
+            raise UserError("--hypotheses compares the translations of one text; remove --file or --hypotheses.")
+        lines = [(1, text or "")] if file is None else _lines_of(file)
+        _check(lines[0][1], output, kinds)
+        reader = _Reader(model, num_beams, max_new_tokens, hypotheses)
+        seen = []
+        for number, line in lines:
+            try:
+                seen += [each.selected(layer, head, words, hide_special) for each in reader.read(line)]
+            except ValueError as error:
+                raise UserError(f"Line {number} of {file.name}: {error}" if file is not None else str(error)) from error
+        _present_all(seen, output, numbers, (layer or 1, head or 1), file.name if file else None)
 
 
 @show_app.command()
@@ -85,6 +115,8 @@ def heads(
     text: Text,
     output: Picture,
     layer: Layer = None,
+    words: Words = False,
+    hide_special: HideSpecial = False,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
@@ -96,9 +128,10 @@ def heads(
         from hfattn.explain import plot_heads
 
         _check(text, output, _PICTURES)
-        title, record = _attention(model, text, num_beams, max_new_tokens)
-        number = _index("layer", layer, record.weights.shape[0])
-        _present(record, title, output, draw=partial(plot_heads, layer=number))
+        (seen,) = _Reader(model, num_beams, max_new_tokens).read(text)
+        number = _index("layer", layer, seen.record.weights.shape[0])
+        shown = seen.selected(None, None, words, hide_special)
+        _present(shown.record, shown.title, output, draw=partial(plot_heads, layer=number))
 
 
 @show_app.command()
@@ -108,6 +141,8 @@ def flow(
     output: Picture,
     layer: Layer = None,
     head: Head = None,
+    words: Words = False,
+    hide_special: HideSpecial = False,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
@@ -119,8 +154,9 @@ def flow(
         from hfattn.explain import plot_flow
 
         _check(text, output, _PICTURES)
-        title, record = _attention(model, text, num_beams, max_new_tokens)
-        _present(*_selected(record, title, layer, head), output, draw=plot_flow)
+        (seen,) = _Reader(model, num_beams, max_new_tokens).read(text)
+        shown = seen.selected(layer, head, words, hide_special)
+        _present(shown.record, shown.title, output, draw=plot_flow)
 
 
 @show_app.command("rollout")
@@ -211,31 +247,98 @@ def _check(text: str, output: Path | None, kinds: tuple[str, ...] = (".html", *_
         check_output(output, kinds)
 
 
-def _attention(
-    name: str, text: str, num_beams: int | None, max_new_tokens: int | None
-) -> tuple[str, "AttentionRecord"]:
-    """Return a title and the cross-attention of a translation, or the self-attention of any other model."""
+def _lines_of(file: Path) -> list[tuple[int, str]]:
+    """Return the texts of a file with the numbers of their lines."""
+    from hfattn.data.rows import read_lines
     from hfattn.errors import UserError
-    from hfattn.loading import load_reading_model
 
-    model, tokenizer, target_tokenizer = load_reading_model(name)
-    require_vocabulary(tokenizer, text)
-    if model.config.is_encoder_decoder:
-        return _cross_attention(name, (model, tokenizer, target_tokenizer), text, num_beams, max_new_tokens)
-    if num_beams is not None or max_new_tokens is not None:
-        raise UserError(f"{name} does not translate; remove --num-beams and --max-new-tokens.")
-    return text, _self_attention(name, model, tokenizer, text)
+    if not file.is_file():
+        raise UserError(f"There is no file {file}; with --file, write a file with a text on each line.")
+    lines = [(number, line) for number, line in read_lines(file) if line.strip()]
+    if not lines:
+        raise UserError(f"{file} has no text; write one on each line.")
+    return lines
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The attention of a text.
+
+    Attributes:
+        text: the text.
+        record: its attention.
+        translation: its translation, if it was translated.
+        score: the log-probability of the translation, in nats.
+        part: name of the part of the record that the options selected.
+    """
+
+    text: str
+    record: "AttentionRecord"
+    translation: str | None = None
+    score: float | None = None
+    part: str = ""
+
+    @property
+    def title(self) -> str:
+        title = self.text if self.translation is None else f"{self.text} → {self.translation}"
+        return f"{title}{self.part}"
+
+    def selected(self, layer: int | None, head: int | None, words: bool, hide_special: bool) -> "_Seen":
+        """Return the layer, head and words that the options select."""
+        from hfattn.explain import hide_special as without_special
+        from hfattn.explain import merge_words
+
+        record, selected, named = self.record, [], []
+        for size, (name, number) in zip(record.weights.shape, {"layer": layer, "head": head}.items(), strict=False):
+            index = _index(name, number, size)
+            selected.append(slice(None) if index is None else slice(index, index + 1))
+            named += [] if number is None else [f"{name} {number}"]
+        record = replace(record, weights=record.weights[*selected])
+        record = merge_words(record) if words else record
+        record = without_special(record) if hide_special else record
+        return replace(self, record=record, part=f" ({', '.join(named)})" if named else "")
+
+
+class _Reader:
+    """A model that reads texts: a translator with cross-attention, or any other model with self-attention."""
+
+    def __init__(
+        self, name: str, num_beams: int | None = None, max_new_tokens: int | None = None, hypotheses: int = 1
+    ) -> None:
+        from hfattn.errors import UserError
+        from hfattn.loading import load_reading_model
+
+        self.name, self.loaded = name, load_reading_model(name)
+        self.options = (num_beams, max_new_tokens, hypotheses)
+        if not self.loaded[0].config.is_encoder_decoder and self.options != (None, None, 1):
+            raise UserError(f"{name} does not translate; remove --num-beams, --max-new-tokens and --hypotheses.")
+
+    def read(self, text: str) -> list[_Seen]:
+        """Return the attention of a text for each of its translations, the best first."""
+        model, tokenizer, _ = self.loaded
+        require_vocabulary(tokenizer, text)
+        if model.config.is_encoder_decoder:
+            return _cross_attention(self.name, self.loaded, text, *self.options)
+        return [_Seen(text, _self_attention(self.name, model, tokenizer, text))]
 
 
 def _cross_attention(
-    name: str, translator: tuple[Any, Any, Any], text: str, num_beams: int | None, max_new_tokens: int | None
-) -> tuple[str, "AttentionRecord"]:
+    name: str,
+    translator: tuple[Any, Any, Any],
+    text: str,
+    num_beams: int | None = None,
+    max_new_tokens: int | None = None,
+    hypotheses: int = 1,
+) -> list[_Seen]:
     from hfattn.errors import UserError
 
-    (translation,) = translations(*translator, [text], num_beams, max_new_tokens)
-    if translation["alignment"] is None:
+    if hypotheses > 1:
+        num_beams = max(num_beams or translator[0].generation_config.num_beams or 1, hypotheses)
+    (found,) = translations(*translator, [text], num_beams, max_new_tokens, hypotheses)
+    found = found if isinstance(found, list) else [found]
+    if found[0]["alignment"] is None:
         raise UserError(f"{name} has no attention; choose a model with attention.")
-    return f"{text} → {translation['translation_text']}", translation["alignment"]
+    return [_Seen(text, each["alignment"], each["translation_text"], each["score"]) for each in found]
 
 
 def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "AttentionRecord":
@@ -269,21 +372,6 @@ def _index(name: str, number: int | None, size: int) -> int | None:
     return None if number is None else number - 1
 
 
-def _selected(
-    record: "AttentionRecord", title: str, layer: int | None, head: int | None
-) -> tuple["AttentionRecord", str]:
-    """Return the part of a record that the options select, and a title that names it."""
-    from hfattn.explain import AttentionRecord
-
-    selected = []
-    for size, (name, number) in zip(record.weights.shape, {"layer": layer, "head": head}.items(), strict=False):
-        index = _index(name, number, size)
-        selected.append(slice(None) if index is None else slice(index, index + 1))
-    named = [f"{name} {number}" for name, number in {"layer": layer, "head": head}.items() if number is not None]
-    title = f"{title} ({', '.join(named)})" if named else title
-    return AttentionRecord(record.tokens, record.target_tokens, record.weights[*selected], record.kind), title
-
-
 def _present(
     record: "AttentionRecord",
     title: str,
@@ -315,6 +403,61 @@ def _present(
     elif not numbers:
         lines.append(render_text(record))
     print("\n".join(lines))
+
+
+def _present_all(
+    seen: list[_Seen], output: Path | None, numbers: bool, first: tuple[int, int], heading: str | None
+) -> None:
+    """Print or write the attention of one text, of several translations of a text, or of the texts of a file.
+
+    Args:
+        heading: name of the file; None for one text.
+    """
+    from hfattn.explain import render_comparison, render_list
+
+    kind = None if output is None else output.suffix.lower()
+    if output is None or (len(seen) == 1 and heading is None and kind not in _NUMBERS):
+        for place, each in enumerate(seen):
+            if place:
+                print()
+            _present(each.record, each.title, output, numbers, first)
+        return
+    with _new_file(output) as path:
+        if kind == ".jsonl":
+            text = "".join(f"{json.dumps(_numbers(each), ensure_ascii=False)}\n" for each in seen)
+        elif kind == ".csv":
+            text = _measures(seen, first)
+        elif heading is not None:
+            text = render_list([(each.title, each.record) for each in seen], heading)
+        else:
+            names = [f"{place}. {each.translation} ({each.score:.2f} nats)" for place, each in enumerate(seen, 1)]
+            text = render_comparison(dict(zip(names, (each.record for each in seen), strict=True)), seen[0].text)
+        path.write_text(text, encoding="utf-8", newline="")
+    print(f"Written: {output}")
+
+
+def _numbers(seen: _Seen) -> dict[str, Any]:
+    """Return a text, its translation and its record, for a line of JSON."""
+    known = {"text": seen.text, "translation": seen.translation, "score": seen.score}
+    return {name: value for name, value in known.items() if value is not None} | seen.record.to_dict()
+
+
+def _measures(seen: list[_Seen], first: tuple[int, int]) -> str:
+    """Return a table of comma-separated values with a row of measures for each text, layer and head."""
+    from hfattn.explain import summary
+
+    start = dict(zip(("layer", "head"), first, strict=True))
+    rows = [
+        {"text": each.text, "translation": each.translation}
+        | {name: value + start[name] if name in start else value for name, value in head.items()}
+        for each in seen
+        for head in summary(each.record)["heads"]
+    ]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def _table(summary: dict[str, Any], first: tuple[int, int]) -> str:
@@ -366,7 +509,7 @@ def _agreement(
     model, tokenizer, _ = reader
     row = None
     if model.config.is_encoder_decoder and model.can_generate():
-        _, record = _cross_attention(name, reader, text, None, None)
+        record = _cross_attention(name, reader, text)[0].record
         row = target if isinstance(target, int) else None
     else:
         record = _self_attention(name, model, tokenizer, text)

@@ -1,6 +1,10 @@
 """``hfattn attend`` and ``hfattn show``: what they print, the files they write, and what they refuse."""
 
+import csv
+import json
+import math
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,16 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.explain import AttentionRecord, agreement, hidden_units, plot_heads, saliency, score_tokens, strongest_unit
+from hfattn.explain import (
+    AttentionRecord,
+    agreement,
+    hidden_units,
+    plot_heads,
+    saliency,
+    score_tokens,
+    strongest_unit,
+    summary,
+)
 from hfattn.loading import load_any_model, load_language_model
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
@@ -179,6 +192,106 @@ def test_agreement_of_gradients_and_attention(models: Path, name: str) -> None:
     assert float(found[1]) == pytest.approx(known.kendall, abs=2e-3)
     assert float(found[2]) == pytest.approx(known.spearman, abs=2e-3)
     assert int(found[3]) == round(100 * known.top_k)
+
+
+def attend(folder: Path, name: str, *words: object) -> Result:
+    return CliRunner().invoke(app, ["attend", str(folder / name), *map(str, words)])
+
+
+def test_words_are_merged_and_special_tokens_hidden(models: Path) -> None:
+    lines = attend(models, "bert", TEXT, "--words", "--hide-special").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["A", "dull", "film", ",", "told", "in", "Paris", "."]
+    lines = attend(models, "translator", TEXT, "--words").stdout.splitlines()
+    assert not {"d", "u"} & {word for line in lines[1:] for word in line.split()}
+
+
+def test_several_translations_of_a_text(models: Path, tmp_path: Path) -> None:
+    done = attend(models, "transformer", TEXT, "--hypotheses", 2)
+    first, second = done.stdout.split("\n\n")
+    (best, other) = (each.splitlines()[0] for each in (first, second))
+    assert best.startswith(f"{TEXT} → ")
+    assert other.startswith(f"{TEXT} → ")
+    assert best != other
+    done = attend(models, "transformer", TEXT, "--hypotheses", 2, "-o", tmp_path / "two.html")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "two.html").read_text(encoding="utf-8").count("<iframe") == 2
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "texts.txt").write_text(f"{TEXT}\n\nIn Paris, a film.\n", encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+def test_a_file_of_texts(models: Path, texts: Path) -> None:
+    """Each text as it is shown alone: as a list, on one page, as weights and as measures."""
+    alone = [attend(models, "bert", text).stdout for text in (TEXT, "In Paris, a film.")]
+    assert attend(models, "bert", "--file", texts).stdout == "\n".join(alone)
+
+    written = {kind: texts.with_suffix(f".{kind}") for kind in ("html", "jsonl", "csv")}
+    for path in written.values():
+        done = attend(models, "bert", "--file", texts, "--layer", 2, "-o", path)
+        assert done.stdout == f"Written: {path}\n"
+    assert "In Paris, a film. (layer 2)" in written["html"].read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in written["jsonl"].read_text(encoding="utf-8").splitlines()]
+    assert [line["text"] for line in lines] == [TEXT, "In Paris, a film."]
+    records = [AttentionRecord.from_dict(line) for line in lines]
+    assert [record.weights.shape[:2] for record in records] == [(1, 2)] * 2
+    with written["csv"].open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["text"], row["layer"], row["head"]) for row in rows] == [
+        (line["text"], "2", head) for line in lines for head in "12"
+    ]
+    for row, (record, head) in zip(rows, product(records, (0, 1)), strict=True):
+        assert float(row["entropy"]) == pytest.approx(summary(record)["heads"][head]["entropy"], rel=1e-6)
+    assert sorted(path.name for path in texts.parent.iterdir()) == sorted(
+        [texts.name, *(path.name for path in written.values())]
+    )
+
+
+def test_numbers_of_a_translation(models: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    assert attend(models, "translator", TEXT, "-o", path).exit_code == 0
+    (line,) = path.read_text(encoding="utf-8").splitlines()
+    found = json.loads(line)
+    assert found["score"] == pytest.approx(sum(math.log(share) for share in found["probabilities"]), abs=1e-4)
+    assert len(found["entropies"]) == len(found["target_tokens"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("bert", (), "Write either a text, or --file with a file of texts."),
+        ("bert", (TEXT, "--file", "texts.txt"), "Write either a text, or --file with a file of texts."),
+        ("bert", ("--file", "missing.txt"), "There is no file missing.txt; with --file, write a file with a text"),
+        ("bert", ("--file", "."), "There is no file .;"),
+        ("bert", ("--file", "empty.txt"), "empty.txt has no text; write one on each line."),
+        (
+            "bert",
+            ("--file", "texts.txt", "-o", "a.png"),
+            "Cannot write a.png: end the name with .html, .jsonl or",
+        ),
+        ("writer", ("--file", "texts.txt", "-o", "a.csv"), "Line 1 of texts.txt: "),
+        ("translator", ("--file", "strange.txt", "-o", "a.jsonl"), "Line 2 of strange.txt: The text contains"),
+        ("translator", ("--file", "texts.txt", "--hypotheses", 2), "compares the translations of one text"),
+        ("bert", (TEXT, "--hypotheses", 2), "does not translate; remove --num-beams, --max-new-tokens and --hypo"),
+        ("translator", (TEXT, "--hypotheses", 2, "-o", "a.png"), "end the name with .html, .jsonl or .csv"),
+        ("bert", ("--file", "latin.txt"), "Line 1 of latin.txt is not UTF-8"),
+    ],
+)
+def test_what_a_file_cannot_be(
+    models: Path, texts: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: Any, message: str
+) -> None:
+    monkeypatch.chdir(texts.parent)
+    Path("empty.txt").write_text("\n \n", encoding="utf-8")
+    Path("strange.txt").write_text(f"{TEXT}\n{TEXT} 漢\n", encoding="utf-8")
+    Path("latin.txt").write_bytes(b"caf\xe9\n")
+    before = sorted(Path().iterdir())
+    done = attend(models, name, *words)
+    assert done.exit_code == 2, done.output
+    assert message in re.sub(r"[\s│]+", " ", done.stderr)
+    assert done.stdout == ""
+    assert sorted(Path().iterdir()) == before
 
 
 def test_the_unit_that_moves_most(models: Path) -> None:

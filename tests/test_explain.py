@@ -43,6 +43,8 @@ from hfattn import (
 from hfattn.explain import (
     AttentionRecord,
     alignment,
+    hide_special,
+    merge_words,
     plot_alignment,
     plot_flow,
     plot_heads,
@@ -51,6 +53,7 @@ from hfattn.explain import (
     save_animation,
     save_html,
 )
+from hfattn.explain.words import token_words
 from hfattn.tokenizers import build_character_tokenizer
 
 V, PAD, BOS, EOS = 12, 0, 1, 2
@@ -180,6 +183,35 @@ def test_alignment_of_a_translation_is_that_of_reading_it_again(name: str, mode:
             same = alignment(forced, labels=labels, **padded)
             torch.testing.assert_close(same.weights, expected, rtol=1e-9, atol=1e-12)
             assert (same.tokens, same.target_tokens) == (record.tokens, record.target_tokens)
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampled", "beam uncached"])
+@pytest.mark.parametrize("name", ["marian", "bahdanau"])
+@torch.no_grad()
+def test_probabilities_of_a_translation_are_those_of_reading_it_again(name: str, mode: str) -> None:
+    """From the logits of generation, and of a forward pass; without logits there are none."""
+    inputs, count = batch("right"), MODES[mode].get("num_return_sequences", 1)
+    model, _ = generated(name, inputs, mode)
+    torch.manual_seed(0)
+    outputs = model.generate(**inputs, **OPTIONS, **MODES[mode], output_logits=True)
+    for index, length in enumerate(LENGTHS):
+        record = alignment(outputs, index, hypothesis=count - 1, eos_token_id=ENDS, **inputs)
+        assert record.probabilities is not None
+        assert record.entropies is not None
+        target = [int(token) for token in record.target_tokens]
+        source, labels = inputs["input_ids"][index : index + 1, :length], torch.tensor([target])
+        fed = torch.tensor([[model.config.decoder_start_token_id, *target[:-1]]])
+        again = model(input_ids=source, decoder_input_ids=fed, output_attentions=True)
+        for probability, entropy, logits, token in zip(
+            record.probabilities, record.entropies, again.logits[0], target, strict=True
+        ):
+            shares = logits.softmax(-1)
+            assert float(probability) == pytest.approx(float(shares[token]), rel=1e-4)
+            assert float(entropy) == pytest.approx(-sum(float(p * p.log()) for p in shares), rel=1e-4)
+        forced = alignment(again, input_ids=source, labels=labels)
+        torch.testing.assert_close(forced.probabilities, record.probabilities, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(forced.entropies, record.entropies, rtol=1e-4, atol=1e-6)
+    assert alignment(generated(name, inputs, mode)[1], eos_token_id=ENDS, **inputs).probabilities is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -542,6 +574,72 @@ def test_labels_of_characters_are_horizontal_and_special_tokens_fit_into_their_c
         assert len(boxes) == 7
         assert {text.get_rotation() for text in labels} == {0.0}
         assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        ((" La", " ni", "ñ", "ita", ".", "[EOS]"), ["La", "niñita", ".", "[EOS]"]),
+        (("▁do", "n't", "▁", "go", "</s>"), ["don't", "go", "</s>"]),
+        (("[CLS]", "un", "##believ", "##able", "!", "[SEP]"), ["[CLS]", "unbelievable", "!", "[SEP]"]),
+        ((*"22 nov", "[EOS]"), ["22", "nov", "[EOS]"]),
+        ((*"1794-11", "[EOS]"), ["1794", "-", "11", "[EOS]"]),
+        (("why", "is", "it", "?"), ["why", "is", "it", "?"]),
+        (("▁天空", "为", "</s>"), ["天空", "为", "</s>"]),
+        (("\n",), ["\n"]),
+    ],
+)
+def test_words_of_tokens(tokens: tuple[str, ...], words: list[str]) -> None:
+    found = token_words(tokens)
+    assert [word for word, _ in found] == words
+    assert [place for _, places in found for place in places] == list(range(len(tokens)))
+
+
+def test_merged_words_sum_over_the_source_and_average_over_the_target() -> None:
+    tokens, targets = (" a", "b", " c", "[EOS]"), (" x", "y", "z", " w", "[EOS]")
+    torch.manual_seed(0)
+    weights = torch.randn(2, 3, 5, 4).softmax(-1)
+    record = AttentionRecord(tokens, targets, weights, "cross", torch.rand(5), torch.rand(5))
+    merged = merge_words(record)
+    assert (merged.tokens, merged.target_tokens) == (("ab", "c", "[EOS]"), ("xyz", "w", "[EOS]"))
+    sources, rows = [[0, 1], [2], [3]], [[0, 1, 2], [3], [4]]
+    for layer in range(2):
+        for head in range(3):
+            for i, members in enumerate(rows):
+                for j, columns in enumerate(sources):
+                    total = 0.0
+                    for row in members:
+                        for column in columns:
+                            total += weights[layer, head, row, column].item()
+                    assert merged.weights[layer, head, i, j].item() == pytest.approx(total / len(members))
+    torch.testing.assert_close(merged.weights.sum(-1), torch.ones(2, 3, 3))
+    assert record.probabilities is not None
+    assert merged.probabilities is not None
+    assert merged.entropies is not None
+    one, two, three, *_ = record.probabilities.tolist()
+    assert merged.probabilities[0].item() == pytest.approx(one * two * three)
+    assert merged.entropies[0].item() == pytest.approx(sum(record.entropies[:3].tolist()) / 3)  # type: ignore[index]
+
+
+def test_hidden_special_tokens_leave_the_other_weights_as_they_are() -> None:
+    weights = torch.arange(12.0).reshape(1, 1, 3, 4)
+    record = AttentionRecord(("[CLS]", "a", "b", "</s>"), ("x", "[EOS]", "y"), weights, "cross", torch.rand(3))
+    hidden = hide_special(record)
+    assert (hidden.tokens, hidden.target_tokens) == (("a", "b"), ("x", "y"))
+    assert hidden.weights[0, 0].tolist() == [[1, 2], [9, 10]]
+    assert hidden.probabilities is not None
+    assert hidden.probabilities.tolist() == record.probabilities[[0, 2]].tolist()  # type: ignore[index]
+    pooled = AttentionRecord(("[CLS]", "a"), ("[text]",), torch.ones(1, 1, 1, 2), "self")
+    assert hide_special(pooled).target_tokens == ("[text]",)  # the only row
+
+
+def test_a_record_keeps_its_probabilities() -> None:
+    record = AttentionRecord(("a",), ("x",), torch.ones(1, 1, 1, 1), "cross", torch.tensor([0.25]), torch.tensor([1.5]))
+    again = AttentionRecord.from_dict(json.loads(json.dumps(record.to_dict())))
+    assert again.to_dict() == record.to_dict()
+    assert record.to_dict()["probabilities"] == [0.25]
+    with pytest.raises(ValueError, match=r"entropies has shape \(2,\); 1 target tokens need \(1,\)"):
+        AttentionRecord(("a",), ("x",), torch.ones(1, 1, 1, 1), entropies=torch.ones(2))
 
 
 def test_a_list_of_what_was_looked_at() -> None:

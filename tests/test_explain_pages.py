@@ -1,8 +1,11 @@
 """The page of an attention record, in a browser: with a mouse, with keys, and on a phone."""
 
 import base64
+import csv
 import html
+import io
 import json
+import math
 import re
 import shutil
 import sys
@@ -13,14 +16,24 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from browser import browser  # noqa: F401
 from commands import ROOT, run, run_anew
+from PIL import Image
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from hfattn.explain import AttentionRecord, render_html, save_html
+from hfattn.explain import (
+    AttentionRecord,
+    hide_special,
+    merge_words,
+    render_comparison,
+    render_html,
+    render_list,
+    save_html,
+)
 from hfattn.models.alignment import render_table
 
 MODELS = ROOT / "hfattn" / "models"
@@ -297,6 +310,178 @@ def test_the_flow_of_a_sentence_is_not_cut(browser: Any, tmp_path: Path) -> None
     with opened(browser, tmp_path, random_record(words(48), words(30))) as page:
         page.click("#flow")
         assert page.evaluate("at('scroller').scrollHeight <= at('scroller').clientHeight")
+
+
+PIECES = AttentionRecord(
+    (" The", " little", " girl", ".", "[EOS]"),
+    (" La", " ni", "ñ", "ita", ".", "[EOS]"),
+    torch.randn(2, 3, 6, 5, generator=torch.Generator().manual_seed(3)).mul(2).softmax(-1),
+    "cross",
+    torch.linspace(0.5, 1, 6),
+    torch.linspace(1, 0.1, 6),
+)
+
+
+def test_words_are_merged_and_special_tokens_hidden(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    """As ``merge_words`` and ``hide_special`` do it, in every layer and head."""
+    with opened(browser, tmp_path, PIECES) as page:
+        page.focus("#target button >> nth=2")  # ñ
+        assert page.locator("#how").is_hidden()
+        for boxes, change in (
+            (["#merge"], merge_words),
+            (["#merge", "#hide"], lambda record: hide_special(merge_words(record))),
+            (["#hide"], hide_special),
+        ):
+            for box in ("#merge", "#hide"):
+                page.set_checked(box, box in boxes)
+            expected = change(PIECES)
+            assert expected.probabilities is not None
+            for layer, head in ((None, None), (1, None), (0, 2)):
+                page.select_option("#layer", index=0 if layer is None else layer + 1)
+                page.select_option("#head", index=0 if head is None else head + 1)
+                held = torch.tensor(page.evaluate("Array.from(weights)"))
+                torch.testing.assert_close(held, expected.matrix(layer, head).flatten(), rtol=1e-3, atol=1e-6)
+            spaced = [name.replace(" ", "␣") for name in expected.target_tokens]
+            assert page.locator("#target button").all_inner_texts() == spaced
+            assert page.evaluate("sides.target.tokens[active.index]").endswith("ñita" if "#merge" in boxes else " ni")
+            assert page.locator("#how").is_visible()
+            shown = page.locator("#target small").all_inner_texts()
+            assert [float(text.split("\u202f")[0]) for text in shown] == pytest.approx(
+                [100 * value for value in expected.probabilities.tolist()], abs=0.51
+            )
+            assert page.locator("#thumbs canvas").first.get_attribute("width") == str(len(expected.tokens))
+    with opened(browser, tmp_path, random_record(("why", "is"), ("por", "qué"))) as page:
+        for box in ("#merge", "#hide"):
+            assert page.locator(box).is_hidden()
+
+
+def test_each_target_token_has_its_probability(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    with opened(browser, tmp_path, PIECES) as page:
+        assert page.locator("#target small").first.inner_text() == "50\u202f%"
+        page.hover("#target button >> nth=0")
+        assert page.inner_text("#readout").startswith("␣La (probability 50\u202f%, entropy 1.00 nats) attends to")
+        page.hover("#source button >> nth=0")
+        assert "probability" not in page.inner_text("#readout")
+
+
+def test_lines_of_each_head_have_a_color(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    with opened(browser, tmp_path, PIECES) as page:
+        colors = """() => { const pen = at("threads").getContext("2d"), drawn = new Set(), draw = pen.stroke;
+            pen.stroke = () => { drawn.add(pen.strokeStyle); draw.call(pen); }; drawThreads(); pen.stroke = draw;
+            return [...drawn]; }"""
+        assert len(page.evaluate(colors)) == 1
+        page.check("#paint")
+        assert page.locator("#legend button").all_inner_texts() == ["H1", "H2", "H3"]
+        assert len(page.evaluate(colors)) == 3
+        page.click("#legend button >> nth=1")
+        assert page.get_attribute("#legend button >> nth=1", "aria-pressed") == "false"
+        assert len(page.evaluate(colors)) == 2
+        for k, layer in ((0, None), (2, 1)):
+            page.select_option("#layer", index=0 if layer is None else layer + 1)
+            held = torch.tensor(page.evaluate(f"Array.from(series[{k}].weights)"))
+            torch.testing.assert_close(held, PIECES.matrix(layer, k).flatten(), rtol=1e-3, atol=1e-6)
+        assert page.get_attribute("#legend button >> nth=1", "aria-pressed") == "false"
+        page.click("#flow")
+        assert page.locator("#legend").is_hidden()
+
+
+def test_the_map_is_saved(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    with opened(browser, tmp_path, PIECES) as page:
+        page.select_option("#layer", index=2)
+        page.check("#merge")
+        saved = {}
+        for kind in ("svg", "png", "csv"):
+            with page.expect_download() as download:
+                page.click(f"#{kind}")
+            assert download.value.suggested_filename == f"attention-L2.{kind}"
+            saved[kind] = Path(download.value.path()).read_bytes()
+        expected = merge_words(PIECES)
+        header, *rows = csv.reader(saved["csv"].decode().splitlines())
+        assert header == ["", *expected.tokens, "probability", "entropy"]
+        assert [row[0] for row in rows] == list(expected.target_tokens)
+        numbers = torch.tensor([[float(cell) for cell in row[1:]] for row in rows])
+        assert expected.probabilities is not None
+        assert expected.entropies is not None
+        columns = [expected.matrix(1).float(), expected.probabilities[:, None], expected.entropies[:, None]]
+        torch.testing.assert_close(numbers, torch.cat(columns, 1), rtol=1e-3, atol=1e-6)
+
+        drawn = ElementTree.fromstring(saved["svg"])
+        texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        assert {*expected.tokens, *expected.target_tokens, "Alignment"} <= set(texts)
+        cells = [element.get("fill") for element in drawn.iter("{http://www.w3.org/2000/svg}rect")]
+        assert page.evaluate("colors[255]") in cells[1 : 1 + expected.matrix().numel()]
+        with Image.open(io.BytesIO(saved["png"])) as image:
+            assert image.size == tuple(math.ceil(2 * float(drawn.attrib[side])) for side in ("width", "height"))
+
+
+def test_a_page_opens_on_the_row_that_is_asked_for(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    save_html(PIECES, tmp_path / "page.html", row=4)
+    with opened(browser, tmp_path, None) as page:
+        assert active(page) == ("target", 4)
+        assert page.inner_text("#readout").startswith(". (probability 90")
+    with pytest.raises(ValueError, match="row is 6; write 0 to 5"):
+        render_html(PIECES, row=6)
+
+
+def test_two_hypotheses_are_read_side_by_side(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    other = AttentionRecord(PIECES.tokens, (" La", " chica", "[EOS]"), PIECES.weights[:, :, :3])
+    page_text = render_comparison({"1. <b>": PIECES, "2. other": other}, "A & B")
+    (tmp_path / "both.html").write_text(page_text, encoding="utf-8")
+    page = browser.new_page(viewport=DESKTOP)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto((tmp_path / "both.html").as_uri())
+    frames = page.frames[1:]
+    for frame in frames:
+        frame.wait_for_selector("html[data-ready]")
+    assert [frame.inner_text("h1") for frame in frames] == ["1. <b>", "2. other"]
+    tops = [page.locator("iframe").nth(k).bounding_box()["y"] for k in range(2)]
+    assert tops[0] == tops[1]
+    state = "[active.side, active.index, layer, head, flowing, merging]"
+    frames[0].hover("#source button >> nth=1")
+    frames[1].wait_for_function("active.side === 'source'")
+    assert frames[1].evaluate(state)[:2] == ["source", 1]
+    frames[1].select_option("#head", index=2)
+    frames[1].check("#merge")
+    frames[1].click("#flow")
+    frames[0].wait_for_function("flowing && merging && head === 1")
+    assert frames[0].evaluate(state)[2:] == frames[1].evaluate(state)[2:] == [-1, 1, True, True]
+    frames[1].hover("#target button >> nth=2")  # the other text has other words
+    page.wait_for_timeout(100)
+    assert frames[0].evaluate(state)[:2] == ["source", 1]
+    assert said == []
+    page.close()
+    for records, message in (
+        ({"a": PIECES}, "at least two records"),
+        ({"a": PIECES, "b": random_record(ENGLISH, SPANISH, 2, 3)}, "different sources, layers or heads"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            render_comparison(records)
+
+
+def test_a_list_of_records_shows_one_at_a_time(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    listed = [("a <i> __TITLE__ $x", PIECES), ("</script>", random_record(HARD, ("$record", "__RECORD__")))]
+    (tmp_path / "list.html").write_text(render_list(listed, "Two"), encoding="utf-8")
+    page = browser.new_page(viewport=PHONE)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto((tmp_path / "list.html").as_uri())
+    frame = page.frame_locator("iframe")
+    for k, (title, record) in enumerate(listed):
+        frame.locator(f"#target button >> nth={len(record.target_tokens) - 1}").wait_for()
+        assert frame.locator("h1").inner_text() == title
+        assert page.input_value("#text") == str(k)
+        assert frame.locator("#source button").count() == len(record.tokens)
+        assert page.locator("#after").is_disabled() == (k == 1)
+        if k == 0:
+            page.click("#after")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert said == []
+    page.close()
+    with pytest.raises(ValueError, match="There is no record"):
+        render_list([])
 
 
 def test_a_time_lapse_shows_row_after_row(browser: Any, tmp_path: Path) -> None:  # noqa: F811

@@ -22,7 +22,7 @@ from .numbers import (
     mean_distance,
     summary,
 )
-from .page import render_html, save_html
+from .page import render_comparison, render_html, render_list, save_html
 from .plot import plot_alignment, plot_flow, plot_heads
 from .rollout import rollout
 from .saliency import attribute, log_odds, saliency
@@ -36,6 +36,7 @@ from .scored import (
     scores_snippet,
 )
 from .units import HiddenUnits, hidden_units, score_unit, strongest_unit, unit_states
+from .words import hide_special, merge_words
 
 __all__ = [
     "Agreement",
@@ -52,14 +53,18 @@ __all__ = [
     "effective_tokens",
     "entropy",
     "hidden_units",
+    "hide_special",
     "links",
     "log_odds",
     "mean_distance",
+    "merge_words",
     "plot_alignment",
     "plot_flow",
     "plot_heads",
     "plot_scores",
+    "render_comparison",
     "render_html",
+    "render_list",
     "render_scores_html",
     "render_scores_text",
     "render_text",

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-import regex
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..models.alignment import AttentionRecord, token_names
 from .labels import label
 from .layout import MARGIN, Position, extent, frame, new_figure, sheet, text_style
+from .words import piece_groups
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _POSITIVE, _NEGATIVE, _STRONGEST = "#0072b2", "#d55e00", 0.7
 _LINE_WIDTH, _LINE_HEIGHT, _SPACE = 7.0, 0.3, 0.05  # inches
 _FONT_SIZE = 12  # points
-_IDEOGRAPHS = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # scripts without spaces between words
-_MARKS = r"\p{P}\p{S}"
-_LETTERS = rf"[^\s{_MARKS}{_IDEOGRAPHS}]+"
-_WORD = regex.compile(rf"[{_IDEOGRAPHS}]|{_LETTERS}(?:['’]{_LETTERS})*|(?:(?![{_IDEOGRAPHS}])[{_MARKS}])+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,17 +76,10 @@ class ScoredText:
         Words end at white space and at punctuation ("don't" is one word); each ideograph and each kana is a word. A
         piece that contains several words is not split.
         """
-        starts = {word.start() for word in _WORD.finditer("".join(self.tokens))}
-        pieces: list[str] = []
-        groups: list[int] = []
-        place = 0
-        for token in self.tokens:
-            first = place + len(token) - len(token.lstrip())
-            if not pieces or (first in starts and not token.isspace()):
-                pieces.append("")
-            pieces[-1] += token
-            groups.append(len(pieces) - 1)
-            place += len(token)
+        groups = piece_groups(self.tokens)
+        pieces = [""] * (max(groups, default=-1) + 1)
+        for token, group in zip(self.tokens, groups, strict=True):
+            pieces[group] += token
         sums = self.scores.new_zeros(len(pieces)).index_add(0, torch.tensor(groups, dtype=torch.long), self.scores)
         return replace(self, tokens=tuple(pieces), scores=sums)
 

@@ -112,9 +112,11 @@ class AttentionRecord:
         weights: (layers, heads, T, S), on the CPU.
         kind: "cross" (target to source), "encoder" or "decoder" (self-attention of one side of an encoder-decoder
             model), or "self" (self-attention of a model with one side).
+        probabilities: (T,), in cross-attention the probability of each target token given those before it, if known.
+        entropies: (T,), the entropy of the distribution that it was chosen from, in nats, if known.
 
     Raises:
-        ValueError: if the shape of the weights does not match the tokens.
+        ValueError: if the shape of the weights, probabilities or entropies does not match the tokens.
     """
 
     # Function behind to_html; importing hfattn replaces the table with the interactive page.
@@ -124,6 +126,8 @@ class AttentionRecord:
     target_tokens: tuple[str, ...]
     weights: torch.Tensor
     kind: str = "cross"
+    probabilities: torch.Tensor | None = None
+    entropies: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in _FIELDS:
@@ -134,6 +138,12 @@ class AttentionRecord:
                 f"weights has shape {tuple(self.weights.shape)}; {expected[0]} target tokens and {expected[1]} tokens "
                 f"need (layers, heads, {expected[0]}, {expected[1]})."
             )
+        for name in ("probabilities", "entropies"):
+            values = getattr(self, name)
+            if values is not None and tuple(values.shape) != expected[:1]:
+                raise ValueError(
+                    f"{name} has shape {tuple(values.shape)}; {expected[0]} target tokens need ({expected[0]},)."
+                )
 
     @property
     def title(self) -> str:
@@ -159,21 +169,29 @@ class AttentionRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as strings, numbers and lists that JSON can store."""
-        return {
+        record = {
             "kind": self.kind,
             "tokens": list(self.tokens),
             "target_tokens": list(self.target_tokens),
             "weights": self.weights.tolist(),
         }
+        known = {"probabilities": self.probabilities, "entropies": self.entropies}
+        return record | {name: values.tolist() for name, values in known.items() if values is not None}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Return the record that ``to_dict`` wrote, with weights in float64, which represents each of them exactly."""
+        known = {
+            name: torch.tensor(record[name], dtype=torch.float64)
+            for name in ("probabilities", "entropies")
+            if name in record
+        }
         return cls(
             tokens=tuple(record["tokens"]),
             target_tokens=tuple(record["target_tokens"]),
             weights=torch.tensor(record["weights"], dtype=torch.float64),
             kind=record["kind"],
+            **known,
         )
 
     def to_html(self, title: str | None = None) -> str:
@@ -217,8 +235,8 @@ class AttentionRecord:
     def _frame(self, title: str | None) -> str:
         """Return the page in a frame, which separates its styles and names from those of the notebook."""
         page = html.escape(self.to_html(title))
-        style = "width: 100%; height: 46rem; border: 0"
-        return f'<iframe srcdoc="{page}" style="{style}" sandbox="allow-scripts" title="Attention"></iframe>'
+        style, sandbox = "width: 100%; height: 46rem; border: 0", "allow-scripts allow-downloads"
+        return f'<iframe srcdoc="{page}" style="{style}" sandbox="{sandbox}" title="Attention"></iframe>'
 
 
 def alignment(
@@ -285,6 +303,7 @@ def alignment(
     if kind == "decoder":
         tokenizer = target_tokenizer  # the decoder attends to the target
 
+    path = None
     if "sequences" in outputs and kind != "encoder":
         if eos_token_id is None and target_tokenizer is not None:
             eos_token_id = target_tokenizer.eos_token_id
@@ -325,7 +344,29 @@ def alignment(
             pooled = rows.detach().cpu()[..., source.real]
             return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
     rows = rows.detach().cpu()[:, :, target.real][..., source.real]
-    return AttentionRecord(source.names(tokenizer), target.names(target_tokenizer), rows, kind)
+    chances = _chances(outputs, target, path, index) if kind == "cross" else (None, None)
+    return AttentionRecord(source.names(tokenizer), target.names(target_tokenizer), rows, kind, *chances)
+
+
+def _chances(
+    outputs: ModelOutput, target: "_Text", path: "GenerationPath | None", index: int
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the probabilities (T,) of the target tokens and the entropies (T,) of their distributions.
+
+    Both are None if the outputs contain no logits, or not for all of the target, as with a prompt of the decoder.
+    """
+    logits = outputs.get("logits")
+    if logits is None:
+        return None, None
+    if path is None:
+        logits = logits[index]
+    else:
+        logits = torch.stack([step[beam] for step, beam in zip(logits, path.beams, strict=False)])
+    if len(logits) != len(target.ids):
+        return None, None
+    logits = logits.detach()[target.real.to(logits.device)].float().log_softmax(-1).cpu()  # (T, V)
+    probabilities = logits.gather(-1, target.ids.cpu()[target.real.cpu(), None])[:, 0].exp()
+    return probabilities, torch.special.entr(logits.exp()).sum(-1)
 
 
 def _rows(weights: Sequence[torch.Tensor], index: int) -> torch.Tensor:

@@ -168,7 +168,7 @@ def draw_alignments(
     """
     model.set_attn_implementation("eager")  # the fused implementations return no weights
     inputs = tokenizer(list(sources), padding=True, truncation=True, return_tensors="pt").to(model.device)
-    outputs = model.generate(**inputs, output_attentions=True, return_dict_in_generate=True)
+    outputs = model.generate(**inputs, output_attentions=True, output_logits=True, return_dict_in_generate=True)
     if not outputs.cross_attentions or outputs.cross_attentions[0] is None:
         return []
     names = [f"alignment-{i + 1}" for i in range(len(sources))]

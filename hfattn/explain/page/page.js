@@ -1,9 +1,10 @@
-// The script of the page of an attention record: T target tokens attend to S source tokens, in L layers of H heads.
+// The script of the page of an attention record: T target words attend to S source words, in L layers of H heads. A
+// word is a token, or all tokens of a word if they are merged.
 "use strict";
 
 const record = JSON.parse(document.getElementById("record").textContent);
 const at = id => document.getElementById(id);
-const T = record.target_tokens.length, S = record.tokens.length, [L, H] = record.shape;
+const allT = record.target_tokens.length, allS = record.tokens.length, [L, H] = record.shape;
 const cross = record.kind === "cross";
 
 // The page is in the language of the browser if that is one of these, otherwise in English.
@@ -27,7 +28,13 @@ const WORDS = {
       + "to see its bounds.",
     bounds: (low, high) => `${low} to ${high}`,
     strongest: (some, all) => `the strongest ${some} of ${all}`,
-    sizes: `Weights of ${T} target tokens (rows) on ${S} source tokens (columns).`,
+    sizes: () => `Weights of ${T} target tokens (rows) on ${S} source tokens (columns).`,
+    merge: "Merge words", hide: "Hide special tokens", paint: "A color for each head", save: "Save the map",
+    merged: "The weights on the tokens of a source word are summed; the rows of the tokens of a target word are "
+      + "averaged. ",
+    hidden: "The hidden tokens keep their weights, so a row may add up to less than 100\u202f%.",
+    chance: "The number below a target word is its probability, given the words before it.",
+    chances: (share, nats) => ` (probability ${share}, entropy ${nats} nats)`,
     old: "This page needs a browser from 2023 or later.",
   },
   es: {
@@ -49,7 +56,13 @@ const WORDS = {
       + "señala uno para ver sus límites.",
     bounds: (low, high) => `de ${low} a ${high}`,
     strongest: (some, all) => `los ${some} más fuertes de ${all}`,
-    sizes: `Pesos de ${T} tokens del destino (filas) sobre ${S} tokens del origen (columnas).`,
+    sizes: () => `Pesos de ${T} tokens del destino (filas) sobre ${S} tokens del origen (columnas).`,
+    merge: "Unir palabras", hide: "Ocultar tokens especiales", paint: "Un color por cabeza", save: "Guardar el mapa",
+    merged: "Los pesos sobre los tokens de una palabra del origen se suman; las filas de los tokens de una palabra del "
+      + "destino se promedian. ",
+    hidden: "Los tokens ocultos conservan sus pesos, así que una fila puede sumar menos del 100\u202f%.",
+    chance: "El número debajo de una palabra del destino es su probabilidad, dadas las palabras anteriores.",
+    chances: (share, nats) => ` (probabilidad ${share}, entropía ${nats} nats)`,
     old: "Esta página necesita un navegador de 2023 o posterior.",
   },
 };
@@ -61,16 +74,35 @@ for (const element of document.querySelectorAll("[data-label]")) {
 }
 at("play").textContent = say.play;
 
-const sides = {
-  source: { tokens: record.tokens, name: say.source, rtl: record.right_to_left.source },
-  target: { tokens: record.target_tokens, name: say.target, rtl: record.right_to_left.target },
-};
+// The words of both texts. "members" are the places of the tokens of each word.
+const sides = Object.fromEntries([["source", record.tokens], ["target", record.target_tokens]].map(([side, tokens]) => [
+  side, { name: say[side], rtl: record.right_to_left[side], special: new Set(record.special[side]), every: tokens },
+]));
+let T, S, merging = false, hiding = false;
+function arrange() {
+  for (const [name, side] of Object.entries(sides)) {
+    let words = merging && record.words ? record.words[name] : side.every.map((token, place) => [token, [place]]);
+    const ordinary = words.filter(([, members]) => !side.special.has(members[0]));
+    if (hiding && ordinary.length) words = ordinary;
+    side.tokens = words.map(([word]) => word);
+    side.members = words.map(([, members]) => members);
+  }
+  [T, S] = [sides.target.tokens.length, sides.source.tokens.length];
+}
+const special = (side, index) => sides[side].special.has(sides[side].members[index][0]);
+const mean = values => values.reduce((sum, value) => sum + value, 0) / values.length;
+function chances(index) {  // the probability of a target word: the product of those of its tokens; and the mean entropy
+  const of = name => sides.target.members[index].map(place => record[name][place]);
+  return [of("probabilities").reduce((product, value) => product * value, 1), mean(of("entropies"))];
+}
+arrange();
 
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let shades, colors;  // the 256 steps of the ramp, as pixels and as CSS
 function mix() {
-  const ramp = record.ramps[darkness.matches ? "dark" : "light"].map(hex => [1, 3, 5].map(k => parseInt(hex.slice(k, k + 2), 16)));
+  const parts = hex => [1, 3, 5].map(k => parseInt(hex.slice(k, k + 2), 16));
+  const ramp = record.ramps[darkness.matches ? "dark" : "light"].map(parts);
   const last = ramp.length - 1;
   const mixed = Array.from({ length: 256 }, (_, k) => {
     const place = last * k / 255, low = Math.min(last - 1, Math.floor(place));
@@ -101,14 +133,25 @@ function place(l, h) {
   return h < 0 ? ["heads", l] : ["weights", l * H + h];
 }
 const pick = (items, index) => index < 0 ? items : [items[index]];
-function matrix(l, h) {  // T * S weights, row by row; -1 is the mean over all layers or heads
+function matrix(l, h) {  // T * S weights of the words, row by row; -1 is the mean over all layers or heads
+  const all = ofTokens(l, h);
+  if (!merging && !hiding) return all;
+  const out = new Float32Array(T * S);
+  sides.target.members.forEach((rows, i) => sides.source.members.forEach((columns, j) => {
+    let sum = 0;
+    for (const row of rows) for (const column of columns) sum += all[row * allS + column];
+    out[i * S + j] = sum / rows.length;
+  }));
+  return out;
+}
+function ofTokens(l, h) {
   if (!record.parts) {
-    const chosen = pick(record.weights, l).flatMap(ofLayer => pick(ofLayer, h)), sum = new Float64Array(T * S);
-    for (const rows of chosen) rows.forEach((row, i) => row.forEach((w, j) => { sum[i * S + j] += w; }));
+    const chosen = pick(record.weights, l).flatMap(ofLayer => pick(ofLayer, h)), sum = new Float64Array(allT * allS);
+    for (const rows of chosen) rows.forEach((row, i) => row.forEach((w, j) => { sum[i * allS + j] += w; }));
     return Float32Array.from(sum, w => w / chosen.length);
   }
   const [name, index] = place(l, h), { levels, per_byte: each, values, bytes } = record.parts[name];
-  const length = Math.ceil(T * S / each), start = index * length, out = new Float32Array(length * each);
+  const length = Math.ceil(allT * allS / each), start = index * length, out = new Float32Array(length * each);
   for (let b = 0, o = 0; b < length; b++) {
     let rest = bytes[start + b];
     for (let k = 0; k < each; k++) {
@@ -116,10 +159,10 @@ function matrix(l, h) {  // T * S weights, row by row; -1 is the mean over all l
       rest = (rest / levels) | 0;
     }
   }
-  return out.subarray(0, T * S);
+  return out.subarray(0, allT * allS);
 }
 function bounds(weight) {  // of the value that was rounded to this weight
-  if (!record.parts || weight === 0) return "";
+  if (!record.parts || merging || weight === 0) return "";
   const { edges } = record.parts[place(layer, head)[0]];
   const above = Math.max(1, edges.findIndex(edge => weight <= edge * (1 + 1e-6)));
   const digits = edges[above] < 0.01 ? 2 : 1, unit = 10 ** digits;
@@ -142,13 +185,12 @@ const cut = (token, longest) => {
   const text = [...shown(token)];
   return text.length > longest ? text.slice(0, longest - 1).join("") + "…" : text.join("");
 };
-const special = token => /^(\[[^\]\s]+\]|<[^>\s]+>)$/u.test(token);
 
 let layer = -1, head = -1, weights, least, most, flowing = false, threshold = null, flow = [];
 let active = { side: "target", index: 0 }, pinned = false, timer = null, asked = false;
 const other = side => side === "source" ? "target" : "source";
-const seenFrom = (side, index) => side === "target"
-  ? weights.subarray(index * S, (index + 1) * S) : Float32Array.from({ length: T }, (_, i) => weights[i * S + index]);
+const seenFrom = (side, index, own = weights) => side === "target"
+  ? own.subarray(index * S, (index + 1) * S) : Float32Array.from({ length: T }, (_, i) => own[i * S + index]);
 const written = () => timer ? active.index : T - 1;  // the last row that the playback has reached
 
 function choose(l, h) {
@@ -166,7 +208,33 @@ function choose(l, h) {
   }
   const part = record.parts?.[place(layer, head)[0]];
   if (part) at("note").textContent = say.rounded(part.levels);
+  chooseSeries();
   chooseThreads();
+}
+
+// Lines in several colors: one for each head of the layer, or for each layer if it has one head.
+let painted = false, series = [];
+function chooseSeries() {
+  const known = Object.fromEntries(series.map(({ name, on }) => [name, on]));
+  const all = Array.from({ length: H > 1 ? H : L }, (_, k) => H > 1 ? [layer, k] : [k, head]);
+  series = !painted ? [] : all.map(([l, h], k) => {
+    const name = H > 1 ? `H${k + 1}` : `L${k + 1}`, color = `oklch(0.66 0.15 ${30 + 360 * k / all.length})`;
+    return { name, weights: matrix(l, h), color, on: known[name] ?? true };
+  });
+  at("legend").hidden = !painted || flowing;
+  at("legend").replaceChildren(...series.map(one => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = one.name;
+    button.style.setProperty("--color", one.color);
+    button.setAttribute("aria-pressed", one.on);
+    button.addEventListener("click", () => {
+      one.on = !one.on;
+      button.setAttribute("aria-pressed", one.on);
+      repaint();
+    });
+    return button;
+  }));
 }
 
 // The threads of the flow view: those above the threshold, and no more than a reader can tell apart.
@@ -190,8 +258,8 @@ function chooseThreads() {
 }
 
 function build(side) {
-  at(`${side}-name`).textContent = sides[side].name;
   const list = at(side);
+  list.replaceChildren();
   sides[side].buttons = sides[side].tokens.map((token, index) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -208,7 +276,7 @@ function build(side) {
       } else if (last && last.nodeType === Node.TEXT_NODE) last.data += c;
       else button.append(c);
     }
-    button.classList.toggle("special", special(token));
+    button.classList.toggle("special", special(side, index));
     button.addEventListener("pointerenter", event => {
       if (!pinned && !timer && event.pointerType === "mouse") show(side, index);
     });
@@ -220,9 +288,19 @@ function build(side) {
     });
     const item = document.createElement("li");
     item.append(button);
+    if (side === "target" && record.probabilities) {
+      const [share, nats] = chances(index), strip = element("small", percent(share));
+      strip.style.setProperty("--share", share);
+      strip.title = say.chances(percent(share), nats.toFixed(2)).trim();
+      item.append(strip);
+    }
     list.append(item);
     return button;
   });
+}
+function listen(side) {
+  const list = at(side);
+  at(`${side}-name`).textContent = sides[side].name;
   list.addEventListener("scroll", repaint);
   list.addEventListener("keydown", event => {
     const { side: current, index } = active, rtl = sides[current].rtl, last = sides[current].tokens.length - 1;
@@ -270,7 +348,12 @@ function show(side, index, fromMap = false) {
   const top = order.slice(0, 5).filter(pair => pair[0] >= Math.min(0.01, 0.3 * most));
   const readout = at("readout");
   const verb = side === "target" ? say.forward : say.backward;
-  readout.replaceChildren(element("b", cut(sides[side].tokens[index], 24)), verb);
+  readout.replaceChildren(element("b", cut(sides[side].tokens[index], 24)));
+  if (side === "target" && record.probabilities) {
+    const [share, nats] = chances(index);
+    readout.append(element("span", say.chances(percent(share), nats.toFixed(2))));
+  }
+  readout.append(verb);
   top.forEach(([weight, k], n) => {
     const entry = element("span", "");
     entry.append(element("strong", cut(sides[far].tokens[k], 24)), ` ${percent(weight)}`);
@@ -281,6 +364,7 @@ function show(side, index, fromMap = false) {
   if (!flowing) reveal(far, order[0][1]);
   if (!fromMap) revealInMap(side, index);
   repaint();
+  tell();
 }
 function element(name, text) {
   const made = document.createElement(name);
@@ -318,9 +402,10 @@ function drawThreads() {
     });
   };
   const ends = { source: place("source"), target: place("target") }, mark = css("--mark"), accent = css("--accent");
-  const line = (i, j, color, share, faintest) => {
-    const a = ends.source[j], b = ends.target[i];
-    if (flowing ? !a.seen && !b.seen : !a.seen || !b.seen) return;
+  const line = (i, j, color, share, faintest, aside = 0) => {
+    const from = ends.source[j], to = ends.target[i];
+    if (flowing ? !from.seen && !to.seen : !from.seen || !to.seen) return;
+    const a = { x: from.x + aside, y: from.y }, b = { x: to.x + aside, y: to.y };
     const x = (a.x + b.x) / 2, y = (a.y + b.y) / 2;
     pen.strokeStyle = color;
     pen.lineWidth = 1 + 4 * share;
@@ -342,11 +427,14 @@ function drawThreads() {
     }
     return;
   }
-  const seen = seenFrom(side, index), greatest = range(seen)[1];
-  seen.forEach((weight, k) => {
-    if (weight < 0.06 * greatest || weight < Math.min(0.01, 0.3 * most)) return;
-    const [i, j] = side === "target" ? [index, k] : [k, index];
-    line(i, j, mark, weight / greatest, 0.2);
+  const drawn = painted ? series.filter(one => one.on) : [{ weights, color: mark }];
+  drawn.forEach(({ weights: own, color }, n) => {
+    const seen = seenFrom(side, index, own), greatest = range(seen)[1];
+    seen.forEach((weight, k) => {
+      if (weight < 0.06 * greatest || weight < Math.min(0.01, 0.3 * most)) return;
+      const [i, j] = side === "target" ? [index, k] : [k, index];
+      line(i, j, color, weight / greatest, painted ? 0.35 : 0.2, 3 * (n - (drawn.length - 1) / 2));
+    });
   });
 }
 
@@ -357,7 +445,7 @@ const FAMILY = "system-ui, 'Noto Sans', 'Noto Sans CJK JP', sans-serif";
 let grid = {};
 function measure() {
   const pen = canvas.getContext("2d"), room = map.clientWidth;
-  const [rows, columns] = [record.target_tokens, record.tokens].map(tokens => tokens.map(token => cut(token, 16)));
+  const [rows, columns] = [sides.target.tokens, sides.source.tokens].map(tokens => tokens.map(token => cut(token, 16)));
   let font, left, cell, widths;
   for (const size of [12, 10]) {  // 10 pixels if 12 are too many
     pen.font = font = `${size}px ${FAMILY}`;
@@ -370,7 +458,7 @@ function measure() {
   }
   cell = Math.max(11, cell);  // a larger map scrolls
   // All labels of columns have one orientation. In a horizontal row, special tokens shrink to the width of a cell.
-  const upright = widths.every((width, j) => width <= cell - 5 || special(record.tokens[j]));
+  const upright = widths.every((width, j) => width <= cell - 5 || special("source", j));
   const top = upright ? 26 : Math.ceil(Math.max(10, ...widths)) + 14;
   grid = { font, rows, columns, left, top, cell, upright };
   at("sheet").style.width = `${left + cell * S + 3}px`;
@@ -379,7 +467,7 @@ function measure() {
   [grid.width, grid.height] = [width, height];
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  canvas.setAttribute("aria-label", say.sizes);
+  canvas.setAttribute("aria-label", say.sizes());
 }
 function revealInMap(side, index) {
   const { left, top, cell, width, height } = grid, from = cell * index;
@@ -451,7 +539,7 @@ function over(event) {
   if (i >= T || j >= S || (i < 0 && j < 0)) return null;
   if (i >= 0 && j >= 0) {
     const weight = weights[i * S + j];
-    const pair = `${cut(record.target_tokens[i], 80)} ← ${cut(record.tokens[j], 80)}`;
+    const pair = `${cut(sides.target.tokens[i], 80)} ← ${cut(sides.source.tokens[j], 80)}`;
     canvas.title = `${pair}  ${percent(weight)}${bounds(weight)}`;
   }
   return i >= 0 ? ["target", i] : ["source", j];
@@ -467,6 +555,79 @@ canvas.addEventListener("click", event => {
 });
 map.addEventListener("scroll", repaint);
 at("scroller").addEventListener("scroll", repaint);
+
+// Save the heat map of all words, as it is colored now, or its weights.
+function picture() {  // the size of the picture, and rectangles and texts in the order of painting
+  const pen = canvas.getContext("2d"), cell = Math.max(S, T) > 80 ? 14 : 26, shapes = [];
+  pen.font = `12px ${FAMILY}`;
+  const [rows, columns] = [sides.target.tokens, sides.source.tokens].map(tokens => tokens.map(token => cut(token, 24)));
+  const longest = all => Math.ceil(Math.max(...all.map(one => pen.measureText(one).width)));
+  const left = longest(rows) + 20, above = longest(columns) + 20;
+  const top = above + 24, color = css("--text");
+  const width = Math.max(left + cell * S, longest([document.title]) + 12) + 12, height = top + cell * T + 40;
+  const box = (x, y, w, h, fill) => shapes.push({ x, y, w, h, fill });
+  const text = (x, y, said, anchor, turned = false) => shapes.push({ x, y, said, anchor, turned, fill: color });
+  box(0, 0, width, height, css("--panel"));
+  text(12, 16, document.title, "start");
+  rows.forEach((said, i) => text(left - 8, top + cell * (i + 0.5), said, "end"));
+  columns.forEach((said, j) => text(left + cell * (j + 0.5), top - 8, said, "start", true));
+  weights.forEach((weight, k) => {
+    const fill = colors[shade((weight - least) / (most - least))];
+    box(left + cell * (k % S), top + cell * Math.floor(k / S), cell - 1, cell - 1, fill);
+  });
+  const scale = top + cell * T + 14;
+  for (let k = 0; k < 64; k++) box(left + 2 * k, scale, 2, 10, colors[4 * k]);
+  text(left - 8, scale + 5, at("least").textContent, "end");
+  text(left + 136, scale + 5, at("most").textContent, "start");
+  return { width, height, shapes };
+}
+const escaped = text => text.replace(/[&<>"]/g, c => `&#${c.charCodeAt(0)};`);
+function svg() {
+  const { width, height, shapes } = picture();
+  const parts = shapes.map(({ x, y, w, h, said, anchor, turned, fill }) => said === undefined
+    ? `<rect x="${x}" y="${y}" width="${w}" height="${h}" fill="${fill}"/>`
+    : `<text transform="translate(${x} ${y})${turned ? " rotate(-90)" : ""}" text-anchor="${anchor}" `
+      + `dominant-baseline="central" fill="${fill}">${escaped(said)}</text>`);
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" font-size="12" `
+    + `font-family="${escaped(FAMILY)}">${parts.join("")}</svg>`;
+}
+async function png() {
+  const { width, height, shapes } = picture(), ratio = Math.min(2, 16000 / Math.max(width, height));
+  const copy = new OffscreenCanvas(Math.ceil(width * ratio), Math.ceil(height * ratio)), pen = copy.getContext("2d");
+  pen.scale(ratio, ratio);
+  pen.font = `12px ${FAMILY}`;
+  pen.textBaseline = "middle";
+  for (const { x, y, w, h, said, anchor, turned, fill } of shapes) {
+    pen.fillStyle = fill;
+    if (said === undefined) { pen.fillRect(x, y, w, h); continue; }
+    pen.save();
+    pen.translate(x, y);
+    if (turned) pen.rotate(-Math.PI / 2);
+    pen.textAlign = anchor;
+    pen.fillText(said, 0, 0);
+    pen.restore();
+  }
+  return copy.convertToBlob();
+}
+function csv() {  // a row for each target word: its weights and, if they are known, its probability and entropy
+  const quoted = text => `"${text.replace(/"/g, '""')}"`;
+  const known = record.probabilities ? ["probability", "entropy"] : [];
+  const rows = [["", ...sides.source.tokens, ...known].map(quoted)];
+  sides.target.tokens.forEach((token, i) => {
+    const values = [...weights.subarray(i * S, (i + 1) * S), ...(known.length ? chances(i) : [])];
+    rows.push([quoted(token), ...values.map(value => Number(value.toPrecision(4)))]);
+  });
+  return rows.map(row => `${row.join(",")}\r\n`).join("");
+}
+const TYPES = { svg: "image/svg+xml", png: "image/png", csv: "text/csv" };
+for (const [kind, make] of Object.entries({ svg, png, csv })) at(kind).addEventListener("click", async () => {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([await make()], { type: TYPES[kind] }));
+  const parts = [layer < 0 ? "" : `-L${layer + 1}`, head < 0 ? "" : `-H${head + 1}`];
+  link.download = `attention${parts.join("")}.${kind}`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
 
 // A map of each head, and of the means.
 const thumbs = [];
@@ -488,8 +649,6 @@ function buildThumbs() {
       button.type = "button";
       button.title = called(l, h);
       button.setAttribute("aria-label", called(l, h));
-      [map.width, map.height] = [Math.min(S, 96), Math.min(T, 96)];
-      map.style.aspectRatio = Math.min(2, Math.max(0.5, S / T));
       button.append(map);
       box.append(button);
       // A single layer or head is chosen as the mean over one.
@@ -513,7 +672,8 @@ let painting = 0;
 async function paintThumbs() {
   const mine = ++painting;
   let since = performance.now();
-  const { width, height } = thumbs[0].map, column = Uint8Array.from({ length: S }, (_, j) => Math.floor(j * width / S));
+  const width = Math.min(S, 96), height = Math.min(T, 96);
+  const column = Uint8Array.from({ length: S }, (_, j) => Math.floor(j * width / S));
   const dots = new Float32Array(width * height), image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   for (const { map, l, h } of thumbs) {
@@ -534,6 +694,8 @@ async function paintThumbs() {
     }
     const [low, high] = range(dots);
     dots.forEach((value, dot) => { pixels[dot] = shades[shade((value - low) / (high - low))]; });
+    [map.width, map.height] = [width, height];
+    map.style.aspectRatio = Math.min(2, Math.max(0.5, S / T));
     map.getContext("2d").putImageData(image, 0, 0);
   }
 }
@@ -568,6 +730,8 @@ function look(flows) {
   at("lines").setAttribute("aria-pressed", !flowing);
   at("flow").setAttribute("aria-pressed", flowing);
   at("limit").hidden = !flowing;
+  at("paints").hidden = flowing || L * H === 1;
+  at("legend").hidden = flowing || !painted;
   for (const side of ["source", "target"]) at(side).dir = sides[side].rtl && !flowing ? "rtl" : "ltr";
   at("scroller").scrollTop = 0;
   chooseThreads();
@@ -576,19 +740,69 @@ function look(flows) {
 at("lines").addEventListener("click", () => look(false));
 at("flow").addEventListener("click", () => look(true));
 at("threshold").addEventListener("input", () => { threshold = at("threshold").value; chooseThreads(); repaint(); });
+function repaintLines() {
+  painted = at("paint").checked;
+  chooseSeries();
+  redraw();
+}
+function rearrange() {
+  stop();
+  pinned = false;
+  // The active word is the one that contains the first token of the word that was active.
+  const { side, index } = active, place = sides[side].members[index][0];
+  [merging, hiding] = [at("merge").checked, at("hide").checked];
+  arrange();
+  build("source");
+  build("target");
+  active = { side, index: Math.max(0, sides[side].members.findIndex(members => members.includes(place))) };
+  at("how").textContent = [merging ? say.merged : "", hiding ? say.hidden : ""].join("");
+  at("how").hidden = !merging && !hiding;
+  choose(layer, head);
+  redraw();
+  paintThumbs();
+}
+at("paint").addEventListener("change", repaintLines);
+at("merge").addEventListener("change", rearrange);
+at("hide").addEventListener("change", rearrange);
+
+// In a comparison of pages, each tells the others what its reader does; the source is that of all pages.
+let following = false;
+const checked = () => ["merge", "hide", "paint"].map(id => at(id).checked);
+function tell() {
+  if (parent === window || following) return;
+  const token = active.side === "source" ? sides.source.members[active.index][0] : null;
+  parent.postMessage({ attention: { token, layer, head, flowing, checks: checked() } }, "*");
+}
+addEventListener("message", ({ data }) => {
+  const told = data?.attention;
+  if (!told) return;
+  following = true;
+  if (flowing !== told.flowing) look(told.flowing);
+  if (`${checked()}` !== `${told.checks}`) {
+    [at("merge").checked, at("hide").checked, at("paint").checked] = told.checks;
+    repaintLines();
+    rearrange();
+  }
+  if (layer !== told.layer || head !== told.head) choose(told.layer, told.head);
+  const index = sides.source.members.findIndex(members => members.includes(told.token));
+  show(...(index < 0 ? [active.side, active.index] : ["source", index]));
+  following = false;
+});
 function redraw() { measure(); show(active.side, active.index); }
 function recolor() { mix(); paintThumbs(); show(active.side, active.index); }
 
 async function start() {
   if (record.parts) await Promise.all(Object.values(record.parts).map(inflate));
-  at("hint").textContent = say.hint;
+  at("hint").textContent = [say.hint, record.probabilities ? say.chance : ""].join(" ").trim();
+  at("merges").hidden = !record.words;
+  at("hides").hidden = !Object.values(sides).some(side => side.special.size && side.special.size < side.every.length);
   at("note").hidden = !record.parts;
   at("stage").classList.toggle("long", S > 48 || T > 48);
   chooser("layer", L, value => [value, head]);
   chooser("head", H, value => [layer, value]);
   buildThumbs();
-  build("source");
-  build("target");
+  for (const side of ["source", "target"]) { build(side); listen(side); }
+  active = { side: "target", index: record.row };
   choose(-1, -1);
   mix();
   measure();

@@ -8,7 +8,7 @@ import bisect
 import html
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,7 +17,8 @@ import torch
 
 from ...models.alignment import AttentionRecord, check_drawable
 from ...plots import PALETTES
-from ..labels import right_to_left
+from ..labels import is_special, right_to_left
+from ..words import token_words
 
 _EXACT = 50_000  # up to this many weights are written with four digits
 _ROOM = 3_550_000  # bytes for more weights than that; base64 adds a third, and the page must stay below 5 MB
@@ -29,11 +30,14 @@ _SAMPLE = 1_000_000  # weights from which the number of levels that fit is estim
 _ESCAPES = {60: "\\u003c", 62: "\\u003e", 38: "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
-def render_html(record: AttentionRecord, title: str | None = None) -> str:
+def render_html(record: AttentionRecord, title: str | None = None, row: int = 0) -> str:
     """Return one self-contained page: the two texts with their links, a heat map, and a map of each head.
 
     The page loads nothing, works from a file, and is in English or Spanish, following the browser. Readers choose a
-    layer and a head, starting from the mean over all; L1 and H1 are ``layer=0`` and ``head=0`` of the record.
+    layer and a head, starting from the mean over all; L1 and H1 are ``layer=0`` and ``head=0`` of the record. They can
+    merge the tokens of each word (as ``merge_words``), hide special tokens (as ``hide_special``), draw the lines of
+    each head in a color of its own, and save the heat map as SVG, PNG or CSV. If the record has probabilities, each
+    target token has its own below it.
 
     Up to 50,000 weights are written with four digits. More are rounded to 2 to 256 levels, as many as keep the page for
     512 tokens, 12 layers and 12 heads below 5 MB; means over heads and layers get more levels than single heads. Levels
@@ -43,36 +47,101 @@ def render_html(record: AttentionRecord, title: str | None = None) -> str:
     Args:
         record: at least one token on each side.
         title: heading of the page; default ``record.title``.
+        row: index of the target token whose weights are shown first.
 
     Raises:
-        ValueError: if one side has no tokens, or a weight is NaN or infinite.
+        ValueError: if one side has no tokens, a weight is NaN or infinite, or there is no such row.
     """
+    return _page(html.escape(record.title if title is None else title), _record(record, row))
+
+
+def _page(title: str, record: str) -> str:
+    """Return the page of a record from its title and its data, which are written as they are."""
+    here = Path(__file__).parent
+    page, style, script = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    return Template(page).substitute(title=title, style=style, script=script, record=record)
+
+
+def _record(record: AttentionRecord, row: int = 0) -> str:
+    """Return the data of the page as JSON that can be written into a script element."""
     check_drawable(record)
+    if not 0 <= row < len(record.target_tokens):
+        raise ValueError(f"row is {row}; write 0 to {len(record.target_tokens) - 1}.")
+    sides = {"source": record.tokens, "target": record.target_tokens}
+    words = {side: token_words(tokens) for side, tokens in sides.items()}
     data: dict[str, Any] = {
         "kind": record.kind,
         "tokens": record.tokens,
         "target_tokens": record.target_tokens,
-        "right_to_left": {"source": right_to_left(record.tokens), "target": right_to_left(record.target_tokens)},
+        "right_to_left": {side: right_to_left(tokens) for side, tokens in sides.items()},
+        "special": {side: [i for i, token in enumerate(tokens) if is_special(token)] for side, tokens in sides.items()},
+        "row": row,
         "shape": record.weights.shape[:2],
         "ramps": {theme: colors.ramp for theme, colors in PALETTES.items()},
     }
+    if any([word for word, _ in words[side]] != list(tokens) for side, tokens in sides.items()):
+        data["words"] = words
+    for name, values in {"probabilities": record.probabilities, "entropies": record.entropies}.items():
+        if values is not None:
+            data[name] = _rounded(values.tolist())
     if record.weights.numel() <= _EXACT:
         data["weights"] = [[[_rounded(row) for row in matrix] for matrix in layer] for layer in record.weights.tolist()]
     else:
         data["parts"] = _parts(record.weights)
-    here = Path(__file__).parent
-    page, style, script = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return Template(page).substitute(
-        title=html.escape(record.title if title is None else title),
-        style=style,
-        script=script,
-        record=json.dumps(data, separators=(",", ":")).translate(_ESCAPES),
-    )
+    return _json(data)
 
 
-def save_html(record: AttentionRecord, path: str | Path, title: str | None = None) -> None:
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":")).translate(_ESCAPES)
+
+
+def render_comparison(records: Mapping[str, AttentionRecord], title: str = "Comparison") -> str:
+    """Return one self-contained page with the pages of several records side by side, such as of two hypotheses.
+
+    What a reader does in one page is done in all: a source token, a layer and a head, and a view are chosen together.
+
+    Args:
+        records: the records of one source by their headings, such as its translations.
+        title: heading of the page.
+
+    Raises:
+        ValueError: if there are fewer than two records, they have different source tokens or different numbers of
+            layers and heads, or ``render_html`` raises it.
+    """
+    if len(records) < 2:
+        raise ValueError("A comparison needs at least two records with different headings.")
+    first, *others = records.values()
+    if any(each.tokens != first.tokens or each.weights.shape[:2] != first.weights.shape[:2] for each in others):
+        raise ValueError("The records have different sources, layers or heads, so they cannot be compared.")
+    frames = [
+        f'<iframe srcdoc="{html.escape(render_html(record, name))}" title="{html.escape(name)}"></iframe>'
+        for name, record in records.items()
+    ]
+    page = (Path(__file__).parent / "comparison.html").read_text(encoding="utf-8")
+    return Template(page).substitute(title=html.escape(title), frames="\n".join(frames))
+
+
+def render_list(records: Sequence[tuple[str, AttentionRecord]], title: str = "Texts") -> str:
+    """Return one self-contained page of many records, which shows one at a time.
+
+    Args:
+        records: headings and records, at least one.
+        title: heading of the page.
+
+    Raises:
+        ValueError: if there is no record, or ``render_html`` raises it.
+    """
+    if not records:
+        raise ValueError("There is no record; give at least one.")
+    texts = [{"title": name, "record": _record(record)} for name, record in records]
+    data = _json({"page": _page("__TITLE__", "__RECORD__"), "texts": texts})
+    page = (Path(__file__).parent / "list.html").read_text(encoding="utf-8")
+    return Template(page).substitute(title=html.escape(title), records=data)
+
+
+def save_html(record: AttentionRecord, path: str | Path, title: str | None = None, row: int = 0) -> None:
     """Write the page of ``render_html`` to a file."""
-    page = render_html(record, title)
+    page = render_html(record, title, row)
     Path(path).write_text(page, encoding="utf-8")
 
 
