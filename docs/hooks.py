@@ -166,9 +166,7 @@ def _placed(match: re.Match[str], page: Page, files: Files) -> str:
         return f'<figure markdown="1">{image}\n{text}\n</figure>'
     if kind == "page":
         address = get_relative_url(f"figures/{name}.html", page.url)
-        # As high as its page; a page opened from a file may not be measured.
-        fit = "try{this.height=this.contentDocument.documentElement.scrollHeight}catch{}"
-        frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="620" onload="{fit}"></iframe>'
+        frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="620" loading="lazy"></iframe>'
         return f'<figure class="page" markdown="1">{frame}\n{text}\n</figure>'
     images = [
         f'<img class="only-{theme}" src="{get_relative_url(f"figures/{name}.{theme}.svg", page.url)}" '

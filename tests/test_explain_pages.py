@@ -423,6 +423,20 @@ def test_a_page_opens_on_the_row_that_is_asked_for(browser: Any, tmp_path: Path)
         render_html(PIECES, row=6)
 
 
+def test_a_page_takes_the_theme_of_its_site(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    with opened(browser, tmp_path, PIECES, scheme="dark") as page:
+        colors = "[css('--page'), colors[0], getComputedStyle(root).colorScheme]"
+        dark = page.evaluate(colors)
+        page.evaluate("postMessage({ theme: 'light' }, '*')")
+        page.wait_for_function("!dark()")
+        light = page.evaluate(colors)
+        assert all(one != other for one, other in zip(dark, light, strict=True))
+        page.emulate_media(color_scheme="light")
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function("dark()")
+        assert page.evaluate(colors) == dark
+
+
 def test_two_hypotheses_are_read_side_by_side(browser: Any, tmp_path: Path) -> None:  # noqa: F811
     other = AttentionRecord(PIECES.tokens, (" La", " chica", "[EOS]"), PIECES.weights[:, :, :3])
     page_text = render_comparison({"1. <b>": PIECES, "2. other": other}, "A & B")

@@ -97,12 +97,16 @@ function chances(index) {  // the probability of a target word: the product of t
 }
 arrange();
 
-const darkness = matchMedia("(prefers-color-scheme: dark)");
+// The theme is that of the system, or the one that the site around the page sends: postMessage({ theme: "dark" }, "*").
+const darkness = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
+const themed = theme => { root.dataset.theme = theme; };
+const dark = () => root.dataset.theme === "dark";
+themed(darkness.matches ? "dark" : "light");
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let shades, colors;  // the 256 steps of the ramp, as pixels and as CSS
 function mix() {
   const parts = hex => [1, 3, 5].map(k => parseInt(hex.slice(k, k + 2), 16));
-  const ramp = record.ramps[darkness.matches ? "dark" : "light"].map(parts);
+  const ramp = record.ramps[root.dataset.theme].map(parts);
   const last = ramp.length - 1;
   const mixed = Array.from({ length: 256 }, (_, k) => {
     const place = last * k / 255, low = Math.min(last - 1, Math.floor(place));
@@ -334,7 +338,7 @@ function reveal(side, index) {
 function show(side, index, fromMap = false) {
   active = { side, index };
   const seen = seenFrom(side, index), far = other(side), greatest = range(seen)[1];
-  const turn = darkness.matches ? 0.66 : 0.9;  // above this share, the other text color is more legible
+  const turn = dark() ? 0.66 : 0.9;  // above this share, the other text color is more legible
   for (const name of ["source", "target"]) {
     sides[name].buttons.forEach((button, k) => {
       const weight = name === far ? Math.max(0, seen[k]) / Math.max(greatest, most / 4) : 0, text = weight.toFixed(3);
@@ -774,6 +778,7 @@ function tell() {
   parent.postMessage({ attention: { token, layer, head, flowing, checks: checked() } }, "*");
 }
 addEventListener("message", ({ data }) => {
+  if (data?.theme === "dark" || data?.theme === "light") { themed(data.theme); recolor(); }
   const told = data?.attention;
   if (!told) return;
   following = true;
@@ -809,7 +814,7 @@ async function start() {
   look(false);
   paintThumbs();
   addEventListener("resize", redraw);
-  darkness.addEventListener("change", recolor);
+  darkness.addEventListener("change", () => { themed(darkness.matches ? "dark" : "light"); recolor(); });
   document.fonts.ready.then(redraw);
   document.documentElement.dataset.ready = "";
 }
