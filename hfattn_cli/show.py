@@ -52,6 +52,21 @@ Target = Annotated[
         help="Answer to explain: a class, a next token, or a position in the translation; default: the model's answer."
     ),
 ]
+Contrast = Annotated[
+    str | None,
+    typer.Option(help="Explain why the answer is not this class or token; for a translator, together with --target."),
+]
+Rows = Annotated[
+    bool, typer.Option("--rows", help="Score the source for each token of the translation, one row for each.")
+]
+ScoresOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Page (.html), picture (.png, .svg, .pdf) or, with --rows, table (.csv) to write; default: print a list.",
+    ),
+]
 Agreement = Annotated[
     bool, typer.Option("--agreement", help="Also print how well the ranking of the words agrees with attention.")
 ]
@@ -179,18 +194,30 @@ def show_rollout(model: Model, text: Text, output: Output = None, numbers: Numbe
 
 @show_app.command()
 def gradient(
-    model: Model, text: Text, output: Output = None, target: Target = None, agreement: Agreement = False
+    model: Model,
+    text: Text,
+    output: ScoresOutput = None,
+    target: Target = None,
+    contrast: Contrast = None,
+    rows: Rows = False,
+    agreement: Agreement = False,
 ) -> None:
     """Score words by gradient × input.
 
     Example: hfattn show gradient runs/reviews "a good film" --agreement
     """
-    _show_saliency(model, text, output, "gradient_x_input", target, agreement)
+    _show_saliency(model, text, output, "gradient_x_input", target, contrast, rows, agreement)
 
 
 @show_app.command("integrated-gradients")
 def integrated_gradients(
-    model: Model, text: Text, output: Output = None, target: Target = None, agreement: Agreement = False
+    model: Model,
+    text: Text,
+    output: ScoresOutput = None,
+    target: Target = None,
+    contrast: Contrast = None,
+    rows: Rows = False,
+    agreement: Agreement = False,
 ) -> None:
     """Score words by integrated gradients.
 
@@ -198,7 +225,26 @@ def integrated_gradients(
 
     Example: hfattn show integrated-gradients runs/reviews "a good film" --output why.html
     """
-    _show_saliency(model, text, output, "integrated_gradients", target, agreement)
+    _show_saliency(model, text, output, "integrated_gradients", target, contrast, rows, agreement)
+
+
+@show_app.command()
+def occlusion(
+    model: Model,
+    text: Text,
+    output: ScoresOutput = None,
+    target: Target = None,
+    contrast: Contrast = None,
+    rows: Rows = False,
+    agreement: Agreement = False,
+) -> None:
+    """Score words by what changes without them.
+
+    Each word is replaced by the mask token, or else by the unknown or the padding token (Li et al. 2016).
+
+    Example: hfattn show occlusion runs/dates "22 nov 1794" --rows
+    """
+    _show_saliency(model, text, output, "occlusion", target, contrast, rows, agreement)
 
 
 @show_app.command()
@@ -483,21 +529,70 @@ def _new_file(output: Path) -> Iterator[Path]:
         shutil.move(path, output)
 
 
-def _show_saliency(name: str, text: str, output: Path | None, method: str, target: str | None, agreement: bool) -> None:
+def _show_saliency(
+    name: str,
+    text: str,
+    output: Path | None,
+    method: str,
+    target: str | None,
+    contrast: str | None,
+    rows: bool,
+    agreement: bool,
+) -> None:
+    from hfattn.errors import UserError
+
     with _one_sentence():
-        from hfattn.explain import saliency
+        from hfattn.explain import saliency, saliency_rows
         from hfattn.loading import load_any_model
 
-        _check(text, output)
+        if rows and (target, contrast, agreement) != (None, None, False):
+            raise UserError("--rows scores each token of the translation; remove --target, --contrast and --agreement.")
+        _check(text, output, (".html", *_PICTURES, ".csv") if rows else (".html", *_PICTURES))
         model, tokenizer, target_tokenizer = load_any_model(name)
         model = model.float()  # gradients overflow in float16
         require_vocabulary(tokenizer, text)
-        answer = int(target) if target is not None and target.isdecimal() else target
+        if rows:
+            found = saliency_rows(
+                model, tokenizer, text, method=method, target_tokenizer=target_tokenizer, by_word=True
+            )
+            _present_rows(found, text, output)
+            return
+        answer, other = (int(word) if word is not None and word.isdecimal() else word for word in (target, contrast))
         scored = saliency(
-            model, tokenizer, text, method=method, target=answer, target_tokenizer=target_tokenizer, by_word=True
+            model,
+            tokenizer,
+            text,
+            method=method,
+            target=answer,
+            contrast=contrast if model.can_generate() else other,
+            target_tokenizer=target_tokenizer,
+            by_word=True,
         )
         note = _agreement(name, (model, tokenizer, target_tokenizer), text, scored, answer) if agreement else None
         _present_scores(scored, output, note)
+
+
+def _present_rows(rows: list["ScoredText"], text: str, output: Path | None) -> None:
+    """Print the scores of each token of a translation as a list, or write them to a file."""
+    from hfattn.explain import plot_rows, render_rows_html, render_rows_text, write_rows_csv
+
+    title = f"{rows[0].method}: {text}"
+    lines = [title]
+    gaps = [abs(row.gap) for row in rows if row.gap is not None]
+    if output is None:
+        lines.append(render_rows_text(rows))
+        if gaps and rows[0].method == "integrated gradients":
+            lines.append(f"largest difference between the sum of a row and the change of its answer: {max(gaps):.2g}")
+    else:
+        with _new_file(output) as path:
+            if path.suffix == ".html":
+                path.write_text(render_rows_html(rows, title), encoding="utf-8")
+            elif path.suffix == ".csv":
+                path.write_text(write_rows_csv(rows), encoding="utf-8", newline="")
+            else:
+                plot_rows(rows, title=title).savefig(path, dpi=150)
+        lines.append(f"Written: {output}")
+    print("\n".join(lines))
 
 
 def _agreement(

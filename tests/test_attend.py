@@ -115,6 +115,13 @@ def show(folder: Path, name: str, view: str, *words: object) -> Result:
         ("translator", "gradient", ("--target", 1), "gradient × input → "),
         ("writer", "unit", ("--unit", 3), "unit 3"),
         ("writer", "integrated-gradients", (), "integrated gradients → "),
+        (
+            "bert",
+            "occlusion",
+            ("--target", "good", "--contrast", "bad"),
+            "occlusion (by [MASK]) → good rather",
+        ),
+        ("translator", "integrated-gradients", ("--rows",), f"integrated gradients: {TEXT}"),
     ],
 )
 def test_lists_pages_and_pictures(models: Path, tmp_path: Path, name: str, view: str, words: Any, title: str) -> None:
@@ -318,6 +325,11 @@ def test_the_unit_that_moves_most(models: Path) -> None:
         ("translator", "rollout", (), "has no self-attention; hfattn attend shows"),
         ("translator", "gradient", ("--target", "9"), "target is 9; write the index of a token"),
         ("rnn", "rollout", (), "Rollout needs a row for each token"),
+        ("bert", "occlusion", ("--rows",), "the model does not translate"),
+        ("translator", "occlusion", ("--rows", "--target", "1"), "remove --target, --contrast and --agreement"),
+        ("translator", "gradient", ("--contrast", "d"), "A contrast needs target, the index of a token"),
+        ("translator", "gradient", ("-o", "a.csv"), "Cannot write a.csv: end the name with .html, .png, .svg or .pdf."),
+        ("bert", "gradient", ("--contrast", "fine"), "contrast is 'fine', which is not a class"),
     ],
 )
 def test_what_cannot_be_shown(models: Path, name: str, view: str, words: Any, message: str) -> None:

@@ -1,10 +1,12 @@
 """Saliency of all kinds of models, and texts with a score for each piece."""
 
+import csv
 import html.parser
 import math
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -44,16 +46,21 @@ from hfattn.explain import (
     attribute,
     hidden_units,
     log_odds,
+    plot_rows,
     plot_scores,
+    render_rows_html,
+    render_rows_text,
     render_scores_html,
     render_scores_text,
     saliency,
+    saliency_rows,
     score_attention,
     score_tokens,
     score_unit,
     scores_snippet,
     strongest_unit,
     unit_states,
+    write_rows_csv,
 )
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -226,6 +233,155 @@ def test_padding_changes_nothing(kind: str, method: str) -> None:
     torch.testing.assert_close(known.scores, result.scores)
     assert result.rest == pytest.approx(known.rest, abs=1e-9)
     assert result.output == pytest.approx(known.output)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_occlusion_is_what_changes_without_a_token(kind: str) -> None:
+    """Against a loop that replaces the embedding of one token, and of one word, after another."""
+    model, tokenizer = make(kind)
+    encoded = tokenizer(TEXT, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=True)
+    blanks = (tokenizer.mask_token, tokenizer.unk_token, tokenizer.pad_token)
+    blank = next((token for token in blanks if token is not None), None)
+    vector = 0.0 if blank is None else model.get_input_embeddings().weight[tokenizer.convert_tokens_to_ids(blank)]
+
+    def without(places: list[int]) -> float:
+        def replaced(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+            output = output.clone()
+            output[:, places] = vector
+            return output
+
+        hook = model.get_input_embeddings().register_forward_hook(replaced)
+        try:
+            answer = saliency(model, tokenizer, TEXT, **given).output
+            assert answer is not None
+            return answer
+        finally:
+            hook.remove()
+
+    given: dict[str, Any] = {}
+    if model.config.is_encoder_decoder and model.can_generate():
+        given = {"translation": "told"}
+    elif model.can_generate():
+        given = {"target": 5}
+    else:
+        given = {"target": 0}
+    scored = saliency(model, tokenizer, TEXT, method="occlusion", **given)
+    assert scored.method == f"occlusion (by {blank or 'zero'})"
+    assert scored.gap is None
+    assert scored.output is not None
+    real = [place for place, special in enumerate(encoded["special_tokens_mask"][0].tolist()) if not special]
+    assert scored.scores.tolist() == pytest.approx([scored.output - without([place]) for place in real], abs=1e-6)
+
+    words = saliency(model, tokenizer, TEXT, method="occlusion", by_word=True, **given)
+    assert [word.strip() for word in words.tokens] == ["A", "moving", "story", ",", "wonderfully", "told", "."]
+    start = len("".join(words.tokens[:4]))
+    end = start + len(words.tokens[4])
+    inside = [place for place in real if start <= encoded["offset_mapping"][0, place, 0] < end]
+    assert len(inside) > 1 or tokenizer is WORDPIECES
+    assert words.scores[4].item() == pytest.approx(scored.output - without(inside), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "bahdanau"])
+def test_a_contrast_is_a_difference_of_log_probabilities(kind: str) -> None:
+    """F by a softmax over the answers; it is complete, and what counts for one answer counts against the other."""
+    model, tokenizer = make(kind)
+    options: dict[str, Any] = {}
+    with torch.no_grad():
+        inputs = tokenizer(TEXT, return_tensors="pt")
+        if kind == "bert":
+            one, other, logits = "bad", "good", model(**inputs).logits[0]
+            numbers = [0, 2]
+        elif kind == "gpt2":
+            one, other, logits = "w", "m", model(**inputs).logits[0, -1]
+            numbers = tokenizer.convert_tokens_to_ids([one, other])
+        else:
+            options, other = {"translation": "told", "target": 2}, "m"
+            labels = tokenizer("told", return_tensors="pt").input_ids
+            logits, numbers = model(**inputs, labels=labels).logits[0, 2], [int(labels[0, 2]), tokenizer.vocab["m"]]
+            one = "l"
+    shares = logits.log_softmax(-1)
+    options = options or {"target": one}
+    scored = saliency(model, tokenizer, TEXT, contrast=other, method="integrated_gradients", **options)
+    assert scored.target == f"{one} rather than {other}"
+    assert scored.unit == "nats of log-probability"
+    assert scored.output == pytest.approx(float(shares[numbers[0]] - shares[numbers[1]]))
+    assert scored.gap == pytest.approx(0, abs=0.02)
+    assert "change of the log-probability ratio from an empty input" in render_scores_text(scored)
+    if kind != "bahdanau":
+        towards = saliency(model, tokenizer, TEXT, target=one, contrast=other)
+        against = saliency(model, tokenizer, TEXT, target=other, contrast=one)
+        torch.testing.assert_close(towards.scores, -against.scores)
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "translator", "marian"])
+@pytest.mark.parametrize("method", ["gradient_x_input", "integrated_gradients", "occlusion"])
+def test_a_row_for_each_token_of_a_translation(kind: str, method: str) -> None:
+    """Each is what ``saliency`` says of that token; integrated gradients are complete in each row."""
+    model, tokenizer = make(kind)
+    rows = saliency_rows(model, tokenizer, TEXT, method=method, translation="told", steps=48)
+    names = tokenizer.convert_ids_to_tokens(tokenizer(text_target="told").input_ids)
+    assert [row.target for row in rows] == names
+    for place in (0, len(rows) - 1):
+        options: dict[str, Any] = {"method": method, "translation": "told", "steps": 48}
+        known = saliency(model, tokenizer, TEXT, target=place, **options)
+        torch.testing.assert_close(rows[place].scores, known.scores)
+        assert rows[place].output == known.output
+    for row in rows:
+        if method == "integrated_gradients":
+            assert row.output is not None
+            assert row.baseline is not None
+            change = row.output - row.baseline
+            assert float(row.scores.sum()) + row.rest == pytest.approx(change, abs=0.02 * abs(change) + 0.01)
+        else:
+            assert (row.gap is None) == (method == "occlusion")
+
+
+def test_rows_are_drawn_and_written(tmp_path: Path) -> None:
+    rows = [
+        ScoredText(("a ", "<b> ", "c"), torch.tensor([2.0, -1.0, 0.25]), "occlusion", "▁x", "nats", 0.5, 1.0),
+        ScoredText(("a ", "<b> ", "c"), torch.tensor([0.0, 0.5, -0.1]), "occlusion", "[EOS]", "nats"),
+    ]
+    assert render_rows_text(rows, 2) == "␣x    ← a +2.00   <b> -1.00\n[EOS] ← <b> +0.50   c -0.10"
+    header, *lines = csv.reader(write_rows_csv(rows).splitlines())
+    assert header == ["", "a", "<b>", "c", "special tokens", "F(x)", "F(0)"]
+    assert lines[0] == ["▁x", "2.0", "-1.0", "0.25", "0.5", "1.0", ""]
+    page = render_rows_html(rows)
+    assert "b" not in Page(page).tags
+    numbers = [["+2.00", "-1.00", "+0.25", "+0.50"], ["+0.00", "+0.50", "-0.10", "+0.00"]]  # with special tokens
+    assert [re.findall(r"<td[^>]*>([-+.\d]+)", line) for line in page.splitlines() if "<tr>" in line][-2:] == numbers
+    figure = plot_rows(rows)
+    figure.draw_without_rendering()
+    axes, bar = figure.axes
+    assert [text.get_text() for text in axes.texts] == ["+2.0", "-1.0", "+0.2", "+0.0", "+0.5", "-0.1"]
+    shown = [*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels(), *figure.texts, *bar.texts]
+    for box in [text.get_window_extent() for text in shown]:
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 <= figure.bbox.height
+    for draw in (plot_rows, render_rows_html, render_rows_text, write_rows_csv):
+        with pytest.raises(ValueError, match="There is no row"):
+            draw([])
+        with pytest.raises(ValueError, match="The rows belong to different texts"):
+            draw([*rows, ScoredText(("a",), torch.ones(1), "")])
+
+
+def test_contrasts_and_rows_that_there_are_not() -> None:
+    model, tokenizer = make("bert")
+    with pytest.raises(ValueError, match="contrast is 'fine', which is not a class; write one of bad, middling, good"):
+        saliency(model, tokenizer, TEXT, contrast="fine")
+    with pytest.raises(ValueError, match="contrast is 'bad', which is the answer itself"):
+        saliency(model, tokenizer, TEXT, target="bad", contrast=0)
+    with pytest.raises(UserError, match="the model does not translate; use saliency"):
+        saliency_rows(model, tokenizer, TEXT)
+    model, tokenizer = make("bahdanau")
+    with pytest.raises(ValueError, match=r"A contrast needs target, the index of a token in .*, 0 to 4: t o"):
+        saliency(model, tokenizer, TEXT, translation="told", contrast="m")
+    with pytest.raises(ValueError, match="contrast is 'mo', which is 2 tokens"):
+        saliency(model, tokenizer, TEXT, translation="told", target=0, contrast="mo")
+    config = RNNEncoderConfig(vocab_size=len(WORDPIECES), embedding_size=8, hidden_size=8, num_labels=1)
+    with pytest.raises(UserError, match="A contrast needs classes of which one is right"):
+        saliency(RNNEncoderForSequenceClassification(config), WORDPIECES, TEXT, contrast=0)
 
 
 def test_targets() -> None:
@@ -476,7 +632,8 @@ def test_a_plot_breaks_lines_and_cuts_nothing() -> None:
     figure = plot_scores(scored, title="A title")
     figure.draw_without_rendering()
     axes, bar = figure.axes
-    assert [text.get_text() for text in axes.texts] == words
+    assert [text.get_text() for text in axes.texts[::2]] == words
+    assert [text.get_text() for text in axes.texts[1::2]] == [f"{score:+.2g}" for score in scored.scores.tolist()]
     boxes = [text.get_window_extent() for text in (*axes.texts, *figure.texts)] + [bar.get_tightbbox()]
     for box in boxes:
         assert box is not None
@@ -485,10 +642,12 @@ def test_a_plot_breaks_lines_and_cuts_nothing() -> None:
         assert box.x1 <= figure.bbox.width
         assert box.y1 <= figure.bbox.height
     lines = {round(text.get_position()[1], 3) for text in axes.texts}
-    assert len(lines) > 3
+    assert len(lines) > 6
     assert all(
-        not one.overlaps(other) for i, one in enumerate(boxes[:60]) for other in boxes[i + 1 : 60] if one and other
+        not one.overlaps(other) for i, one in enumerate(boxes[:120]) for other in boxes[i + 1 : 120] if one and other
     )
+    characters = plot_scores(ScoredText(tuple("to be"), torch.ones(5), "unit 3"))
+    assert len(characters.axes[0].texts) == 5  # no numbers
     shown = [to_rgba(patch.get_facecolor())[3] for patch in axes.patches]
     assert shown == pytest.approx([0.7 * abs(score) for score in scored.scores.tolist()], abs=0.5 / 255)
 
@@ -498,8 +657,9 @@ def test_scores_in_a_terminal() -> None:
     assert scored.gap == pytest.approx(-0.5)
     assert render_scores_text(scored) == (
         "good   +2.0000 ++++++++++++++++++++\nbad    -1.0000 ----------\nspecial tokens +0.5000\n"
-        "sum of all scores +1.5000; change of the answer +2.0000"
+        "sum of scores +1.5; change of the prediction from an empty input +2"
     )
+    assert "change of the log-odds from" in render_scores_text(replace(scored, unit="nats of log-odds"))
     assert render_scores_text(scored, most=1).splitlines()[1].startswith("special")
 
 

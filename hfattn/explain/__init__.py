@@ -25,15 +25,19 @@ from .numbers import (
 from .page import render_comparison, render_html, render_list, save_html
 from .plot import plot_alignment, plot_flow, plot_heads
 from .rollout import rollout
-from .saliency import attribute, log_odds, saliency
+from .saliency import attribute, log_odds, saliency, saliency_rows
 from .scored import (
     ScoredText,
+    plot_rows,
     plot_scores,
+    render_rows_html,
+    render_rows_text,
     render_scores_html,
     render_scores_text,
     score_attention,
     score_tokens,
     scores_snippet,
+    write_rows_csv,
 )
 from .units import HiddenUnits, hidden_units, score_unit, strongest_unit, unit_states
 from .words import hide_special, merge_words
@@ -61,15 +65,19 @@ __all__ = [
     "plot_alignment",
     "plot_flow",
     "plot_heads",
+    "plot_rows",
     "plot_scores",
     "render_comparison",
     "render_html",
     "render_list",
+    "render_rows_html",
+    "render_rows_text",
     "render_scores_html",
     "render_scores_text",
     "render_text",
     "rollout",
     "saliency",
+    "saliency_rows",
     "save_animation",
     "save_html",
     "score_attention",
@@ -79,4 +87,5 @@ __all__ = [
     "strongest_unit",
     "summary",
     "unit_states",
+    "write_rows_csv",
 ]

@@ -3,11 +3,13 @@
 Shapes: T pieces of the text, S tokens of the tokenizer, including special tokens.
 """
 
+import csv
 import html
+import io
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -19,12 +21,13 @@ from .layout import MARGIN, Position, extent, frame, new_figure, sheet, text_sty
 from .words import piece_groups
 
 if TYPE_CHECKING:
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
 # Blue for positive and vermilion for negative scores (Okabe & Ito 2008), distinguishable with any color vision. The
 # opacity stays low enough for the text to be legible.
 _POSITIVE, _NEGATIVE, _STRONGEST = "#0072b2", "#d55e00", 0.7
-_LINE_WIDTH, _LINE_HEIGHT, _SPACE = 7.0, 0.3, 0.05  # inches
+_LINE_WIDTH, _LINE_HEIGHT, _NUMBER_HEIGHT, _SPACE = 7.0, 0.3, 0.14, 0.05  # inches
 _FONT_SIZE = 12  # points
 
 
@@ -69,6 +72,15 @@ class ScoredText:
         if self.output is None or self.baseline is None:
             return None
         return float(self.scores.double().sum()) + self.rest - (self.output - self.baseline)
+
+    @property
+    def change(self) -> str:
+        """Sentence on the sum of all scores and the change of F from an input of zeros; empty without ``baseline``."""
+        if self.output is None or self.baseline is None:
+            return ""
+        change = self.output - self.baseline
+        answer = {"nats of log-odds": "the log-odds", "": "the prediction"}.get(self.unit, "the log-probability ratio")
+        return f"sum of scores {change + (self.gap or 0):+.4g}; change of {answer} from an empty input {change:+.4g}"
 
     def by_word(self) -> "ScoredText":
         """Return the text in words, each with the sum of the scores of its pieces.
@@ -131,6 +143,26 @@ def score_tokens(
     return ScoredText(tuple(pieces), sums, method, target, unit, rest, output, baseline)
 
 
+def word_groups(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the index of the word of each token of ``tokenizer(text)``; a special token is a word.
+
+    Words are those of ``ScoredText.by_word``. A token of several words belongs to the first.
+    """
+    encoded = tokenizer(text, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast)
+    special = encoded["special_tokens_mask"]
+    real = [place for place, is_special in enumerate(special) if not is_special]
+    if tokenizer.is_fast:
+        pieces, groups = _pieces(text, [encoded["offset_mapping"][place] for place in real])
+    else:
+        pieces, groups = _named(token_names([encoded["input_ids"][place] for place in real], tokenizer))
+    of_pieces = piece_groups(pieces)
+    words: list[object] = [("special", place) for place in range(len(special))]
+    for place, group in zip(real, groups, strict=True):
+        words[place] = of_pieces[group]
+    changes = [int(place > 0 and words[place] != words[place - 1]) for place in range(len(words))]
+    return list(accumulate(changes))
+
+
 def _pieces(text: str, offsets: list[tuple[int, int]]) -> tuple[list[str], list[int]]:
     """Return the text cut where tokens begin, and the index of the piece of each token."""
     spans: list[tuple[int, int]] = []
@@ -191,6 +223,11 @@ def _limit(scored: ScoredText, limit: float | None) -> float:
     return limit or float(scored.scores.abs().max()) or 1.0
 
 
+def _has_words(scored: ScoredText) -> bool:
+    """Return whether there is room for a number below each piece: the pieces are not characters."""
+    return any(len(token.strip()) > 1 for token in scored.tokens)
+
+
 def _heading(scored: ScoredText) -> str:
     return " → ".join(filter(None, (scored.method, label(scored.target) if scored.target else "")))
 
@@ -215,10 +252,39 @@ def render_scores_text(scored: ScoredText, most: int = 12) -> str:
     ]
     if scored.rest:
         lines.append(f"special tokens {scored.rest:+.4f}")
-    if scored.output is not None and scored.baseline is not None:
-        change = scored.output - scored.baseline
-        lines.append(f"sum of all scores {change + (scored.gap or 0):+.4f}; change of the answer {change:+.4f}")
+    if scored.change:
+        lines.append(scored.change)
     return "\n".join(lines)
+
+
+def render_rows_text(rows: Sequence[ScoredText], most: int = 4) -> str:
+    """Return a line for each row, with the pieces that have the largest scores.
+
+    Args:
+        rows: as for ``plot_rows``.
+        most: number of pieces in a line.
+
+    Raises:
+        ValueError: as ``plot_rows``.
+    """
+    _rows_limit(rows)
+    names = [label(row.target, 20) for row in rows]
+    width = max(map(len, names))
+    lines = []
+    for name, row in zip(names, rows, strict=True):
+        order = row.scores.abs().argsort(descending=True, stable=True)[:most].tolist()
+        scores = [f"{label(row.tokens[i].strip() or row.tokens[i], 20)} {row.scores[i]:+.2f}" for i in order]
+        lines.append(f"{name:{width}} ← {'   '.join(scores)}")
+    return "\n".join(lines)
+
+
+def _rows_limit(rows: Sequence[ScoredText]) -> float:
+    """Return the score with the full color in rows of the same text."""
+    if not rows:
+        raise ValueError("There is no row; give at least one.")
+    if any(row.tokens != rows[0].tokens for row in rows):
+        raise ValueError("The rows belong to different texts; give the rows of one text.")
+    return max(_limit(row, None) for row in rows)
 
 
 _STYLE = """
@@ -259,7 +325,7 @@ def _color(score: float, limit: float) -> str:
     return f"{_POSITIVE if score >= 0 else _NEGATIVE}{round(255 * opacity):02x}"
 
 
-def scores_snippet(scored: ScoredText, limit: float | None = None, numbers: bool = False) -> str:
+def scores_snippet(scored: ScoredText, limit: float | None = None, *, numbers: bool = False) -> str:
     """Return an HTML element with the colored text and its scale, for light and dark pages.
 
     Blue pieces count for the target, orange ones against it; the tooltip of a piece is its score.
@@ -308,11 +374,109 @@ def render_scores_html(scored: ScoredText, title: str | None = None, limit: floa
         ValueError: as ``scores_snippet``.
     """
     heading = html.escape(_heading(scored) if title is None else title)
-    return _PAGE.format(title=heading, snippet=scores_snippet(scored, limit))
+    snippet = scores_snippet(scored, limit, numbers=_has_words(scored))
+    if scored.change:
+        snippet += f"\n<p>{scored.change[0].upper()}{scored.change[1:]}.</p>"
+    return _PAGE.format(title=heading, snippet=snippet)
+
+
+_ROWS_STYLE = """
+body{max-width:none}
+.rows{overflow-x:auto}
+table{border-collapse:collapse}
+th,td{padding:.25rem .5rem;text-align:right;font-weight:normal;white-space:pre}
+thead th{vertical-align:bottom;text-align:center}
+tbody th{position:sticky;left:0;background:Canvas}
+tbody td{border:1px solid rgb(128 128 128/.35);font-variant-numeric:tabular-nums;font-size:.85em}
+"""
+
+
+def render_rows_html(rows: Sequence[ScoredText], title: str | None = None) -> str:
+    """Return a self-contained page with a table of the scores: a row for each answer, a column for each piece.
+
+    Args:
+        rows: as for ``plot_rows``.
+        title: heading of the page; default the method.
+
+    Raises:
+        ValueError: as ``plot_rows``.
+    """
+    limit = _rows_limit(rows)
+    header = "".join(f'<th scope="col">{html.escape(label(token.strip() or token))}' for token in rows[0].tokens)
+    lines = []
+    for row in rows:
+        cells = "".join(f'<td style="background:{_color(s, limit)}">{s:+.2f}' for s in row.scores.tolist())
+        lines.append(f'<tr><th scope="row">{html.escape(label(row.target))}{cells}<td>{row.rest:+.2f}')
+    unit = f" Scores in {html.escape(rows[0].unit)}." if rows[0].unit else ""
+    table = (
+        f"<style>{_ROWS_STYLE}</style>\n<p>Each row is an answer, each column a piece of the text. Blue counts for the "
+        f'answer, orange against it.{unit}</p>\n<div class="rows" tabindex="0" role="region" aria-label="Scores">\n'
+        f'<table><thead><tr><td>{header}<th scope="col">special tokens</thead>\n<tbody>\n'
+        + "\n".join(lines)
+        + "\n</tbody></table>\n</div>"
+    )
+    return _PAGE.format(title=html.escape(rows[0].method if title is None else title), snippet=table)
+
+
+def write_rows_csv(rows: Sequence[ScoredText]) -> str:
+    """Return the scores as comma-separated values: a line for each answer, a column for each piece.
+
+    The last columns are the sum of the scores of special tokens, and for saliency F(x) and F(0).
+
+    Args:
+        rows: as for ``plot_rows``.
+    """
+    _rows_limit(rows)
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(["", *(token.strip() or token for token in rows[0].tokens), "special tokens", "F(x)", "F(0)"])
+    for row in rows:
+        writer.writerow([row.target.strip(), *row.scores.tolist(), row.rest, row.output, row.baseline])
+    return file.getvalue()
+
+
+def plot_rows(rows: Sequence[ScoredText], *, title: str | None = None) -> "Figure":
+    """Draw the scores as a map: a row for each answer, a column for each piece; blue counts for it, orange against it.
+
+    Args:
+        rows: the scores of one text for several answers, such as those of ``saliency_rows``.
+        title: line above the map; default the method.
+
+    Returns:
+        A matplotlib figure, as ``plot_alignment``.
+
+    Raises:
+        ValueError: if there is no row, the rows have different tokens, or a score is NaN or infinite.
+        UserError: if matplotlib is not installed.
+    """
+    limit = _rows_limit(rows)
+    figure = new_figure()
+    scores = torch.stack([row.scores.float() for row in rows])
+    columns = [label(token.strip() or token, 24) for token in rows[0].tokens]
+    names = [label(row.target, 24) for row in rows]
+    cell, style, small = 0.5, text_style(10), text_style(8)
+    left = max(extent(figure, name, **style)[0] for name in names) + MARGIN + 0.08
+    above = max(extent(figure, name, rotation=90, **style)[1] for name in columns) + MARGIN + 0.08
+    width, height = cell * len(columns), 0.6 * cell * len(rows)
+    heading = rows[0].method if title is None else title
+    scale = 2.6 + extent(figure, rows[0].unit or " ", **small)[0]
+    above, place = frame(figure, heading, above, left + max(width, scale) + MARGIN, height + 0.75)
+    axes = figure.add_axes(place(left, above, width, height))
+    axes.imshow(scores, cmap=_color_map(-limit, limit), vmin=-limit, vmax=limit, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns, rotation=90, **style)
+    axes.set_yticks(range(len(names)), names, **style)
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.spines[:].set(visible=True, linewidth=0.5, alpha=0.4)
+    for (i, row), j in product(enumerate(scores.tolist()), range(len(columns))):
+        axes.text(j, i, f"{row[j]:+.1f}", ha="center", va="center", **small)
+    _add_scale(figure, place(left, above + height + 0.26, 2.2, 0.14), -limit, limit, rows[0].unit)
+    return figure
 
 
 def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | None = None) -> "Figure":
     """Draw the colored text in lines of seven inches; blue counts for the target, orange against it.
+
+    Unless the pieces are characters, the score of each is written below it.
 
     Args:
         scored: at least one token.
@@ -330,10 +494,13 @@ def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | 
     figure = new_figure()
     from matplotlib.patches import Rectangle
 
-    style = text_style(_FONT_SIZE)
-    words = _lines(scored, lambda text: extent(figure, text, **style)[0])
+    style, small, numbers = text_style(_FONT_SIZE), text_style(7), _has_words(scored)
+    written = {f"{score:+.2g}" for score in scored.scores.tolist()} if numbers else set()
+    room = max((extent(figure, number, **small)[0] + 0.06 for number in written), default=0.0)
+    words = _lines(scored, lambda text: max(room, extent(figure, text, **style)[0]))
     widest = max(_LINE_WIDTH, *(word.left + word.width for word in words))
-    height = _LINE_HEIGHT * (words[-1].line + 1)
+    line_height = _LINE_HEIGHT + (_NUMBER_HEIGHT if numbers else 0.0)
+    height = line_height * (words[-1].line + 1)
     heading = _heading(scored) if title is None else title
     top, place = frame(figure, heading or None, MARGIN, widest + 2 * MARGIN, height + 0.75)
     axes = sheet(figure)
@@ -341,11 +508,14 @@ def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | 
     leftward = next((direction for direction in directions if direction in ("L", "R", "AL")), "L") != "L"
     for word in words:
         left = MARGIN + (widest - word.left - word.width if leftward else word.left)
-        middle = top + _LINE_HEIGHT * (word.line + 0.5)
+        middle = top + line_height * word.line + 0.5 * _LINE_HEIGHT
         corner = (left, middle - 0.42 * _LINE_HEIGHT)
         color = _color(word.score, limit)
         axes.add_patch(Rectangle(corner, word.width, 0.84 * _LINE_HEIGHT, facecolor=color, linewidth=0))
-        axes.text(left, middle, word.text, va="center_baseline", **style)
+        center = left + word.width / 2
+        axes.text(center, middle, word.text, ha="center", va="center_baseline", **style)
+        if numbers:
+            axes.text(center, middle + 0.5 * _LINE_HEIGHT, f"{word.score:+.2g}", ha="center", va="top", **small)
     lowest = -limit if bool((scored.scores < 0).any()) else 0.0
     _add_scale(figure, place(MARGIN + 0.15, top + height + 0.26, 2.2, 0.14), lowest, limit, scored.unit)
     return figure
@@ -380,11 +550,15 @@ def _lines(scored: ScoredText, width_of: Callable[[str], float]) -> list[_Word]:
     return words
 
 
-def _add_scale(figure: "Figure", position: Position, lowest: float, limit: float, unit: str) -> None:
+def _color_map(lowest: float, limit: float) -> "ListedColormap":
     from matplotlib.colors import ListedColormap
 
+    return ListedColormap([_color(score, limit) for score in torch.linspace(lowest, limit, 256).tolist()])
+
+
+def _add_scale(figure: "Figure", position: Position, lowest: float, limit: float, unit: str) -> None:
     scores = torch.linspace(lowest, limit, 256)
-    colors = ListedColormap([_color(score, limit) for score in scores.tolist()])
+    colors = _color_map(lowest, limit)
     bar = figure.add_axes(position)
     bar.imshow(scores[None], cmap=colors, aspect="auto", extent=(lowest, limit, 0, 1))
     bar.set_yticks([])
