@@ -1,6 +1,6 @@
-"""Pictures of a run: loss curves, tables of texts, BLEU by length, confusion matrices, predicted numbers."""
+"""Pictures of a run: loss curves, BLEU by length, confusion matrices, predicted numbers."""
 
-import textwrap
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,6 +87,8 @@ def plot_curves(
 ) -> None:
     """Draw training and validation loss against the step.
 
+    If the loss falls by more than a factor of ten, its axis is logarithmic.
+
     Args:
         path: output file; its extension selects PNG, SVG or PDF.
         log_history: ``trainer.state.log_history``.
@@ -99,16 +101,21 @@ def plot_curves(
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
+    drawn: list[float] = []
     for key, label, style in (("loss", "training", "-"), (validation, "validation", "o-")):
         points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
         if points:
             axes.plot(*zip(*points, strict=True), style, label=label, markersize=3)
+            drawn += [loss for _, loss in points if math.isfinite(loss)]
     for (name, level), color in zip(levels.items(), ("0.35", "0.6"), strict=False):
         axes.axhline(level, color=color, linestyle="--", linewidth=1)
         axes.annotate(
             name, (1, level), (-3, 2), ("axes fraction", "data"), "offset points", color=color, fontsize=8, ha="right"
         )
     axes.set(title=title, xlabel="step", ylabel=unit)
+    if drawn and 0 < 10 * min(drawn) < max(drawn):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.grid(alpha=0.25)
     axes.legend()
     figure.savefig(path, dpi=150)
@@ -117,6 +124,11 @@ def plot_curves(
 def length_label(row: Mapping[str, Any]) -> str:
     """Return the range of lengths of a row of ``bleu_by_length``, such as "11-20", or "51+" for the last row."""
     return f"{row['from']}+" if row["to"] is None else f"{row['from']}-{row['to']}"
+
+
+def bleu_varies(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the rows of ``bleu_by_length`` differ in the first decimal, so that a picture says something."""
+    return len({round(row["bleu"], 1) for row in rows}) > 1
 
 
 def plot_bleu_by_length(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> None:
@@ -147,63 +159,6 @@ def plot_bleu_by_length(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any
     axes.set_axisbelow(True)
     if len(runs) > 1:
         figure.legend(loc="outside lower center", ncols=min(4, len(runs)), frameon=False)
-    figure.savefig(path, dpi=150)
-
-
-_COLUMN_CHARACTERS = 44  # a longer cell is wrapped
-_GAP, _LEADING, _MARGIN = 0.3, 0.14, 0.15  # inches: between columns, between rows, around the table
-
-
-def plot_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """Draw a table of texts, such as sample translations, with long cells wrapped.
-
-    Args:
-        path: output file; its extension selects PNG, SVG or PDF.
-        header: (columns,) names of the columns.
-        rows: (rows, columns) cells.
-        title: line above the table.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    figure = Figure()
-    style: dict[str, Any] = {"fontfamily": installed_fonts(), "fontsize": 9, "parse_math": False, "va": "top"}
-    table = [
-        [
-            figure.text(0, 0, textwrap.fill(str(cell), _COLUMN_CHARACTERS), weight="bold" if i == 0 else None, **style)
-            for cell in row
-        ]
-        for i, row in enumerate((header, *rows))
-    ]
-    heading = figure.text(0, 0, title or "", **{**style, "fontsize": 11})
-
-    def size(text: Any) -> tuple[float, float]:
-        extent = text.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
-        return extent.width, extent.height
-
-    # The figure is as large as the rendered texts need.
-    sizes = [[size(text) for text in row] for row in table]
-    widths = [max(row[column][0] for row in sizes) + _GAP for column in range(len(header))]
-    heights = [max(height for _, height in row) + _LEADING for row in sizes]
-    above = size(heading)[1] + 2 * _LEADING if title else 0.0
-    whole = (
-        2 * _MARGIN + max(sum(widths) - _GAP, size(heading)[0] if title else 0),
-        2 * _MARGIN + above + sum(heights) - _LEADING / 2,
-    )
-    figure.set_size_inches(whole)
-    heading.set_position((_MARGIN / whole[0], 1 - _MARGIN / whole[1]))
-    top = _MARGIN + above
-    for i, (row, height) in enumerate(zip(table, heights, strict=True)):
-        left = _MARGIN
-        for text, width in zip(row, widths, strict=True):
-            text.set_position((left / whole[0], 1 - top / whole[1]))
-            left += width
-        if i < len(table) - 1:
-            line = 1 - (top + height - _LEADING / 2) / whole[1]
-            ends = (_MARGIN / whole[0], 1 - _MARGIN / whole[0])
-            color, thickness = ("0.2", 1.0) if i == 0 else ("0.85", 0.6)
-            figure.add_artist(Line2D(ends, (line, line), color=color, linewidth=thickness))
-        top += height
     figure.savefig(path, dpi=150)
 
 

@@ -628,7 +628,6 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
     assert f"| good | {', '.join(f'{word} {cosine:.2f}' for word, cosine in near)} |" in card
     assert "| unheard | not in the vocabulary |" in card
     assert results["telling"] == {}
-    assert not (tmp_path / "baseline" / "features.png").exists()
     found = {"vectors": str(tmp_path / "baseline/vectors.npy"), "words": str(tmp_path / "baseline/vectors.words.txt")}
     sizes = {"embedding_size": 8, "hidden_size": 8, "freeze_embeddings": True}
     recurrent = {
@@ -778,7 +777,7 @@ def test_several_processes_are_refused(
 class TestTheRecipe(FinishedRun, BadInputs):
     recipe, bad = "baselines", BAD
     files: ClassVar[set[str]] = {"baseline.json", "model.safetensors", "vocabulary.json"}
-    pictures: ClassVar[tuple[str, ...]] = ("confusion.png", "features.png", "mistakes.png")
+    pictures: ClassVar[tuple[str, ...]] = ("confusion.png",)
     stated: ClassVar[Stated] = {("accuracy", "accuracy (test)"): ("test", "accuracy")}
 
     @pytest.fixture

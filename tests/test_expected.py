@@ -13,7 +13,6 @@ import yaml
 from commands import ROOT
 from typer.testing import CliRunner, Result
 
-from hfattn.plots import plot_table
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
 from hfattn.training.bands import relative_deviation, transferred_deviation
@@ -511,17 +510,3 @@ def test_bad_input_to_compare(tmp_path: Path) -> None:
         done = hfattn("compare", *words)
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert message in done.stderr
-
-
-def test_a_table_is_as_large_as_its_texts(tmp_path: Path) -> None:
-    def size(*rows: tuple[str, str]) -> tuple[int, int]:
-        plot_table(tmp_path / "table.png", ("source", "translation"), rows, title="t")
-        header = (tmp_path / "table.png").read_bytes()[16:24]  # of the PNG: width, height
-        return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
-
-    small = size(("a $x^2", "b"))
-    wide, tall = size(("a word " * 5, "b")), size(("a word " * 40, "b"))
-    assert wide[0] > small[0]
-    assert wide[1] == small[1]
-    assert tall[1] > 3 * wide[1] / 2
-    assert size(("a $x^2", "b"), ("", "c"))[1] > small[1]

@@ -14,6 +14,7 @@ import pytest
 import sacrebleu
 import torch
 from matplotlib import image
+from matplotlib.figure import Figure
 from sacrebleu.metrics import BLEU, CHRF
 from sklearn.metrics import f1_score, log_loss
 from transformers import Trainer, TrainingArguments
@@ -48,7 +49,7 @@ from hfattn.metrics import (
     word_slices,
 )
 from hfattn.metrics.counterfactual import Templates
-from hfattn.plots import plot_confusion, weight_colors
+from hfattn.plots import bleu_varies, plot_confusion, plot_curves, weight_colors
 from hfattn.tokenizers import build_character_tokenizer
 
 
@@ -253,6 +254,23 @@ def test_the_picture_of_a_confusion_matrix(tmp_path: Path) -> None:
     }
     with pytest.raises(UserError, match=r"shape \(2, 2\).* 3 labels"):
         plot_confusion(path, [[1, 0], [0, 1]], ["a", "b", "c"], "")
+
+
+@pytest.mark.parametrize(("last", "scale"), [(0.19, "log"), (0.21, "linear"), (0.0, "linear")])
+def test_a_loss_that_falls_far_has_a_logarithmic_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: float, scale: str
+) -> None:
+    shown = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: shown.append(figure))
+    history = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": math.inf}, {"step": 3, "eval_nats": last}]
+    plot_curves(tmp_path / "loss.png", history, {"unigram": 1.0}, "a run", "nats", "eval_nats")
+    assert shown[0].axes[0].get_yscale() == scale
+
+
+def test_bleu_that_is_the_same_for_all_lengths_is_not_drawn() -> None:
+    assert bleu_varies([{"bleu": 99.2}, {"bleu": 100.0}])
+    assert not bleu_varies([{"bleu": 100.0}, {"bleu": 100.00000000000004}])
+    assert not bleu_varies([{"bleu": 31.0}])
 
 
 # Beyond the average

@@ -339,7 +339,7 @@ BAD: list[BadInput] = [
 
 class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
     recipe, loss, bad, changed = "question_answering", "nats_per_window", BAD, "--data.overlap 15"
-    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "mistakes.png")
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png",)
     stated: ClassVar[Stated] = {
         ("f1", "F1 (test)"): ("test", "f1"),
         ("exact_match", "exact match (validation)"): ("validation", "exact_match"),

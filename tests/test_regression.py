@@ -303,7 +303,7 @@ def test_a_soup_of_regressions_is_refused(finished: Path, tmp_path: Path) -> Non
 class TestRegression(FinishedRun, BadInputs):
     recipe, tiny = "classification", FROM_SCRATCH
     files: ClassVar[set[str]] = {*FinishedRun.files, "modeling_rnn_encoder.py"}
-    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "predictions.png", "mistakes.png", "alignment-1.png")
+    pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "predictions.png", "alignment-1.png")
     stated: ClassVar[Stated] = {
         ("spearmanr", "Spearman correlation (test)"): ("test", "spearman"),
         ("pearsonr", "Pearson correlation (validation)"): ("validation", "pearson"),

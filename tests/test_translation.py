@@ -23,6 +23,7 @@ from hfattn.data import EncodedPairs, Pair, Pairs, read_pairs
 from hfattn.generated import date_pairs
 from hfattn.generated.dates import FIRST_YEAR, LANGUAGES, LAST_YEAR, part_of_year, write_date
 from hfattn.metrics import ExactMatch, LanguageModelScores, TranslationScores, decode_generated, token_statistics
+from hfattn.plots import bleu_varies
 from hfattn.resources import load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
@@ -362,8 +363,9 @@ def test_parallel_files_subwords_batches_by_tokens_averages_and_a_beam(tmp_path:
         texts = tokenizer.batch_decode(model.generate(**batch, **search), skip_special_tokens=True)
         assert score["bleu"] == BLEU().corpus_score(texts, [references]).score
     assert [sample["translation"] for sample in results["samples"]] == texts[:3]
-    for picture in ("samples.png", "bleu_by_length.png"):
-        assert (tmp_path / "run" / picture).read_bytes()[:4] == b"\x89PNG"
+    rows = test["beam"]["by_source_length"]
+    assert (tmp_path / "run" / "bleu_by_length.png").exists() == bleu_varies(rows)
+    assert ("(bleu_by_length.png)" in (tmp_path / "run" / "README.md").read_text()) == bleu_varies(rows)
 
 
 def test_two_vocabularies_are_published_together(tmp_path: Path) -> None:

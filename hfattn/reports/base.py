@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..plots import plot_curves, plot_table
+from ..plots import plot_curves
 from ..training import (
     RecipeCommand,
     ReliableSeq2SeqTrainer,
@@ -96,12 +96,6 @@ def leave_behind(
     facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed)
     facts["selection"] = run.selection
     publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts)
-
-
-def draw_mistakes(folder: Path, title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a table of mistakes as ``mistakes.png``; without any mistake there is no picture."""
-    if rows:
-        plot_table(folder / "mistakes.png", list(rows[0]), [list(row.values()) for row in rows], title)
 
 
 def shown_part(parts: Mapping[str, Any]) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from transformers.trainer_utils import PredictionOutput
@@ -13,7 +11,6 @@ from ..baselines import BaselineClassifier, EncoderFeatures, TextVectors, neighb
 from ..data import LabeledTexts
 from ..hub.card import stated
 from ..metrics import ClassifierEvaluationConfig
-from ..plots import plot_table
 from ..training import RecipeCommand, publish_run, run_facts
 from .base import shown_part
 from .classification import draw_results, fairness_scores, part_facts, scores_of_parts, summary, threshold_choice
@@ -58,7 +55,7 @@ def report(
     languages = stated({"configuration": configuration})["language"]
     metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown], languages)
     samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
-    telling = draw_features(run, title, classifier, features)
+    telling = classifier.telling(features)
     kind = configuration["features"]["kind"]
     sections = {name: configuration[name] for name in ("cleaning", "classifier")}
     if isinstance(classifier.features, EncoderFeatures):
@@ -91,15 +88,3 @@ def report(
     }
     results["versions"] |= {name: version(name) for name in PACKAGES}
     publish_run(command, results, summary(run, metrics))
-
-
-def draw_features(
-    folder: Path, title: str, classifier: BaselineClassifier, number: int
-) -> dict[str, list[tuple[str, float]]]:
-    """Draw the n-grams with the highest weights for each class, if the features are n-grams; return them."""
-    telling = classifier.telling(number)
-    if telling:
-        rows = zip_longest(*telling.values(), fillvalue=("", ""))
-        cells = [[f"{name}  {weight:.3g}" if name else "" for name, weight in row] for row in rows]
-        plot_table(folder / "features.png", [f"{label}: n-gram, weight" for label in telling], cells, title)
-    return telling

@@ -13,7 +13,6 @@ from ..fields import at_least
 from ..generation import read_prompt, sample_text
 from ..loading import max_positions
 from ..metrics import text_scores
-from ..plots import plot_table
 from .base import TrainedRun, leave_behind
 
 DECODING = ("temperature", "top_k", "top_p")
@@ -80,8 +79,6 @@ def report(
         {"prompt": prompt, "decoding": name, **{when: texts[i] for when, texts in written.items()}}
         for i, (prompt, name) in enumerate(pairs)
     ]
-    rows = [[on_one_line(text) for text in each.values()] for each in samples]
-    plot_table(run.folder / "samples.png", list(samples[0]), rows, run.title)
     windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
     sections: dict[str, Any] = {
         "data": {
@@ -141,11 +138,6 @@ def part_facts(documents: Documents, packed: PackedText) -> dict[str, Any]:
         "unknown_tokens": packed.unknown,
         "sha256": documents.fingerprint,
     }
-
-
-def on_one_line(text: str) -> str:
-    """Return a text for a cell of a table: " / " for line breaks, a space for other unprintable characters."""
-    return " ".join("".join(c if c.isprintable() else " / " if c == "\n" else " " for c in text).split())
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:

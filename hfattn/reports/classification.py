@@ -31,7 +31,7 @@ from ..metrics import (
 from ..models.modeling_rnn_encoder import find_sentences
 from ..plots import plot_confusion
 from ..training import OwnClassifierSampleConfig, is_hierarchical, scores_of_part
-from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, shown_part
 
 LONGEST_SHOWN = 400  # characters of a text in a table
 SHORTEST_SHOWN = 10  # tokens of a text that is shown alone
@@ -191,11 +191,9 @@ def draw_results(
     scores: Mapping[str, Any],
     number: int,
 ) -> list[dict[str, Any]]:
-    """Draw the confusion matrix and the most confident mistakes on a part; return these mistakes."""
+    """Draw the confusion matrix of a part, and return the most confident mistakes."""
     plot_confusion(folder / "confusion.png", scores["confusion"], texts.labels, title)
-    samples = confident_mistakes(texts, class_results(output), number)
-    draw_mistakes(folder, title, samples)
-    return samples
+    return confident_mistakes(texts, class_results(output), number)
 
 
 def confident_mistakes(texts: LabeledTexts, results: ClassResults, number: int) -> list[dict[str, Any]]:

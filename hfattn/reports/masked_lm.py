@@ -13,7 +13,6 @@ from ..data import Documents, MaskedTexts, SentencePairs
 from ..errors import UserError
 from ..fields import at_least
 from ..generation import evaluation_mode
-from ..plots import plot_table
 from .base import TrainedRun, leave_behind
 
 BLANK = "[MASK]"  # the blank in sample.sentences, whatever the tokenizer's own mask token is
@@ -62,8 +61,6 @@ def report(
         {"sentence": sentence, "before": first, "after": last}
         for sentence, first, last in zip(sentences, before, after, strict=True)
     ]
-    rows = [[sample["sentence"], listed(sample["before"]), listed(sample["after"])] for sample in samples]
-    plot_table(run.folder / "filled_in.png", ["sentence", "before training", "after training"], rows, run.title)
     names = ("max_length", "packing", "masked_share", "whole_words", "next_sentence")
     sections: dict[str, Any] = {
         "data": {

@@ -12,7 +12,7 @@ from transformers.trainer_utils import PredictionOutput
 from ..data import EncodedChoices
 from ..metrics import Accuracy, ClassResults, class_results, column_slices, length_slices, scores_by_slice
 from ..training import scores_of_part
-from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, shown_part
 
 LONGEST_SHOWN = 200  # characters of a text in a table
 
@@ -37,7 +37,6 @@ def report(
     run.save()
     metrics = {part: part_scores(encoded[part], output, part) for part, output in outputs.items()}
     samples = confident_mistakes(encoded[shown], class_results(outputs[shown]), mistakes)
-    draw_mistakes(run.folder, run.title, samples)
     item = min(encoded[shown].questions, key=lambda item: len(" ".join((item.context, *item.choices))))
     probabilities = choice_probabilities(run, item.context, item.choices)
     sections = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..data import EncodedQuestions, FoundAnswer
 from ..metrics import AnswerMetric, answer_f1, best_null_threshold, column_slices, length_slices, scores_by_slice
-from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, shown_part
 
 LONGEST_SHOWN = 200  # characters of a question or an answer in a table
 QUESTION_WORDS = ("how many", "how", "what", "when", "where", "which", "who", "whom", "whose", "why")
@@ -43,7 +43,6 @@ def report(
     train, shown = encoded["train"], shown_part(evaluated)
     run.save()
     samples = wrong_answers(encoded[shown], evaluated[shown].answers, mistakes)
-    draw_mistakes(run.folder, run.title, samples)
     example = answered_question(encoded[shown], evaluated[shown].answers)
     sections: dict[str, Any] = {
         "data": {

@@ -11,7 +11,7 @@ from ..evaluation import classify
 from ..metrics import ClassifierEvaluationConfig, regression_report
 from ..plots import plot_predictions
 from ..training import OwnClassifierSampleConfig, scores_of_part
-from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, shown_part
 from .classification import draw_attention, part_facts, short_texts, shortened, shown_examples
 
 
@@ -52,7 +52,6 @@ def report(
     right = [item.target for item in parts[shown]]
     plot_predictions(run.folder / "predictions.png", right, predicted[shown], label, run.title)
     samples = largest_errors(parts[shown], predicted[shown], sample.mistakes)
-    draw_mistakes(run.folder, run.title, samples)
     short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
     sections = {
         "data": {

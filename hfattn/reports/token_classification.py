@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, pipeline
 from ..data import EncodedSentences, TaggedSentences
 from ..metrics import EntityMetric, column_slices, find_entities, length_slices, scores_by_slice
 from ..metrics.slices import SENTENCE_EDGES
-from .base import TrainedRun, draw_mistakes, leave_behind, shown_part
+from .base import TrainedRun, leave_behind, shown_part
 
 LONGEST_SHOWN = 300  # characters of a sentence in a table
 
@@ -53,7 +53,6 @@ def report(
     train, shown = encoded["train"], shown_part(parts)
     run.save()
     samples = sentences_with_mistakes(parts[shown], evaluated[shown], mistakes)
-    draw_mistakes(run.folder, run.title, samples)
     example = found_entities(run.model, run.tokenizer, parts[shown])
     sections: dict[str, Any] = {
         "data": {

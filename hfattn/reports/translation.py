@@ -16,7 +16,7 @@ from ..generation import translate_texts
 from ..loading import save_translator
 from ..metrics import ExactMatch, decode_generated, translation_report
 from ..models.strict_config import own_fields
-from ..plots import plot_bleu_by_length, plot_table
+from ..plots import bleu_varies, plot_bleu_by_length
 from .base import TrainedRun, leave_behind, shown_part
 
 
@@ -86,10 +86,9 @@ def report(
         for (source, reference), translation in zip(shown_pairs, best, strict=False)
     ]
     sources = [sample["source"] for sample in samples]
-    rows = [list(sample.values()) for sample in samples]
-    plot_table(run.folder / "samples.png", list(samples[0]), rows, run.title)
     by_length = metrics[shown].get("beam", metrics[shown])["by_source_length"]
-    plot_bleu_by_length(run.folder / "bleu_by_length.png", {run.command.config.stem: by_length}, run.title)
+    if bleu_varies(by_length):
+        plot_bleu_by_length(run.folder / "bleu_by_length.png", {run.command.config.stem: by_length}, run.title)
     alignments = draw_alignments(
         run.folder, run.model, run.tokenizer, separate, sources[: config["sample"]["alignments"]]
     )
