@@ -23,6 +23,7 @@ from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredict
 from hfattn.explain import (
     AttentionRecord,
     ScoredText,
+    hide_special,
     merge_words,
     plot_alignment,
     plot_flow,
@@ -314,6 +315,6 @@ if __name__ == "__main__":
     for figure_name in FIGURES:
         for theme_name in THEMES:
             (folder / f"{figure_name}.{theme_name}.svg").write_bytes(draw(figure_name, theme_name))
-    plot_alignment(merge_words(record("spanish"))).savefig(folder / "alignment.png", dpi=150)
+    plot_alignment(hide_special(merge_words(record("spanish")))).savefig(folder / "alignment.png", dpi=150)
     for page_name in PAGES:
         (folder / f"{page_name}.html").write_text(page(page_name), encoding="utf-8")
