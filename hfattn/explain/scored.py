@@ -289,9 +289,9 @@ def _rows_limit(rows: Sequence[ScoredText]) -> float:
 
 _STYLE = """
 .hfattn-scores{line-height:1.9;overflow-wrap:anywhere}
-.hfattn-scores p{margin:0;white-space:pre-wrap}
+.hfattn-scores p{margin:0;white-space:pre-wrap;overflow-x:auto}
 .hfattn-scores span{border-radius:.2em;padding:.15em 0}
-.hfattn-scores .numbered{display:inline-block;line-height:1.4;text-align:center;vertical-align:top}
+.hfattn-scores .numbered{display:inline-block;overflow-wrap:normal;line-height:1.4;text-align:center;vertical-align:top}
 .hfattn-scores small{display:block;padding:0 .3em;font-size:.65em;font-variant-numeric:tabular-nums}
 .hfattn-scores .scale{display:flex;align-items:center;gap:.5em;margin-top:.6em;font-size:.8em;line-height:1.2}
 .hfattn-scores .scale span{white-space:nowrap}
@@ -308,12 +308,15 @@ _PAGE = """<!DOCTYPE html>
 <style>
 :root{{color-scheme:light dark}}
 body{{max-width:46rem;margin:1.5rem auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}}
+body{{background:Canvas;color:CanvasText}}
 h1{{font-size:1.25rem}}
 </style>
 </head>
 <body>
+<main>
 <h1 dir="auto">{title}</h1>
 {snippet}
+</main>
 </body>
 </html>
 """
