@@ -102,7 +102,7 @@ class FinishedRun(RecipeTests):
         card, results = ModelCard.load(finished / "run" / "README.md"), results_of(finished / "run")
         values = {(r.metric_type, r.metric_name): r.metric_value for r in card.data.eval_results}
         for name, (part, score) in self.stated.items():
-            assert values[name] == results["metrics"][part][score]
+            assert values[name] == pytest.approx(results["metrics"][part][score], abs=1e-6)  # rounded
         self.check_card(card, printed_by_card(finished / "run"), results)
 
 

@@ -605,7 +605,7 @@ def test_a_page_colors_each_piece() -> None:
     for token in HARD.tokens:
         assert token.strip() in read.text
     assert not re.search(r"[a-z]+://", page)
-    strengths = [int(s, 16) for s in re.findall(r'<span style="background:#[0-9a-f]{6}([0-9a-f]{2})', page)]
+    strengths = [int(s, 16) for s in re.findall(r'<span[^>]* style="background:#[0-9a-f]{6}([0-9a-f]{2})', page)]
     assert strengths == [round(255 * 0.7 * abs(score) / 2) for score in HARD.scores.tolist()]
     whole = [int(s, 16) for s in re.findall(r"background:#0072b2([0-9a-f]{2})", scores_snippet(HARD, limit=1))]
     assert max(whole) == round(255 * 0.7)  # nothing is stronger than the full color
