@@ -101,6 +101,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     path = DOCS / page.file.src_uri
     path = path if path.exists() else ROOT / page.file.src_uri
+    if path.name == "RESULTS.md":
+        page.meta["hide"] = ["navigation", "toc"]  # its table needs the width of the window
     markdown = _PLACE.sub(lambda match: _placed(match, page, files), markdown).replace("  # fmt: skip\n", "\n")
     here = posixpath.dirname(page.file.src_uri)
     pieces = _FENCE.split(markdown)

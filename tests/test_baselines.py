@@ -786,6 +786,6 @@ class TestTheRecipe(FinishedRun, BadInputs):
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
         assert "accuracy (train)" not in str(card.data)
-        for words in ("a linear SVM on tfidf_sklearn", "half: 1", "| gender |", "![n-grams with the highest weights]"):
+        for words in ("a linear SVM on tfidf_sklearn", "half: 1", "| gender |", "### N-grams with the highest weights"):
             assert words in card.text
         assert printed.strip() in ("negative", "positive")

@@ -172,6 +172,7 @@ def test_the_site_asks_nobody_for_anything(site: Path) -> None:
             assert (page.parent / image).is_file(), (page, image)
 
 
+@pytest.mark.demos
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_are_legible(site: Path, browser: "Browser", scheme: Any, width: int) -> None:  # noqa: F811

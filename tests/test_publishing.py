@@ -304,7 +304,7 @@ def test_a_number_that_was_typed_into_the_card_is_found_out_and_prose_is_not(run
     path.write_text(card.replace(shown, "0.0001"))
     with pytest.raises(AssertionError, match="was changed"):
         check_card(run, results)
-    value = str(results["metrics"]["test"]["accuracy"])
+    value = str(round(results["metrics"]["test"]["accuracy"], 6))
     path.write_text(card.replace(f"value: {value}", "value: 0.99"))
     with pytest.raises(AssertionError, match="metadata"):
         check_card(run, results)
@@ -314,10 +314,18 @@ def test_a_number_that_was_typed_into_the_card_is_found_out_and_prose_is_not(run
 
 
 def test_every_card_is_complete_and_says_what_is_not_known(runs: dict[str, Path]) -> None:
-    headings = ["Use", "Intended use and limits", "Results", "Data", "Training", "Citation"]
+    headings = [
+        "Use",
+        "Results",
+        "Intended use and limits",
+        "Data",
+        "Training",
+        "Architecture",
+        "Code in this repository",
+    ]
     for folder in runs.values():
         card = ModelCard.load(folder / "README.md")
-        assert re.findall(r"^## (.*)$", card.text, re.MULTILINE) == headings
+        assert re.findall(r"^## (.*)$", card.text, re.MULTILINE) == [*headings, "Citation"]
         assert card.data.eval_results
         assert card.data.metrics
         for words in ("Energy: about", "nothing was measured", "SHA-256", "seed"):

@@ -396,7 +396,7 @@ def test_bad_input_to_translate_and_attend(readers: Path, tmp_path: Path) -> Non
         (["attend", translator, "", "-o", map_], "A text is empty"),
         (["attend", translator, "xyz", "-o", map_], "The text contains 'x'"),
         (["attend", "runs/no-such-run", "abc", "-o", map_], "was not found locally or on the Hub"),
-        (["attend", translator, "abc", "-o", tmp_path / "map.jpg"], ".html, .png, .svg, .pdf or .gif"),
+        (["attend", translator, "abc", "-o", tmp_path / "map.jpg"], ".html, .png, .svg, .pdf, .gif, .jsonl or .csv"),
         (["attend", translator, "abc", "-o", tmp_path / "no" / "map.html"], "does not exist; create it first."),
         (["attend", translator, "abc", "-o", tmp_path / "folder.png"], "is a folder; give the name of a file"),
         (["attend", readers / "no-attention", "abc", "-o", map_], "has no attention; choose"),

@@ -51,6 +51,7 @@ CALLS = {
     "show rollout": "runs/reviews 'A good story'",
     "show gradient": "runs/reviews 'A good story'",
     "show integrated-gradients": "runs/reviews 'A good story' --output made/why.html",
+    "show occlusion": "runs/reviews 'A good story' --target 1 --contrast 0",
     "show unit": "runs/text The --unit 1",
     "soup": "runs/reviews runs/reviews --output made/soup --set data.dataset=no.tsv",
     "card": "runs/text",

@@ -51,7 +51,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        3550,
+        3600,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -61,7 +61,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | RECURRENT
         | PIPELINE
         | {"attention_patterns.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4150,
+        4200,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,
