@@ -44,6 +44,7 @@ CSS = """
   overflow-wrap: anywhere; height: 24rem; overflow-y: auto; padding: .8rem 1rem; border-radius: .6rem;
   display: flex; flex-direction: column-reverse; /* keeps its end in sight as it grows */
   border: 1px solid var(--border-color-primary); background: var(--background-fill-primary); }
+#start, #stop { transition: none; }
 #paper i.prompt { font-weight: 600; opacity: .62; }
 #paper .written { margin-bottom: auto !important; }
 #paper i { font-style: normal; border-radius: 2px; }
@@ -62,7 +63,7 @@ CSS = """
 """ + "".join(
     f"#paper i.p{n} {{ background: rgb(37 99 235 / {0.68 * n / LEVELS:.2f}) }}"
     f"#paper i.n{n} {{ background: rgb(234 120 12 / {0.72 * n / LEVELS:.2f}) }}"
-    f"#paper i.s{n} {{ background: rgb(190 24 93 / {0.66 * n / LEVELS:.2f}) }}"
+    f"#paper i.s{n} {{ background: rgb(190 24 93 / {0.6 * n / LEVELS:.2f}) }}"
     for n in range(LEVELS + 1)
 )
 PROMPT, PLAIN = "..", "--"  # shades of a character, like those of ``shade``
