@@ -45,7 +45,7 @@ CSS = """
   display: flex; flex-direction: column-reverse; /* keeps its end in sight as it grows */
   border: 1px solid var(--border-color-primary); background: var(--background-fill-primary); }
 #start, #stop { transition: none; }
-#paper i.prompt { font-weight: 600; opacity: .62; }
+#paper i.prompt { font-weight: 600; opacity: .72; }
 #paper .written { margin-bottom: auto !important; }
 #paper i { font-style: normal; border-radius: 2px; }
 #paper .legend { font-size: .85rem; margin: .35rem 0 0; color: var(--body-text-color-subdued); min-height: 1.3em; }
