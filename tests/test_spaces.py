@@ -268,8 +268,9 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
         seeds.append(page.get_by_label(seed, exact=True).input_value())
         assert seeds[0] != seeds[1] == seeds[2]
         page.get_by_text(plain).click()
-        assert page.locator("textarea").last.input_value() == written.evaluate("each => each.textContent")
-        assert written.locator("i.prompt").count() == 0  # colored again as a whole
+        page.wait_for_function("!document.querySelector('#paper i.prompt')")  # colored again as a whole
+        paper = "document.querySelector('#paper .written').textContent"
+        page.wait_for_function(f"[...document.querySelectorAll('textarea')].pop().value == {paper}", timeout=5000)
 
 
 def test_a_long_text_does_not_keep_the_browser_busy(browser: Browser, url: str) -> None:
