@@ -39,7 +39,7 @@ quickstart: $(TRAINS)  ## Train a date translator (a minute), translate with it,
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html
 
 test: check  ## Lint, type-check and run the tests
-	$(BIN)/pytest -n 2 --dist loadfile -m "not demos and not variants"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not demos and not variants"
 
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
 	$(BIN)/pytest -n 2 --dist loadfile -m variants
