@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -136,8 +135,7 @@ def _train(title: str, model: SpaceModel, run: Path) -> None:
         print(f"{title}: training a toy with {model.recipe}/{model.config}", flush=True)
     with log.open("wb") as output, tqdm(desc=title, leave=False, dynamic_ncols=True, disable=not terminal) as bar:
         command = [sys.executable, str(recipe / "train.py"), *words]
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # otherwise an error comes before what was printed earlier
-        process = subprocess.Popen(command, cwd=run.parent, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(command, cwd=run.parent, stdout=output, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:
                 time.sleep(0.2)

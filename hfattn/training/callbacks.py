@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tqdm.auto import tqdm
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -15,6 +14,7 @@ from transformers import (
 
 from ..data import Pair
 from ..generation import sample_text, translate_texts
+from .progress import say
 
 
 class _GenerationCallback(TrainerCallback):
@@ -27,7 +27,7 @@ class _GenerationCallback(TrainerCallback):
         # All processes generate: with sharded weights, a single process could not.
         generated = self.generated(kwargs["model"], state.global_step)
         if state.is_world_process_zero:
-            tqdm.write(generated)
+            say(generated)
 
 
 class SampleCallback(_GenerationCallback):

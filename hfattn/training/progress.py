@@ -19,6 +19,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 _MARK = "interrupted"
 
 
+def say(text: str) -> None:
+    """Print a text above the progress bars, at once even if the output goes to a file."""
+    tqdm.write(text)
+    sys.stdout.flush()
+
+
 class ProgressLines(ProgressCallback):
     """Print one line for each log and each evaluation, beside the progress bar of ``Trainer``.
 
@@ -62,9 +68,9 @@ class ProgressLines(ProgressCallback):
         where = f"step {state.global_step}/{state.max_steps}"
         if "loss" in logs:
             rate = f"  rate {logs['learning_rate']:.1e}" if "learning_rate" in logs else ""
-            tqdm.write(f"{where}  loss {logs['loss']:.4g}{rate}  {self._left(state)} left")
+            say(f"{where}  loss {logs['loss']:.4g}{rate}  {self._left(state)} left")
         elif any(name.startswith("eval_") for name in logs):
-            tqdm.write(f"{where}  validation: {_scores(args, logs)}")
+            say(f"{where}  validation: {_scores(args, logs)}")
 
     def _left(self, state: TrainerState) -> str:
         done = max(state.global_step - self.first_step, 1)
@@ -101,7 +107,7 @@ class Interruption(TrainerCallback):
     def _request(self, number: int, frame: Any) -> None:
         self.requested = True
         self._restore()
-        tqdm.write("Interrupted: a checkpoint is saved after this step. To stop at once, press Ctrl-C again.")
+        say("Interrupted: a checkpoint is saved after this step. To stop at once, press Ctrl-C again.")
 
     def _restore(self) -> None:
         if self.before is not None:
