@@ -32,6 +32,7 @@ show_app = typer.Typer(help="Draw attention, saliency or hidden units.", no_args
 
 _PICTURES = (".png", ".svg", ".pdf")
 _NUMBERS = (".jsonl", ".csv")
+_PLACE = ("layer", "head")
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="Text to translate or to read.")]
 Picture = Annotated[Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")]
 Output = Annotated[
@@ -192,59 +193,50 @@ def show_rollout(model: Model, text: Text, output: Output = None, numbers: Numbe
         _present(rollout(_self_attention(model, reader, tokenizer, text)), text, output, numbers)
 
 
-@show_app.command()
-def gradient(
-    model: Model,
-    text: Text,
-    output: ScoresOutput = None,
-    target: Target = None,
-    contrast: Contrast = None,
-    rows: Rows = False,
-    agreement: Agreement = False,
-) -> None:
+def _saliency_command(name: str, method: str, help_text: str) -> None:
+    """Add ``hfattn show NAME`` for a method of ``hfattn.explain.saliency``."""
+
+    @show_app.command(name, help=help_text)
+    def command(
+        model: Model,
+        text: Text,
+        output: ScoresOutput = None,
+        target: Target = None,
+        contrast: Contrast = None,
+        rows: Rows = False,
+        agreement: Agreement = False,
+    ) -> None:
+        _show_saliency(model, text, output, method, target, contrast, rows, agreement)
+
+
+_saliency_command(
+    "gradient",
+    "gradient_x_input",
     """Score words by gradient × input.
 
     Example: hfattn show gradient runs/reviews "a good film" --agreement
-    """
-    _show_saliency(model, text, output, "gradient_x_input", target, contrast, rows, agreement)
-
-
-@show_app.command("integrated-gradients")
-def integrated_gradients(
-    model: Model,
-    text: Text,
-    output: ScoresOutput = None,
-    target: Target = None,
-    contrast: Contrast = None,
-    rows: Rows = False,
-    agreement: Agreement = False,
-) -> None:
+    """,
+)
+_saliency_command(
+    "integrated-gradients",
+    "integrated_gradients",
     """Score words by integrated gradients.
 
     The scores (Sundararajan et al. 2017) add up to the difference between the answers with and without the text.
 
     Example: hfattn show integrated-gradients runs/reviews "a good film" --output why.html
-    """
-    _show_saliency(model, text, output, "integrated_gradients", target, contrast, rows, agreement)
-
-
-@show_app.command()
-def occlusion(
-    model: Model,
-    text: Text,
-    output: ScoresOutput = None,
-    target: Target = None,
-    contrast: Contrast = None,
-    rows: Rows = False,
-    agreement: Agreement = False,
-) -> None:
+    """,
+)
+_saliency_command(
+    "occlusion",
+    "occlusion",
     """Score words by what changes without them.
 
     Each word is replaced by the mask token, or else by the unknown or the padding token (Li et al. 2016).
 
     Example: hfattn show occlusion runs/dates "22 nov 1794" --rows
-    """
-    _show_saliency(model, text, output, "occlusion", target, contrast, rows, agreement)
+    """,
+)
 
 
 @show_app.command()
@@ -299,7 +291,7 @@ def _lines_of(file: Path) -> list[tuple[int, str]]:
     from hfattn.errors import UserError
 
     if not file.is_file():
-        raise UserError(f"There is no file {file}; with --file, write a file with a text on each line.")
+        raise UserError(f"{file} is not a file; with --file, write the path of a file with a text on each line.")
     lines = [(number, line) for number, line in read_lines(file) if line.strip()]
     if not lines:
         raise UserError(f"{file} has no text; write one on each line.")
@@ -432,11 +424,11 @@ def _present(
         first: numbers of the first layer and head of the record, counted from 1.
         draw: function of ``hfattn.explain`` that draws a picture; default ``plot_alignment``.
     """
-    from hfattn.explain import plot_alignment, render_html, render_text, save_animation, summary
+    from hfattn.explain import plot_alignment, render_html, render_text, save_animation
 
     lines = [title]
     if numbers:
-        lines.append(_table(summary(record), first))
+        lines.append(_table(_heads(record, first)))
     if output is not None:
         with _new_file(output) as path:
             if path.suffix == ".html":
@@ -490,14 +482,10 @@ def _numbers(seen: _Seen) -> dict[str, Any]:
 
 def _measures(seen: list[_Seen], first: tuple[int, int]) -> str:
     """Return a table of comma-separated values with a row of measures for each text, layer and head."""
-    from hfattn.explain import summary
-
-    start = dict(zip(("layer", "head"), first, strict=True))
     rows = [
-        {"text": each.text, "translation": each.translation}
-        | {name: value + start[name] if name in start else value for name, value in head.items()}
+        {"text": each.text, "translation": each.translation} | head
         for each in seen
-        for head in summary(each.record)["heads"]
+        for head in _heads(each.record, first)
     ]
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]))
@@ -506,18 +494,24 @@ def _measures(seen: list[_Seen], first: tuple[int, int]) -> str:
     return file.getvalue()
 
 
-def _table(summary: dict[str, Any], first: tuple[int, int]) -> str:
+def _table(heads: list[dict[str, Any]]) -> str:
     """Return a line of measures for each head."""
-    names = list(summary["heads"][0])
-    start = dict(zip(("layer", "head"), first, strict=True))
+    names = list(heads[0])
     lines = ["  ".join(name.replace("_", " ") for name in names)]
-    for head in summary["heads"]:
+    for head in heads:
         cells = [
-            "–" if value is None else str(value + start[name]) if name in start else f"{value:.3f}"
-            for name, value in head.items()
+            "–" if value is None else str(value) if name in _PLACE else f"{value:.3f}" for name, value in head.items()
         ]
         lines.append("  ".join(f"{cell:>{len(name)}}" for cell, name in zip(cells, names, strict=True)))
     return "\n".join(lines)
+
+
+def _heads(record: "AttentionRecord", first: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return the measures of each head; its layer and head are counted from the numbers of the first."""
+    from hfattn.explain import summary
+
+    start = dict(zip(_PLACE, first, strict=True))
+    return [head | {name: head[name] + start[name] for name in _PLACE} for head in summary(record)["heads"]]
 
 
 @contextmanager

@@ -270,8 +270,12 @@ def test_numbers_of_a_translation(models: Path, tmp_path: Path) -> None:
     [
         ("bert", (), "Write either a text, or --file with a file of texts."),
         ("bert", (TEXT, "--file", "texts.txt"), "Write either a text, or --file with a file of texts."),
-        ("bert", ("--file", "missing.txt"), "There is no file missing.txt; with --file, write a file with a text"),
-        ("bert", ("--file", "."), "There is no file .;"),
+        (
+            "bert",
+            ("--file", "missing.txt"),
+            "missing.txt is not a file; with --file, write the path of a file with a text",
+        ),
+        ("bert", ("--file", "."), ". is not a file;"),
         ("bert", ("--file", "empty.txt"), "empty.txt has no text; write one on each line."),
         (
             "bert",
