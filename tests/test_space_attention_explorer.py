@@ -178,7 +178,7 @@ def test_a_guess_is_not_shown_as_a_translation(user: Client, toys: Client) -> No
         assert rows(shown)
     for shown in translate(user, "Ω Ж is old"):
         assert "knows 2 of the 4 words" in shown
-    with pytest.raises(AppError, match="There is no number in the text; type a date"):
+    with pytest.raises(AppError, match="The text contains no number; type a date"):
         translate(user, "tomorrow", "dates")
 
 

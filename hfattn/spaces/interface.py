@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 LANGUAGES = ("en", "es")  # the first is the default
 BADGE = {"en": "TOY", "es": "JUGUETE"}  # of a model that was trained when the Space was built
+MOST_UNKNOWN = 0.25  # share of unknown words in a text; above it, an answer would be a guess
 USERS = 20  # concurrent users; twice as many can wait
 
 CSS = """

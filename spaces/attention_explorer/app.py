@@ -19,7 +19,7 @@ from hfattn.explain import AttentionRecord, coverage, coverage_deviation, effect
 from hfattn.generation import sampling_options
 from hfattn.loading import Translator, load_translation_model, max_positions
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline
-from hfattn.spaces import Texts, is_toy, launch, load_folder, number
+from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, launch, load_folder, number
 from hfattn.spaces.settings import read_space
 from hfattn.tokenizers import is_character_tokenizer, uncovered_characters
 
@@ -29,7 +29,6 @@ FAMILIES = ("bahdanau", "luong", "vaswani")  # the columns; the heading of each 
 MAX_TEXT = 200  # characters
 MOST_BEAMS, DRAWS = 8, 5
 FORGOTTEN = 0.3  # source tokens with a smaller total weight are listed
-MOST_UNKNOWN = 0.25  # of the words; above it, a translation would be a guess
 EXAMPLES = {
     "phrases": (
         "my brother has two white cats.",

@@ -68,7 +68,7 @@ CSS = """
 )
 PROMPT, PLAIN = "..", "--"  # shades of a character, like those of ``shade``
 BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "↵"}
-# The value of the page grows at its end, and Gradio sends only what is new. This adds only what is new to the document.
+# Gradio sends only the new end of a growing text; this script appends only that end to the document.
 PAPER = """
 const paper = element.querySelector('.written'), legend = element.querySelector('.legend');
 let text = '', shades = '';

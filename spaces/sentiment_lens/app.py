@@ -20,14 +20,13 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
-from hfattn.spaces import Texts, is_toy, language_of, launch, load_folder
+from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, language_of, launch, load_folder
 
 SPACE = Path(__file__).parent
 TEXTS = Texts(SPACE / "texts.yaml")
 LONGEST = 300  # characters
 MOST_TOKENS = 128
 STEPS = 64  # steps of the integral
-MOST_UNKNOWN = 0.25  # of the words of a text that is classified
 METHODS = ("attention", "gradient_x_input", "integrated_gradients")
 NAMES = ("recurrent", "pretrained")
 EXAMPLES = (
