@@ -8,7 +8,16 @@ import yaml
 
 from hfattn.spaces.building import space_names
 from hfattn.spaces.settings import read_space
-from hfattn.training.expected import SUFFIX, Recorded, duration, expected_files, metric_name, own_runs, read_expected
+from hfattn.training.expected import (
+    SUFFIX,
+    Recorded,
+    duration,
+    expected_files,
+    metric_name,
+    metric_of,
+    own_runs,
+    read_expected,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,7 +58,7 @@ def _score(name: str) -> tuple[str, Recorded]:
     path = ROOT / "recipes" / f"{name}.yaml"
     expected = read_expected(path.with_suffix(SUFFIX))
     run = (own_runs(expected, path) or expected.full.recorded)[0]
-    return f"{run.score:.4g} {metric_name(expected.metric)}", run
+    return f"{run.score:.4g} {metric_name(metric_of(run, expected))}", run
 
 
 def real_models() -> str:

@@ -563,7 +563,7 @@ def results_page(recipes: Path) -> str:
         for run in expected.full.recorded:
             tables.setdefault(recipe, []).append(_row(config, expected, run))
             if run.signature:
-                name = metric_name(_metric_of(run, expected))
+                name = metric_name(metric_of(run, expected))
                 signatures.setdefault(recipe, {})[f"- {name}: `{run.signature}`"] = None
     for recipe, rows in tables.items():
         lines += [f"## {recipe}", ""]
@@ -586,7 +586,7 @@ def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
     if expected.reference is not None:
         note = f"; {expected.reference.note}" if expected.reference.note else ""
         reference = f"{expected.reference.value:g} ({expected.reference.source}{note})"
-    metric = _metric_of(run, expected)
+    metric = metric_of(run, expected)
     own_choice = reported_on_its_own_choice(metric, run.selection)
     name = f"`{config}`" + (f" `{shlex.join(run.overrides)}`" if run.overrides else "")
     cells = (
@@ -605,7 +605,7 @@ def _row(config: str, expected: Expected, run: Recorded) -> tuple[str, ...]:
     return tuple(cell.replace("|", "\\|") for cell in cells)
 
 
-def _metric_of(run: Recorded, expected: Expected) -> str:
+def metric_of(run: Recorded, expected: Expected) -> str:
     """Return the metric of a run: that of its configuration, on the validation part if the run had no test part."""
     return expected.metric if "test" in run.metrics else expected.metric.replace("metrics.test.", "metrics.validation.")
 
