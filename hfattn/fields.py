@@ -12,7 +12,7 @@ from typing import Any
 from huggingface_hub.dataclasses import validated_field
 from huggingface_hub.errors import StrictDataclassError
 
-LARGEST = 2**32 - 1  # of any setting: seeds are below 2**32
+LARGEST = 2**32 - 1  # limit of every number in a configuration; seeds must be below 2**32
 
 
 def at_least(minimum: int, default: int | None) -> Any:

@@ -492,7 +492,7 @@ def test_a_list_of_records_shows_one_at_a_time(browser: Any, tmp_path: Path) -> 
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert said == []
     page.close()
-    with pytest.raises(ValueError, match="There is no record"):
+    with pytest.raises(ValueError, match="The list of records is empty"):
         render_list([])
 
 

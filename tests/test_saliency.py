@@ -360,7 +360,7 @@ def test_rows_are_drawn_and_written(tmp_path: Path) -> None:
         assert box.x1 <= figure.bbox.width
         assert box.y1 <= figure.bbox.height
     for draw in (plot_rows, render_rows_html, render_rows_text, write_rows_csv):
-        with pytest.raises(ValueError, match="There is no row"):
+        with pytest.raises(ValueError, match="The list of rows is empty"):
             draw([])
         with pytest.raises(ValueError, match="The rows belong to different texts"):
             draw([*rows, ScoredText(("a",), torch.ones(1), "")])

@@ -281,7 +281,7 @@ def render_rows_text(rows: Sequence[ScoredText], most: int = 4) -> str:
 def _rows_limit(rows: Sequence[ScoredText]) -> float:
     """Return the score with the full color in rows of the same text."""
     if not rows:
-        raise ValueError("There is no row; give at least one.")
+        raise ValueError("The list of rows is empty; give at least one.")
     if any(row.tokens != rows[0].tokens for row in rows):
         raise ValueError("The rows belong to different texts; give the rows of one text.")
     return max(_limit(row, None) for row in rows)
@@ -449,7 +449,7 @@ def plot_rows(rows: Sequence[ScoredText], *, title: str | None = None) -> "Figur
         A matplotlib figure, as ``plot_alignment``.
 
     Raises:
-        ValueError: if there is no row, the rows have different tokens, or a score is NaN or infinite.
+        ValueError: if there are no rows, the rows have different tokens, or a score is NaN or infinite.
         UserError: if matplotlib is not installed.
     """
     limit = _rows_limit(rows)

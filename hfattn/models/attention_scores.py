@@ -228,8 +228,8 @@ class General(InnerProduct):
 
     Args:
         scaled: whether to divide by √d_k, as ``ScaledDot`` does. The paper trains by SGD. Adam changes each weight by
-            about the learning rate, whatever its gradient, so the energies of wide states grow d times as fast as those
-            of narrow ones, until the softmax gives all weight to one position and learns nothing more.
+            about the learning rate, whatever its gradient, so the energies of wide states grow faster than those of
+            narrow ones, and the softmax can saturate: one position has all the weight, and the gradient is zero.
     """
 
     W: torch.Tensor

@@ -266,7 +266,7 @@ def find_cell(name: str) -> type[RecurrentCell]:
     """Return the class of a cell: a name of ``CELLS``, or a custom class such as "my_cells.ReLU".
 
     Raises:
-        ValueError: there is no such cell, or the class overrides ``run`` or ``forward`` but not ``step``.
+        ValueError: the name is unknown, or the class overrides ``run`` or ``forward`` but not ``step``.
     """
     cell = class_by_name(CELLS, name, RecurrentCell, "a cell")
     # If a class overrides ``run`` but inherits ``step``, the two do not compute the same cell.

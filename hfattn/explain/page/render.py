@@ -50,7 +50,7 @@ def render_html(record: AttentionRecord, title: str | None = None, row: int = 0)
         row: index of the target token whose weights are shown first.
 
     Raises:
-        ValueError: if one side has no tokens, a weight is NaN or infinite, or there is no such row.
+        ValueError: if one side has no tokens, a weight is NaN or infinite, or ``row`` is out of range.
     """
     return _page(html.escape(record.title if title is None else title), _record(record, row))
 
@@ -129,10 +129,10 @@ def render_list(records: Sequence[tuple[str, AttentionRecord]], title: str = "Te
         title: heading of the page.
 
     Raises:
-        ValueError: if there is no record, or ``render_html`` raises it.
+        ValueError: if there are no records, or ``render_html`` raises it.
     """
     if not records:
-        raise ValueError("There is no record; give at least one.")
+        raise ValueError("The list of records is empty; give at least one.")
     texts = [{"title": name, "record": _record(record)} for name, record in records]
     data = _json({"page": _page("__TITLE__", "__RECORD__"), "texts": texts})
     page = (Path(__file__).parent / "list.html").read_text(encoding="utf-8")
