@@ -26,9 +26,9 @@ from typer.testing import CliRunner
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, PushOptions, push, verify, write_manifest
 from hfattn.hub.card import check_card
+from hfattn.hub.contents import check_no_pickles, check_no_secrets
 from hfattn.hub.manifest import check_manifest, published_files, repository_files
 from hfattn.hub.templates import interval
-from hfattn.hub.verify import check_no_pickles, check_no_secrets
 from hfattn.training.expected import SUFFIX, read_expected
 from hfattn_cli import app
 

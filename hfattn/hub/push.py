@@ -17,8 +17,9 @@ from ..errors import UserError
 from ..files import write_json
 from ..hub_access import hub_errors, no_token
 from .card import with_model_id
+from .contents import check_publishable
 from .manifest import CARD, published_files, repository_files, unpublished_files
-from .verify import check_publishable, verify
+from .verify import verify
 
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
 _OWN = (".gitattributes",)  # written by the Hub itself
