@@ -6,6 +6,7 @@ writes all of them, and alignment.png, the picture of the README in docs/assets.
 
 import io
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -293,6 +294,13 @@ def draw(name: str, theme: str) -> bytes:
         file = io.BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
+
+
+def width(name: str, theme: str) -> float:
+    """Return the width of a figure in CSS pixels."""
+    found = re.search(rb'<svg [^>]*?width="([\d.]+)pt"', draw(name, theme))
+    assert found, f"the figure {name} has no width in points"
+    return float(found[1]) * 4 / 3
 
 
 def colored() -> str:

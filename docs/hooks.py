@@ -170,9 +170,11 @@ def _placed(match: re.Match[str], page: Page, files: Files) -> str:
         address = get_relative_url(f"figures/{name}.html", page.url)
         frame = f'<iframe src="{address}" title="{html.escape(caption)}" height="620" loading="lazy"></iframe>'
         return f'<figure class="page" markdown="1">{frame}\n{text}\n</figure>'
+    # A picture that is much wider than the page scrolls, so that its labels stay legible, and is a link to itself.
     images = [
-        f'<img class="only-{theme}" src="{get_relative_url(f"figures/{name}.{theme}.svg", page.url)}" '
-        f'alt="{html.escape(caption)}" loading="lazy">'
+        f'<a class="only-{theme}" href="{address}"><img src="{address}" alt="{html.escape(caption)}" loading="lazy" '
+        f'style="min-width: {figures.width(name, theme) * 0.7:.0f}px"></a>'
         for theme in figures.THEMES
+        for address in [get_relative_url(f"figures/{name}.{theme}.svg", page.url)]
     ]
-    return f'<figure class="drawn" markdown="1">{"".join(images)}\n{text}\n</figure>'
+    return f'<figure class="drawn" markdown="1"><div class="scrolled">{"".join(images)}</div>\n{text}\n</figure>'
