@@ -1,8 +1,10 @@
 """What `hfattn inspect` finds in repositories, ours and hostile ones; and that none of it runs."""
 
 import base64
+import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,9 @@ from commands import ROOT
 from hub_server import Hub, HubServer
 from typer.testing import CliRunner
 
-from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConfig, VaswaniForCausalLM
+from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConfig, VaswaniForCausalLM, __version__
 from hfattn.errors import UserError
+from hfattn.hub import known_code
 from hfattn.hub.code_findings import KINDS, printable, read_module
 from hfattn.hub.inspection import LARGEST, inspect
 from hfattn.pipelines import AttnTranslationPipeline
@@ -68,6 +71,42 @@ def test_no_file_that_a_model_may_bring_has_anything_unusual() -> None:
     assert len(models) > 15
     for path, content in models.items():
         assert not read_module(path, content, set(models)).findings
+
+
+# Known ones
+
+
+def test_a_saved_model_is_known_byte_for_byte(tmp_path: Path) -> None:
+    VaswaniForCausalLM(
+        VaswaniConfig(
+            vocab_size=8, hidden_size=8, num_attention_heads=2, decoder_layers=1, self_attention_score="gaussian"
+        )
+    ).save_pretrained(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert b"from ." in files["custom_classes.py"]  # gaussian is not in the files of every model
+    origins = known_code.origins(files)
+    assert all(origin and origin.startswith(f"hfattn {__version__}") for origin in origins.values()), origins
+    assert known_code.origins({"renamed.py": files["strict_config.py"]}) == {"renamed.py": origins["strict_config.py"]}
+    changed = {
+        "strict_config.py": files["strict_config.py"] + b"#",
+        "custom_classes.py": files["custom_classes.py"] + b"import os\n",
+        "__init__.py": (ROOT / "hfattn" / "models" / "__init__.py").read_bytes(),
+    }
+    assert known_code.origins(changed | {"weights.bin": b""}) == dict.fromkeys(changed)
+
+
+def test_releases_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = json.loads((ROOT / "hfattn" / "hub" / "known_code.json").read_text())
+    assert all(re.fullmatch("[0-9a-f]{64}", sha256) for files in listed.values() for sha256 in files.values())
+    old = {"1.0.0": {"a.py": hashlib.sha256(b"a").hexdigest()}, "1.1.0": {"b.py": hashlib.sha256(b"b").hexdigest()}}
+    (tmp_path / "known_code.json").write_text(json.dumps(old))
+    monkeypatch.setattr(known_code, "_LIST", tmp_path / "known_code.json")
+    known_code._known.cache_clear()
+    try:
+        origins = known_code.origins({"a.py": b"a", "b.PY": b"b", "c.py": b"c"})
+    finally:
+        known_code._known.cache_clear()
+    assert origins == {"a.py": "hfattn 1.0.0", "b.PY": "hfattn 1.1.0", "c.py": None}
 
 
 # Hostile ones

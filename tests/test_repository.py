@@ -1,5 +1,7 @@
 """The release command, and the files that GitHub reads."""
 
+import hashlib
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,9 +14,17 @@ from commands import ROOT
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A repository with the files that a release changes."""
-    for name in (".ci/release", "hfattn/__init__.py", "CITATION.cff"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    names = [
+        ".ci/release",
+        "CITATION.cff",
+        "hfattn/__init__.py",
+        "hfattn/models/__init__.py",
+        "hfattn/models/alignment.py",
+    ]
+    for name in (*names, "hfattn/hub/known_code.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "hfattn" / "hub" / "known_code.json").write_text('{"0.0.1": {"old.py": "00"}}\n')
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 9.9.9 (unreleased)\n\n- New.\n\n## 0.0.1 (2020-01-01)\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "config", "user.name", "Tester")
@@ -38,7 +48,10 @@ def test_a_release_stamps_the_changelog_and_the_version_and_tags(checkout: Path)
     done = release(checkout, "9.9.9")
     assert done.returncode == 0, done.stderr
     assert release(checkout, "--check", "9.9.9").returncode == 0
-    changed = git(checkout, "diff", "--unified=0", "HEAD~", "HEAD")
+    known = json.loads((checkout / "hfattn" / "hub" / "known_code.json").read_text())
+    alignment = hashlib.sha256((ROOT / "hfattn" / "models" / "alignment.py").read_bytes()).hexdigest()
+    assert known == {"0.0.1": {"old.py": "00"}, "9.9.9": {"alignment.py": alignment}}
+    changed = git(checkout, "diff", "--unified=0", "HEAD~", "HEAD", "--", ".", ":!hfattn/hub/known_code.json")
     assert '+__version__ = "9.9.9"' in changed
     assert "+version: 9.9.9" in changed
     assert "+## 9.9.9 (20" in changed
