@@ -22,6 +22,12 @@ class NonFiniteError(UserError):
     exit_code = 1
 
 
+class UnfinishedError(UserError):
+    """A training ended, but a file of its folder could not be written; a command exits with code 1."""
+
+    exit_code = 1
+
+
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """On bad input, an unreadable file or Ctrl-C, print one sentence without a traceback, and exit with a code."""
@@ -54,4 +60,4 @@ def _one_line(message: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
-__all__ = ["INTERRUPTED", "NonFiniteError", "UserError", "one_sentence"]
+__all__ = ["INTERRUPTED", "NonFiniteError", "UnfinishedError", "UserError", "one_sentence"]

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,18 +28,23 @@ def writing(folder: str | Path, advice: str = "free some space and continue with
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
-        if not _is_full(error):
+        if not is_full(error):
             raise
         raise UserError(f"The disk is full: {folder} is incomplete; {advice}.") from error
 
 
-def _is_full(error: Exception) -> bool:
+def is_full(error: BaseException | None) -> bool:
+    """Return whether an error, or the one that caused it, is that of a full disk."""
+    if isinstance(error, UserError):
+        return is_full(error.__cause__)
     if isinstance(error, OSError):
         return error.errno in _FULL
     if isinstance(error, SafetensorError):
         return any(f"os error {code}" in str(error) for code in _FULL)
     # torch.save does not raise a more specific error.
-    return any(words in str(error) for words in ("inline_container", "iostream error"))
+    return isinstance(error, RuntimeError) and any(
+        words in str(error) for words in ("inline_container", "iostream error")
+    )
 
 
 def write_at_once(path: Path, text: str) -> None:
@@ -51,15 +57,18 @@ def write_at_once(path: Path, text: str) -> None:
     try:
         with writing(path.parent):
             part.write_text(text, encoding="utf-8")
-    except UserError:
+        part.replace(path)
+    except BaseException:
         part.unlink(missing_ok=True)
         raise
-    part.replace(path)
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file with ``write_at_once``."""
-    write_at_once(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    # Half of a surrogate pair, which JSON lines may contain, is not a character of UTF-8.
+    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+    write_at_once(path, f"{text}\n")
 
 
 def read_json(path: Path) -> Any:

@@ -16,16 +16,19 @@ from jinja2 import UndefinedError
 
 from ..clean_process import run_code
 from ..errors import UserError
-from ..files import read_json_object
+from ..files import read_json_object, write_at_once
 from ..loading import quiet
 from ..resources import resource
 from .architecture import architecture
 from .templates import template
 
+UNFINISHED = "unfinished"  # the files that the end of a run could not write, each with the reason
 # Types of fields in results.json.
 _KINDS = {
     **dict.fromkeys(("recipe", "config", "command", "task"), str),
-    **dict.fromkeys(("configuration", "data", "model", "metrics", "training", "hardware", "versions", "soup"), dict),
+    **dict.fromkeys(
+        ("configuration", "data", "model", "metrics", "training", "hardware", "versions", "soup", UNFINISHED), dict
+    ),
     "selection": dict | None,
     "seed": int,
 }
@@ -73,11 +76,11 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
     """
     folder = Path(folder)
     card = render_card(folder, results, _printed_in(folder))
-    card.save(folder / "README.md")
+    write_at_once(folder / "README.md", str(card))
     path = folder / EVAL_RESULTS
     if entries := evaluation_entries(_data(card), results):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False), encoding="utf-8")
+        write_at_once(path, yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
     else:
         path.unlink(missing_ok=True)
 
@@ -249,8 +252,11 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
         Description of what was compared.
 
     Raises:
-        AssertionError: a line rendered from the results is not in the card, or the metadata differ.
+        AssertionError: a line rendered from the results is not in the card, the metadata differ, or the results list
+            files that the end of the run could not write.
     """
+    missing = ", ".join(results.get(UNFINISHED, {}))
+    assert not missing, f"the folder is not finished: {missing} could not be written; run hfattn card"
     text = (folder / "README.md").read_text(encoding="utf-8")
     _, printed = card_code(text)
     right, there = render_card(folder, results, lambda code: printed or ""), ModelCard(with_model_id(text, "."))

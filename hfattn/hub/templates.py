@@ -4,7 +4,8 @@ import json
 import math
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
+from jinja2.runtime import Context
 
 from ..resources import resource
 
@@ -19,7 +20,8 @@ def template(name: str, **functions: Any) -> Template:
     """Load a template by its path in ``model_cards/``; a missing field is an error when it is rendered.
 
     Args:
-        functions: further functions for the template, besides ``interval`` and the filters ``cell`` and ``literal``.
+        functions: further functions for the template, besides ``interval``, ``picture`` and the filters ``cell`` and
+            ``literal``.
     """
     environment = Environment(
         loader=FileSystemLoader(resource("model_cards")),
@@ -29,8 +31,14 @@ def template(name: str, **functions: Any) -> Template:
         keep_trailing_newline=True,
     )
     environment.filters |= {"cell": cell, "literal": literal}
-    environment.globals.update(interval=interval, **functions)
+    environment.globals.update(interval=interval, picture=picture, **functions)
     return environment.get_template(name)
+
+
+@pass_context
+def picture(context: Context, alternative: str, file: str) -> str:
+    """Return the Markdown of a picture; nothing if the end of the run could not draw it."""
+    return "" if file in context.get("unfinished", {}) else f"![{cell(alternative)}]({file})"
 
 
 def cell(text: Any) -> str:

@@ -1,13 +1,13 @@
 """What every training recipe leaves in its run folder: model, loss curve, results, card and manifest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..plots import plot_curves
+from ..pictures import Picture
 from ..training import (
     RecipeCommand,
     ReliableSeq2SeqTrainer,
@@ -28,6 +28,7 @@ class TrainedRun:
         trainer: the trainer, for the history and the duration of the training.
         model: the trained model, whole and in evaluation mode.
         tokenizer: its tokenizer, as it is saved.
+        pictures: what the report adds, to be drawn when model and results are saved.
     """
 
     command: RecipeCommand
@@ -35,6 +36,7 @@ class TrainedRun:
     trainer: ReliableTrainer | ReliableSeq2SeqTrainer
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    pictures: list[Picture] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -77,10 +79,10 @@ def leave_behind(
     loss_unit: str | None = None,
     levels: Mapping[str, float] | None = None,
 ) -> None:
-    """Draw the loss curve, write results, card and manifest, print the summary, and push where that is asked for.
+    """Write the results, then draw the pictures, write card and manifest, print the summary, and push on request.
 
     Args:
-        run: the run; its model is saved already.
+        run: the run; its model is saved already. The loss curve is added to its pictures.
         sections: what ``results.json`` holds beside the facts of the run: ``data``, ``model``, ``metrics``,
             ``training`` and what the card of the recipe shows.
         summary: the lines to print at the end.
@@ -91,11 +93,17 @@ def leave_behind(
     """
     command, trainer = run.command, run.trainer
     unit = loss_unit or loss.replace("_", " ")
-    curve = run.folder / "loss_curve.png"
-    plot_curves(curve, trainer.state.log_history, levels or {}, run.title, unit, f"eval_{loss}")
+    curves = {
+        "log_history": trainer.state.log_history,
+        "levels": dict(levels or {}),
+        "title": run.title,
+        "unit": unit,
+        "validation": f"eval_{loss}",
+    }
+    pictures = [Picture("loss_curve.png", "curves", curves), *run.pictures]
     facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed)
     facts["selection"] = run.selection
-    publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts)
+    publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts, pictures)
 
 
 def shown_part(parts: Mapping[str, Any]) -> str:

@@ -10,10 +10,18 @@ from transformers.trainer_utils import PredictionOutput
 from ..baselines import BaselineClassifier, EncoderFeatures, TextVectors, neighbours
 from ..data import LabeledTexts
 from ..hub.card import stated
-from ..metrics import ClassifierEvaluationConfig
+from ..metrics import ClassifierEvaluationConfig, class_results
 from ..training import RecipeCommand, publish_run, run_facts
 from .base import shown_part
-from .classification import draw_results, fairness_scores, part_facts, scores_of_parts, summary, threshold_choice
+from .classification import (
+    confident_mistakes,
+    confusion_picture,
+    fairness_scores,
+    part_facts,
+    scores_of_parts,
+    summary,
+    threshold_choice,
+)
 
 PACKAGES = ("scikit-learn", "gensim", "snowballstemmer", "simplemma", "stop-words")
 
@@ -54,7 +62,7 @@ def report(
     classifier.save_pretrained(run)
     languages = stated({"configuration": configuration})["language"]
     metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown], languages)
-    samples = draw_results(run, title, parts[shown], outputs[shown], metrics[shown], mistakes)
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), mistakes)
     telling = classifier.telling(features)
     kind = configuration["features"]["kind"]
     sections = {name: configuration[name] for name in ("cleaning", "classifier")}
@@ -87,4 +95,5 @@ def report(
         "short_text": min((item.text for item in parts[shown]), key=len),
     }
     results["versions"] |= {name: version(name) for name in PACKAGES}
-    publish_run(command, results, summary(run, metrics))
+    pictures = [confusion_picture(metrics[shown], train.labels, title)]
+    publish_run(command, results, summary(run, metrics), pictures=pictures)

@@ -13,7 +13,7 @@ from transformers.trainer_utils import PredictionOutput
 
 from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
 from ..evaluation import classify, predict_classes, set_threshold
-from ..explain import alignment, plot_alignment, save_html
+from ..explain import alignment
 from ..hub.card import stated
 from ..metrics import (
     ClassifierEvaluationConfig,
@@ -29,7 +29,7 @@ from ..metrics import (
     template_test,
 )
 from ..models.modeling_rnn_encoder import find_sentences
-from ..plots import plot_confusion
+from ..pictures import Picture
 from ..training import OwnClassifierSampleConfig, is_hierarchical, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
 
@@ -74,7 +74,8 @@ def report(
         stated({"configuration": asdict(run.config)})["language"],
     )
     labels = parts["train"].labels
-    samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), sample.mistakes)
+    run.pictures.append(confusion_picture(metrics[shown], labels, run.title))
     short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
     sections = {
         "data": {
@@ -94,7 +95,7 @@ def report(
         **shown_examples(run, sample, labels),
     }
     if isinstance(dataset, EncodedTexts):
-        sections["short_texts"] = draw_attention(run, dataset, sample.alignments)
+        sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     leave_behind(
         run, sections, summary(run.folder, metrics), short[:2], loss="nats_per_example", loss_unit="nats per text"
     )
@@ -183,17 +184,10 @@ def probabilities(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> np.
         return predict_classes(run.model, dataset, trainer.data_collator, trainer.args.per_device_eval_batch_size)
 
 
-def draw_results(
-    folder: Path,
-    title: str,
-    texts: LabeledTexts,
-    output: PredictionOutput,
-    scores: Mapping[str, Any],
-    number: int,
-) -> list[dict[str, Any]]:
-    """Draw the confusion matrix of a part, and return the most confident mistakes."""
-    plot_confusion(folder / "confusion.png", scores["confusion"], texts.labels, title)
-    return confident_mistakes(texts, class_results(output), number)
+def confusion_picture(scores: Mapping[str, Any], labels: Sequence[str], title: str) -> Picture:
+    """Return the picture of the confusion matrix of a part."""
+    arguments = {"matrix": scores["confusion"], "labels": list(labels), "title": title}
+    return Picture("confusion.png", "confusion", arguments)
 
 
 def confident_mistakes(texts: LabeledTexts, results: ClassResults, number: int) -> list[dict[str, Any]]:
@@ -237,8 +231,8 @@ def short_texts(dataset: EncodedTexts | WindowedTexts) -> list[int]:
 
 
 @torch.inference_mode()
-def draw_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[dict[str, str | None]]:
-    """Read a few short texts and draw the attention to each, as a picture and as a page.
+def read_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[dict[str, str | None]]:
+    """Read a few short texts, and add pictures of the attention to each to those of the run.
 
     Returns:
         For each text the right and the predicted class or number, and the name of its picture (None without attention).
@@ -263,8 +257,7 @@ def draw_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[
                 outputs.attentions = (word_weights_in_text(model, input_ids, *outputs.attentions),)
             record = alignment(outputs, tokenizer=run.tokenizer, input_ids=input_ids)
             name = facts["alignment"] = f"alignment-{len(shown) + 1}"
-            plot_alignment(record, title=title).savefig(run.folder / f"{name}.png", dpi=150)
-            save_html(record, run.folder / f"{name}.html", title=title)
+            run.pictures.append(Picture(f"{name}.png", "attention", {"record": record, "title": title}))
         shown.append(facts)
     return shown
 

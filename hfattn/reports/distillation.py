@@ -14,11 +14,12 @@ from ..metrics import Accuracy, ClassifierEvaluationConfig, class_results
 from ..training import DistillationConfig, OwnClassifierSampleConfig, Teacher, TeacherOutputs
 from .base import TrainedRun, leave_behind, shown_part
 from .classification import (
-    draw_attention,
-    draw_results,
+    confident_mistakes,
+    confusion_picture,
     fairness_scores,
     part_facts,
     probabilities,
+    read_attention,
     scores_of_parts,
     short_texts,
     shown_examples,
@@ -73,7 +74,8 @@ def report(
         metrics[shown],
         stated({"configuration": asdict(run.config)})["language"],
     )
-    samples = draw_results(run.folder, run.title, parts[shown], outputs[shown], metrics[shown], sample.mistakes)
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), sample.mistakes)
+    run.pictures.append(confusion_picture(metrics[shown], parts["train"].labels, run.title))
     timed = parts[shown].sample(TIMED_TEXTS, run.trainer.args.seed)
     student_inputs, teacher_inputs = encode(timed), teacher.encode(timed)
     dataset = encode(parts[shown])
@@ -109,7 +111,7 @@ def report(
         "own_code": True,
         "example": classify(run.model, run.tokenizer, short[0], parts["train"].labels),
         **shown_examples(run, sample, parts["train"].labels),
-        "short_texts": draw_attention(run, dataset, sample.alignments),
+        "short_texts": read_attention(run, dataset, sample.alignments),
     }
     words = summary(run.folder, metrics) + "\n" + comparison(sections)
     leave_behind(run, sections, words, short[:2], loss="nats_per_example", loss_unit="nats per text")

@@ -9,10 +9,10 @@ from transformers.trainer_utils import PredictionOutput
 from ..data import EncodedTexts, LabeledTexts, WindowedTexts
 from ..evaluation import classify
 from ..metrics import ClassifierEvaluationConfig, regression_report
-from ..plots import plot_predictions
+from ..pictures import Picture
 from ..training import OwnClassifierSampleConfig, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
-from .classification import draw_attention, part_facts, short_texts, shortened, shown_examples
+from .classification import part_facts, read_attention, short_texts, shortened, shown_examples
 
 
 def report(
@@ -50,7 +50,8 @@ def report(
     }
     numbers = [item.target for item in parts["train"]]
     right = [item.target for item in parts[shown]]
-    plot_predictions(run.folder / "predictions.png", right, predicted[shown], label, run.title)
+    points = {"right": right, "predicted": predicted[shown].tolist(), "label": label, "title": run.title}
+    run.pictures.append(Picture("predictions.png", "predictions", points))
     samples = largest_errors(parts[shown], predicted[shown], sample.mistakes)
     short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
     sections = {
@@ -73,7 +74,7 @@ def report(
         **shown_examples(run, sample, [label]),
     }
     if isinstance(dataset, EncodedTexts):
-        sections["short_texts"] = draw_attention(run, dataset, sample.alignments)
+        sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     lines = ["", f"{'':16}{'texts':>8}{'Pearson':>10}{'Spearman':>10}{'MSE':>10}"]
     lines += [
         f"{part:16}{score['examples']:8d}{score['pearson']:10.4f}{score['spearman']:10.4f}"

@@ -10,13 +10,14 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import Pair, Pairs
-from ..explain import alignment, plot_alignment, save_html
+from ..explain import alignment
 from ..fields import at_least
 from ..generation import translate_texts
 from ..loading import save_translator
 from ..metrics import ExactMatch, decode_generated, translation_report
 from ..models.strict_config import own_fields
-from ..plots import bleu_varies, plot_bleu_by_length
+from ..pictures import Picture
+from ..plots import bleu_varies
 from .base import TrainedRun, leave_behind, shown_part
 
 
@@ -88,10 +89,10 @@ def report(
     sources = [sample["source"] for sample in samples]
     by_length = metrics[shown].get("beam", metrics[shown])["by_source_length"]
     if bleu_varies(by_length):
-        plot_bleu_by_length(run.folder / "bleu_by_length.png", {run.command.config.stem: by_length}, run.title)
-    alignments = draw_alignments(
-        run.folder, run.model, run.tokenizer, separate, sources[: config["sample"]["alignments"]]
-    )
+        bars = {"runs": {run.command.config.stem: by_length}, "title": run.title}
+        run.pictures.append(Picture("bleu_by_length.png", "bleu_by_length", bars))
+    alignments = alignment_pictures(run.model, run.tokenizer, separate, sources[: config["sample"]["alignments"]])
+    run.pictures.extend(alignments)
     model, train_set = run.model, run.trainer.train_dataset
     sections: dict[str, Any] = {
         "data": {
@@ -113,7 +114,7 @@ def report(
         "metrics": metrics,
         "training": run.training_facts("pairs", len(train_set)),
         "samples": samples,
-        "alignments": alignments,
+        "alignments": [Path(picture.file).stem for picture in alignments],
     }
     leave_behind(run, sections, summary(run.folder, sections), sources[:2], loss="nats_per_token")
 
@@ -153,29 +154,26 @@ def exact_match_by_kind(pairs: Iterable[Pair], translations: Sequence[str]) -> d
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
-def draw_alignments(
-    folder: Path,
+def alignment_pictures(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None,
     sources: Sequence[str],
-) -> list[str]:
-    """Translate each source and save its alignment as a PNG image and as an HTML page.
-
-    Returns:
-        The files' names without suffix; empty if the model has no attention.
-    """
+) -> list[Picture]:
+    """Translate each source, and return the pictures of its alignment; none if the model has no attention."""
     model.set_attn_implementation("eager")  # the fused implementations return no weights
     inputs = tokenizer(list(sources), padding=True, truncation=True, return_tensors="pt").to(model.device)
     outputs = model.generate(**inputs, output_attentions=True, output_logits=True, return_dict_in_generate=True)
     if not outputs.cross_attentions or outputs.cross_attentions[0] is None:
         return []
-    names = [f"alignment-{i + 1}" for i in range(len(sources))]
-    for i, (name, source) in enumerate(zip(names, sources, strict=True)):
-        record = alignment(outputs, i, tokenizer=tokenizer, target_tokenizer=target_tokenizer, **inputs)
-        plot_alignment(record, title=source).savefig(folder / f"{name}.png", dpi=150)
-        save_html(record, folder / f"{name}.html", title=source)
-    return names
+    records = [
+        alignment(outputs, i, tokenizer=tokenizer, target_tokenizer=target_tokenizer, **inputs)
+        for i in range(len(sources))
+    ]
+    return [
+        Picture(f"alignment-{i}.png", "attention", {"record": record, "title": source})
+        for i, (record, source) in enumerate(zip(records, sources, strict=True), 1)
+    ]
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ from .own_classifier import (
     own_facts,
     sentence_end_ids,
 )
-from .publishing import publish_run
+from .publishing import finishing, publish_run
 from .results import run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
 from .seq2seq import ReliableSeq2SeqTrainer, Seq2SeqArguments, check_padding
@@ -73,6 +73,7 @@ __all__ = [
     "check_regression",
     "class_weights",
     "family_config",
+    "finishing",
     "first_changed",
     "has_one_sigmoid",
     "initialize_embeddings",

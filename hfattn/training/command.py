@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from filelock import FileLock, Timeout
 from transformers import TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 
 from ..errors import UserError
-from ..files import write_at_once
+from ..files import read_json_object, write_at_once
 from ..hub import check_may_push
 from ..yaml_values import read_yaml
 from .config import split_overrides
 from .selection import read_search
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
+LOCK = Path("checkpoints") / ".lock"  # held by the process that trains; the system releases it when that ends
 # What may change when a run is resumed: how long it trains, and what does not change its weights.
 _MAY_CHANGE = ("card", "sample")
 _MAY_CHANGE_IN_TRAINING = (
@@ -81,19 +83,37 @@ class RecipeCommand:
         """
         return None if self.search is None else read_search(self.search, dict(split_overrides(self.overrides)))
 
+    @cached_property
+    def _lock(self) -> FileLock:
+        # In one process, all objects for a path are one, so a process may train again what it stopped training.
+        return FileLock(self.run.absolute() / LOCK, timeout=0, is_singleton=True)
+
+    def _claim_lock(self) -> None:
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise UserError(
+                f"Another process is training in {self.run}; wait until it ends, or choose another folder with "
+                "--output_dir."
+            ) from None
+
     def check_run(self) -> None:
         """Make sure that the run may write to its folder.
 
         Raises:
-            UserError: the folder holds a finished run, or files other than a run to resume, or the settings are not
-                those of the given search.
+            UserError: the folder holds a finished run, or files other than a run to resume, or another process trains
+                there, or the settings are not those of the given search.
         """
         _ = self.chosen_settings
         if not self._writes or not self.run.exists():
             return
         if not self.run.is_dir():
             raise UserError(f"{self.run} is a file; choose a folder with --output_dir.")
+        if (self.run / LOCK).exists():
+            self._claim_lock()
         if (self.run / "results.json").exists():
+            if "unfinished" in read_json_object(self.run / "results.json"):
+                raise UserError(f"The training in {self.run} has ended, but not its files; run hfattn card {self.run}.")
             raise UserError(f"{self.run} already holds a finished run; choose another folder with --output_dir.")
         if any(self.run.iterdir()):
             if not self.resume:
@@ -115,19 +135,26 @@ class RecipeCommand:
         set_seed(arguments.seed)
 
     def claim_run(self, config: Any, **facts: Any) -> None:
-        """Record the configuration of the run in its folder, or check that a resumed run has the recorded one.
+        """Lock the run folder and record the configuration, or check that a resumed run has the recorded one.
 
         Args:
             config: the recipe's configuration.
             facts: other facts that must not change when the run is resumed: the data, the number of processes.
 
         Raises:
-            UserError: a field that changes the weights differs; the message has both values.
+            UserError: another process trains in the folder, or a field that changes the weights differs; the message
+                has both values.
         """
         if not self._writes:
             return
+        (self.run / LOCK).parent.mkdir(parents=True, exist_ok=True)
+        self._claim_lock()
         now = {**dataclasses.asdict(config), "run": facts}
         path = self.run / STARTED
+        if (self.run / "results.json").exists() or (path.exists() and not self.resume):
+            raise UserError(
+                f"Another process has trained in {self.run} in the meantime; choose another folder with --output_dir."
+            )
         if path.exists():
             started = read_yaml(path)
             if not isinstance(started, dict):
@@ -140,7 +167,6 @@ class RecipeCommand:
                         f"The run in {self.run} was started with {_difference(name, old, new)}; resume it with the "
                         "same, or choose another folder with --output_dir."
                     )
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_at_once(path, yaml.safe_dump(now, sort_keys=False, allow_unicode=True))
 
 

@@ -27,7 +27,7 @@ from hfattn.generated import reviews_es
 from hfattn.hub import CardConfig
 from hfattn.metrics import ClassifierEvaluationConfig, class_predictions, read_swaps
 from hfattn.reports.baselines import report
-from hfattn.training import load_config, parse_command, writing
+from hfattn.training import finishing, load_config, parse_command
 
 RECIPE = "baselines"
 
@@ -132,7 +132,7 @@ def main() -> None:
     # Output files: a folder without a pickle, results, pictures and a card
 
     command.claim_run(config, texts=fingerprints(parts))
-    with writing(command.run, advice="free some space and begin again"):
+    with finishing(command.run, advice="give the same command with another --output_dir"):
         report(
             command,
             asdict(config),

@@ -38,6 +38,7 @@ from hfattn.training import (
     FineTuningTrainer,
     PretrainedOrScratchConfig,
     SampleCallback,
+    finishing,
     load_config,
     parse_command,
     scores_of_part,
@@ -45,7 +46,6 @@ from hfattn.training import (
     scratch_model,
     tuned,
     tuning_facts,
-    writing,
 )
 from hfattn.training.config import checked
 
@@ -220,7 +220,7 @@ def main() -> None:
 
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)
-        with writing(command.run):
+        with finishing(command.run):
             written["after"] = continuations(model, tokenizer, config.sample, arguments.seed)
             report(run, parts, packed, metrics, written, facts)
     trainer.finish()

@@ -26,11 +26,11 @@ from hfattn.training import (
     SampleCallback,
     StatefulTrainer,
     TrainingConfig,
+    finishing,
     load_config,
     model_config,
     parse_command,
     scores_of_part,
-    writing,
 )
 
 RECIPE = "char_lm"
@@ -173,7 +173,7 @@ def main() -> None:
     # Output files
 
     if trainer.is_world_process_zero():
-        with writing(command.run):
+        with finishing(command.run):
             report(TrainedRun(command, config, trainer, model, tokenizer), text, metrics, entropies)
     trainer.finish()
 

@@ -43,6 +43,7 @@ from hfattn.training import (
     check_averaging,
     check_regression,
     class_weights,
+    finishing,
     first_changed,
     has_one_sigmoid,
     initialize_embeddings,
@@ -53,7 +54,6 @@ from hfattn.training import (
     sentence_end_ids,
     tuned,
     tuning_facts,
-    writing,
 )
 from hfattn.training.config import checked
 
@@ -236,7 +236,7 @@ def main() -> None:
     # Output files: a folder that loads without hfattn, results, pictures and a card
 
     if trainer.is_world_process_zero():
-        with writing(command.run):
+        with finishing(command.run):
             run = TrainedRun(command, config, trainer, model, tokenizer)
             if data.regression:
                 report_regression(run, encoded, outputs, data_facts, model_facts, config.evaluation, config.sample)

@@ -37,6 +37,7 @@ from hfattn.training import (
     OwnClassifierDataConfig,
     Teacher,
     TeacherConfig,
+    finishing,
     has_one_sigmoid,
     initialize_embeddings,
     load_config,
@@ -44,7 +45,6 @@ from hfattn.training import (
     own_facts,
     parse_command,
     sentence_end_ids,
-    writing,
 )
 
 RECIPE = "distillation"
@@ -177,7 +177,7 @@ def main() -> None:
     # Output files: a folder that loads without hfattn, results, pictures and a card
 
     if trainer.is_world_process_zero():
-        with writing(command.run):
+        with finishing(command.run):
             report(
                 TrainedRun(command, config, trainer, model, tokenizer),
                 parts,

@@ -43,12 +43,12 @@ from hfattn.reports.masked_lm import SampleConfig, fill_in, report
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     TrainingConfig,
+    finishing,
     load_config,
     parse_command,
     scores_of_part,
     scratch_config,
     scratch_model,
-    writing,
 )
 from hfattn.training.config import checked
 from hfattn.training.masked import MaskedTrainer, masked_lm_class
@@ -225,7 +225,7 @@ def main() -> None:
 
     if trainer.is_world_process_zero():
         weights = {"base_model": base_model_name(pretrained) if pretrained else None, "new_weights": loaded.new_weights}
-        with writing(command.run):
+        with finishing(command.run):
             run = TrainedRun(command, config, trainer, model, tokenizer)
             report(run, parts, examples, metrics, weights, before)
     trainer.finish()

@@ -35,13 +35,13 @@ from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     ChoiceTrainer,
     PretrainedOrScratchConfig,
+    finishing,
     load_config,
     parse_command,
     scratch_config,
     scratch_model,
     tuned,
     tuning_facts,
-    writing,
 )
 
 RECIPE = "multiple_choice"
@@ -206,7 +206,7 @@ def main() -> None:
     # Output files
 
     if trainer.is_world_process_zero():
-        with writing(command.run):
+        with finishing(command.run):
             report(
                 TrainedRun(command, config, trainer, model, tokenizer), encoded, outputs, facts, config.sample.mistakes
             )

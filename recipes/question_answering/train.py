@@ -33,12 +33,12 @@ from hfattn.reports.question_answering import EvaluatedQuestions, report
 from hfattn.training import (
     ExtractiveTrainer,
     FineTuningConfig,
+    finishing,
     load_config,
     parse_command,
     scores_of_part,
     tuned,
     tuning_facts,
-    writing,
 )
 
 RECIPE = "question_answering"
@@ -180,7 +180,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)
         columns, mistakes = config.evaluation.columns, config.sample.mistakes
-        with writing(command.run):
+        with finishing(command.run):
             report(run, encoded, evaluated, facts, columns=columns, mistakes=mistakes)
     trainer.finish()
 

@@ -45,6 +45,7 @@ from hfattn.training import (
     FineTuningTrainer,
     PretrainedOrScratchConfig,
     TuningConfig,
+    finishing,
     load_config,
     parse_command,
     scores_of_part,
@@ -52,7 +53,6 @@ from hfattn.training import (
     scratch_model,
     tuned,
     tuning_facts,
-    writing,
 )
 
 RECIPE = "token_classification"
@@ -236,7 +236,7 @@ def main() -> None:
     if trainer.is_world_process_zero():
         run = TrainedRun(command, config, trainer, model, tokenizer)
         columns, mistakes = config.evaluation.columns, config.sample.mistakes
-        with writing(command.run):
+        with finishing(command.run):
             report(run, encoded, evaluated, facts, columns=columns, mistakes=mistakes)
     trainer.finish()
 

@@ -37,10 +37,10 @@ from hfattn.training import (
     TranslationCallback,
     check_padding,
     family_config,
+    finishing,
     load_config,
     parse_command,
     scores_of_part,
-    writing,
 )
 
 RECIPE = "translation"
@@ -236,7 +236,7 @@ def main() -> None:
     # Output files
 
     if trainer.is_world_process_zero():
-        with writing(command.run):
+        with finishing(command.run):
             report(TrainedRun(command, config, trainer, model, tokenizer), parts, evaluated, target_tokenizer)
     trainer.finish()
 
