@@ -1,12 +1,11 @@
 """Run the commands that an extra of pyproject.toml is for: python tests/extra_commands.py EXTRA FOLDER
 
-`make test` runs this file where only the modules of one extra can be imported, `make extras` in an environment that has
-only the extra installed. It imports what hfattn itself needs, and nothing of the development tools.
+`make extras` runs this file in environments that have only one extra installed, `make test` runs its part "base" where
+only the modules that hfattn itself needs can be imported. It imports nothing of the development tools.
 """
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", TRACKIO_DIR="trackio")
@@ -84,6 +83,12 @@ def recipe(name: str, config: str, *words: str) -> None:
 
 
 def base() -> None:
+    for extra, lines in MISSING.items():
+        for line in lines:
+            said = command(*line.split(), code=2)
+            said = said.splitlines(keepends=True)[-1]  # after the bars of loading
+            assert said.startswith("error: This needs "), said
+            assert said.endswith(f", which is not installed; run: pip install 'hfattn[{extra}]'\n"), said
     command("doctor")
     command("recipes", "list")
     command("space", "list")
@@ -151,17 +156,11 @@ def export() -> None:
 COMMANDS = {f.__name__: f for f in (base, recipes, baselines, tune, trackio, explain, spaces, export)}
 
 
-def main(extra: str, folder: str, missing: Sequence[str]) -> None:
+def main(extra: str, folder: str) -> None:
     os.chdir(folder)
     make_models()
     COMMANDS[extra]()
-    for other in missing:
-        for line in MISSING[other]:
-            said = command(*line.split(), code=2)
-            said = said.splitlines(keepends=True)[-1]  # after the bars of loading
-            assert said.startswith("error: This needs "), said
-            assert said.endswith(f", which is not installed; run: pip install 'hfattn[{other}]'\n"), said
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(*sys.argv[1:])

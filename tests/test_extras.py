@@ -1,4 +1,4 @@
-"""Each extra of pyproject.toml installs what its commands need, and a missing one is one sentence."""
+"""Without extras, hfattn runs what needs none, and a missing one is a sentence; ``make extras`` installs each extra."""
 
 import importlib.metadata
 import os
@@ -8,9 +8,8 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
 from commands import ROOT, run_anew
-from extra_commands import COMMANDS, MISSING
+from extra_commands import COMMANDS
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -56,9 +55,6 @@ def installed_with(lines: Iterable[str]) -> set[str]:
         name = canonicalize_name(requirement.name)
         new = {"", *requirement.extras} - seen.setdefault(name, set())
         seen[name] |= new
-        if name == "hfattn":
-            wanted += [Requirement(line) for extra in new for line in ([] if extra == "" else OPTIONAL[extra])]
-            continue
         try:
             lines = importlib.metadata.requires(name) or []
         except importlib.metadata.PackageNotFoundError:  # for another platform, or not needed here
@@ -85,21 +81,17 @@ def test_the_modules_that_are_checked_are_those_of_the_extras() -> None:
     assert COMMANDS.keys() == {"base", *EXTRAS}
 
 
-@pytest.mark.parametrize("extra", COMMANDS)
-def test_an_extra_installs_what_its_commands_need(extra: str, tmp_path: Path) -> None:
+def test_without_extras_commands_run_or_name_the_extra_that_they_need(tmp_path: Path) -> None:
     (tmp_path / "blocker").mkdir()
     (tmp_path / "folder").mkdir()
     (tmp_path / "blocker" / "sitecustomize.py").write_text(BLOCKER)
-    there = installed_with([*PROJECT["dependencies"], *([] if extra == "base" else [f"hfattn[{extra}]"])])
-    there |= {"hfattn", "pip", "setuptools"}
+    there = installed_with(PROJECT["dependencies"]) | {"hfattn", "pip", "setuptools"}
     blocked = {
         module for module, distributions in MODULES.items() if not there & set(map(canonicalize_name, distributions))
     }
     others = {canonicalize_name(name) for names in MODULES.values() for name in names} - there
-    missing = MISSING if extra == "base" else []
-    words = [sys.executable, ROOT / "tests" / "extra_commands.py", extra, tmp_path / "folder", *missing]
     done = run_anew(
-        words,
+        [sys.executable, ROOT / "tests" / "extra_commands.py", "base", tmp_path / "folder"],
         cwd=tmp_path,
         PYTHONPATH=os.pathsep.join([str(tmp_path / "blocker"), str(ROOT / "tests")]),
         BLOCKED_MODULES=" ".join(sorted(blocked)),
