@@ -20,6 +20,7 @@ _RECIPES = (
 )
 _EXPLAIN = ("captum", "matplotlib")
 EXTRAS = {
+    "publish": ("detect_secrets",),
     "recipes": _RECIPES,
     "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
     "tune": (*_RECIPES, "optuna"),

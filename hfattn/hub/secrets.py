@@ -126,7 +126,7 @@ def _own_secrets() -> set[str]:
 
 @cache
 def _plugins() -> list[Any]:
-    require("recipes", "detect_secrets")
+    require("publish", "detect_secrets")
     return [getattr(import_module(f"detect_secrets.plugins.{name}"), kind)() for name, kind in _PLUGINS.items()]
 
 

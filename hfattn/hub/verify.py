@@ -100,7 +100,7 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
-    require("recipes", "detect_secrets")
+    require("publish", "detect_secrets")
     original = original or folder
     check_regular(folder)
     files = published_files(folder)
