@@ -12,6 +12,7 @@ _RECIPES = (
     "datasets",
     "detect_secrets",
     "evaluate",
+    "filelock",
     "matplotlib",
     "peft",
     "sacrebleu",
