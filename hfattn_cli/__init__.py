@@ -10,7 +10,7 @@ from .doctor import doctor
 from .exchange import convert, export
 from .inspect import inspect_code
 from .prompt import prompt
-from .publish import card, push, verify
+from .publish import card, push, refresh, verify
 from .recipes import recipes_app, soup, train
 from .show import attend, show_app
 from .space import space_app
@@ -56,6 +56,7 @@ app.command()(soup)
 app.command()(card)
 app.command()(verify)
 app.command()(push)
+app.command()(refresh)
 app.command("inspect")(inspect_code)
 app.command()(convert)
 app.command()(export)

@@ -1,4 +1,4 @@
-"""The commands that publish a finished run: ``card``, ``verify``, ``push``."""
+"""The commands that publish a finished run: ``card``, ``verify``, ``push``, ``refresh``."""
 
 import json
 from pathlib import Path
@@ -6,36 +6,15 @@ from typing import Annotated
 
 import typer
 
-from .common import (
-    AsJson,
-    Branch,
-    Execute,
-    Include,
-    Message,
-    Over,
-    Private,
-    PullRequest,
-    Tag,
-    one_sentence,
-    print_plan,
-)
+from .common import AsJson, Branch, Execute, Over, Private, PullRequest, one_sentence
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
 
 
-def card(
-    folder: Folder,
-    license: Annotated[
-        str | None, typer.Option(metavar="ID", help="License of the weights, as the Hub names it: apache-2.0, mit, …")
-    ] = None,
-    language: Annotated[
-        list[str] | None, typer.Option(metavar="CODE", help="Language of the texts: en, es, …; may be repeated.")
-    ] = None,
-) -> None:
+def card(folder: Folder) -> None:
     """Render the model card of a finished run again.
 
-    The card is rendered from results.json; the manifest is written again too. A license and languages that you give
-    are stored in results.json first.
+    The card is rendered from results.json; the manifest is written again too.
 
     The code of the card is run, and its output becomes part of the card. The manifest then lists all files of the
     folder, which verify and push use.
@@ -44,10 +23,7 @@ def card(
     """
     with one_sentence():
         from hfattn.hub import write_again
-        from hfattn.hub.stated import state
 
-        if license is not None or language:
-            state(folder, license, language or [])
         write_again(folder)
         print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'}")
 
@@ -72,6 +48,24 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+def refresh(
+    name: Annotated[str, typer.Argument(metavar="DIR", help="Folder of a finished run, or USER/NAME on the Hub.")],
+    execute: Execute = False,
+) -> None:
+    """Save the code of a model again with the installed hfattn.
+
+    Weights, tokenizer and results stay as they are. The result is verified: the new code must give the outputs that
+    were recorded after training. Of a folder, the changes are listed, and made with --execute. For a repository on the
+    Hub, --execute opens a pull request.
+
+    Example: hfattn refresh runs/dates
+    """
+    with one_sentence():
+        from hfattn.hub.refreshing import refresh as refresh_model
+
+        print(refresh_model(name, execute))
+
+
 def push(
     folder: Folder,
     repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository, created if needed.")],
@@ -79,11 +73,7 @@ def push(
     branch: Branch = None,
     pr: PullRequest = False,
     over: Over = None,
-    message: Message = None,
-    tag: Tag = None,
-    include: Include = None,
     execute: Execute = False,
-    as_json: AsJson = False,
 ) -> None:
     """Verify a model folder and push it to the Hub.
 
@@ -95,5 +85,4 @@ def push(
         from hfattn.hub import PushOptions
         from hfattn.hub import push as push_folder
 
-        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute)
-        print_plan(push_folder(folder, repo_id, options), as_json)
+        print(push_folder(folder, repo_id, PushOptions(private, branch, pr, over, execute)))

@@ -19,6 +19,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
 from hfattn.data import LabeledTexts, Pair, Pairs
+from hfattn.data.rows import benchmark_tasks
 from hfattn.generated import date_pairs, opinion_texts, phrase_pairs, reber_texts
 from hfattn_cli import app
 
@@ -88,7 +89,9 @@ def test_the_card_says_what_is_there(name: str, tmp_path: Path) -> None:
     assert DatasetCard.load(folder / "README.md").data.to_dict() == metadata
     assert (metadata["license"], metadata["size_categories"]) == ("cc0-1.0", "n<1K")
     splits = {each["split"]: each["path"] for each in metadata["configs"][0]["data_files"]}
-    assert {*splits.values(), "README.md"} == set(files(folder))
+    assert {*splits.values(), "README.md", "eval.yaml"} == set(files(folder))
+    tasks = benchmark_tasks((folder / "eval.yaml").read_text())
+    assert tasks == [{"id": each, "config": "default", "split": each} for each in splits if each != "train"]
 
     # Each number and each example is the data's own.
     table = dict(re.findall(r"^\| `(\w+)` \| (\d+) \| `\w{64}` \|$", text, re.MULTILINE))

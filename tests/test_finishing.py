@@ -91,7 +91,7 @@ def test_code_that_does_not_run_leaves_a_card_that_says_so(saved: Path, finished
         UnfinishedError, match=r"README\.md could not be written \(The code of the card of .* cannot be"
     ):
         finish_folder(saved, results_of(finished), model, tokenizer, ["The fox"])
-    assert "README.md | The code of the card" in (saved / "README.md").read_text()
+    assert "`README.md` | The code of the card" in (saved / "README.md").read_text()
     (saved / "elsewhere.json").rename(saved / "tokenizer.json")
     write_again(saved)
     assert "It prints:" in (saved / "README.md").read_text()

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from hfattn.attention import Softmax
 from hfattn.hub.architecture import architecture
 from hfattn.hub.inspection import inspect
 from hfattn.models.attention_distributions import DISTRIBUTIONS
+from hfattn.models.strict_config import OLDEST_TRANSFORMERS
 
 MODELS = ROOT / "hfattn" / "models"
 SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "encoder_layers": 1, "decoder_layers": 1}
@@ -97,6 +100,35 @@ def test_the_files_of_a_model_and_no_others(tmp_path: Path, name: str) -> None:
         reference.split(".")[0] for reference in json.loads((tmp_path / "config.json").read_text())["auto_map"].values()
     }
     assert {f"{module}.py" for module in named} <= files
+
+
+OLD = """
+import sys
+sys.path.insert(0, "libraries")
+try:
+    import model.{module}
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_an_older_transformers_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Of the old libraries there is only the version, so whatever else is imported first would raise another error."""
+    oldest = re.search(r'"transformers>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert oldest is not None
+    assert oldest[1] == OLDEST_TRANSFORMERS
+    for name in ("torch", "transformers", "huggingface_hub"):
+        (tmp_path / "libraries" / name).mkdir(parents=True)
+        (tmp_path / "libraries" / name / "__init__.py").write_text('__version__ = "4.57.1"\n')
+    shutil.copytree(MODELS, tmp_path / "model")
+    (tmp_path / "model" / "__init__.py").write_text("")
+    for path in MODELS.glob("configuration_*.py"):
+        command = [sys.executable, "-c", OLD.format(module=path.stem)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout == (
+            f"This model needs transformers {oldest[1]} or newer, and 4.57.1 is installed; run pip install --upgrade "
+            "transformers.\n"
+        )
 
 
 # Custom classes

@@ -27,7 +27,7 @@ from commands import ROOT, run
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from hub_server import HubServer
-from huggingface_hub import SpaceCard
+from huggingface_hub import SpaceCard, metadata_load
 from playwright.sync_api import Browser
 from transformers import PreTrainedTokenizerBase, set_seed
 from typer.testing import CliRunner
@@ -449,6 +449,7 @@ def test_where_a_model_comes_from(built: Path, writer: Writer, tmp_path: Path, m
     assert load_folder("writer", built) == str(built / "models" / "writer")
     build_space("char_writer", tmp_path / "remote", {"writer": "user/writer"})
     assert load_folder("writer", tmp_path / "remote") == "user/writer"
+    assert (metadata_load(tmp_path / "remote" / "README.md") or {})["models"] == ["user/writer"]
     assert not (tmp_path / "remote" / "models").exists()
     monkeypatch.setenv("HFATTN_MODEL", "user/other")
     assert load_folder("writer", built) == load_folder("writer", tmp_path / "remote") == "user/other"

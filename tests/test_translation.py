@@ -394,7 +394,7 @@ record = pipeline("attn-translation", model=".", trust_remote_code=True)({sample
 print(record["translation_text"])
 print(*record["alignment"].tokens, *record["alignment"].target_tokens)
 """
-    first, second, tokens = run_card(tmp_path / "run", pipeline).splitlines()
+    first, *_, second, tokens = run_card(tmp_path / "run", pipeline).splitlines()
     assert first == second == sample["translation"]
     source = sample["source"].removesuffix(".")
     assert tokens.startswith(f"{source} [EOS] {sample['translation']}")
@@ -470,7 +470,10 @@ class TestTheRecipe(FinishedRun, KilledRun, BadInputs):
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
         assert f"{results['metrics']['test']['token_accuracy']:.4f}" in card.text
         assert "never saw" not in card.text  # there are no forms in a file of pairs
-        assert printed == results["samples"][0]["translation"] + "\n"
+        translation, *rows = printed.splitlines()
+        assert translation == results["samples"][0]["translation"]
+        assert "".join(row.split(" <- ")[0] for row in rows) == f"{translation}[EOS]"  # the tokens are characters
+        assert {row.split(" <- ")[1] for row in rows} <= {*results["samples"][0]["source"], "[EOS]"}
 
     def killed(self, folder: Path) -> dict[str, Any]:
         training = {"max_steps": 40, "scheduled_sampling": {"name": "linear", "c": 0.02}}

@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError
+
 from ..errors import UserError
 from ..hub_access import hub_errors, local_path, not_found
 
+EVALUATION = "eval.yaml"  # the file by which the Hub takes a dataset for a benchmark
 JSON_LINES = ".jsonl"
 _FILES = {JSON_LINES, ".csv", ".json", ".md", ".tsv", ".txt"}
 
@@ -199,9 +204,54 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield Row(number, values)
 
 
+class HubDataset(NamedTuple):
+    """A dataset on the Hub: its commit, and the tasks of its ``eval.yaml`` (id, configuration and split of each)."""
+
+    commit: str
+    tasks: list[dict[str, Any]]
+
+
+# The datasets that this process has read from the Hub, by id and wanted revision, for the record of a run.
+DATASETS_READ: dict[tuple[str, str | None], HubDataset] = {}
+
+
+def _hub_dataset(dataset: str, revision: str | None) -> HubDataset | None:
+    """Find the commit of a dataset and the tasks of its ``eval.yaml``; None if the Hub cannot be asked."""
+    try:
+        with hub_errors(dataset, "dataset", revision):
+            info = HfApi().dataset_info(dataset, revision=revision)
+            assert info.sha is not None
+            tasks = []
+            if any(file.rfilename == EVALUATION for file in info.siblings or []):
+                path = hf_hub_download(dataset, EVALUATION, repo_type="dataset", revision=info.sha)
+                tasks = benchmark_tasks(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, HfHubHTTPError):
+        return None
+    return HubDataset(info.sha, tasks)
+
+
+def benchmark_tasks(text: str) -> list[dict[str, Any]]:
+    """Return the tasks that an ``eval.yaml`` lists, each with id, config and split; none if it is no such file."""
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return []
+    tasks = content.get("tasks") if isinstance(content, dict) else None
+    names = ("id", "config", "split")
+    return [
+        {name: task.get(name) for name in names}
+        for task in (tasks if isinstance(tasks, list) else [])
+        if isinstance(task, dict) and isinstance(task.get("id"), str)
+    ]
+
+
 def _hub_rows(dataset: str, config: str | None, split: str, revision: str | None) -> Rows:
     import datasets
 
+    if (dataset, revision) not in DATASETS_READ and (found := _hub_dataset(dataset, revision)):
+        DATASETS_READ[dataset, revision] = found
+    if (dataset, revision) in DATASETS_READ:  # all splits are read at one commit
+        revision = DATASETS_READ[dataset, revision].commit
     try:
         with hub_errors(dataset, "dataset", revision):
             rows = datasets.load_dataset(dataset, config, split=split, revision=revision)

@@ -5,11 +5,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from jinja2 import UndefinedError
@@ -18,8 +19,10 @@ from ..clean_process import run_code
 from ..errors import UserError
 from ..files import read_json_object, write_at_once
 from ..loading import quiet
+from ..models.strict_config import OLDEST_TRANSFORMERS
 from ..resources import resource
 from .architecture import architecture
+from .card_facts import dataset_fields, hyperparameters, train_command, where_it_fails
 from .templates import template
 
 UNFINISHED = "unfinished"  # the files that the end of a run could not write, each with the reason
@@ -32,10 +35,12 @@ _KINDS = {
     "selection": dict | None,
     "seed": int,
 }
+REQUIREMENTS = "requirements.txt"
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
 _MODEL_ID = re.compile(r"^model_id = .*$", re.MULTILINE)
+_LOADS = re.compile(r"""(from_pretrained\(model_id|\bmodel=model_id)(?:, revision="[^"\n]*")?""")
 _CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_PRINTED = re.compile(r"^It prints:\n\n````text\n(.*?)^````", re.DOTALL | re.MULTILINE)
+_PRINTED = re.compile(r"^It prints:\n\n(````+)text\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 
 @strict
@@ -61,7 +66,9 @@ WATTS_OF_A_CORE = 10
 
 
 def write_card(folder: Path, results: Mapping[str, Any]) -> None:
-    """Write the card of a model folder to its ``README.md``, and its scores for the Hub to ``.eval_results/``.
+    """Write the card of a model folder, with the packages it needs and its scores for the Hub beside it.
+
+    The files are ``README.md``, ``requirements.txt`` and ``.eval_results/hfattn.yaml``.
 
     The template is the one of the recipe, in ``model_cards/``. Every number is a field of ``results`` or is read from
     the folder. A missing field is an error if the template requires it; otherwise the card says that it was
@@ -77,6 +84,7 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
     folder = Path(folder)
     card = render_card(folder, results, _printed_in(folder))
     write_at_once(folder / "README.md", str(card))
+    write_at_once(folder / REQUIREMENTS, "".join(f"{line}\n" for line in requirements(results)))
     path = folder / EVAL_RESULTS
     if entries := evaluation_entries(_data(card), results):
         path.parent.mkdir(exist_ok=True)
@@ -106,6 +114,11 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
             code_files=code_files(folder),
             citations=citations(folder, results),
             energy=energy(results),
+            train_command=train_command(results),
+            hyperparameters=hyperparameters(results.get("configuration", {})),
+            fails=where_it_fails(results),
+            requirements=requirements(results),
+            dataset_of=partial(dataset_fields, results, stated(results)["datasets"]),
         )
     except UndefinedError as error:
         raise UserError(
@@ -134,34 +147,52 @@ def _data(card: ModelCard) -> ModelCardData:
 
 
 def evaluation_entries(data: ModelCardData, results: Mapping[str, Any]) -> list[EvalResultEntry]:
-    """Return the scores of a card on its Hub dataset; empty if it names no dataset or several.
+    """Return the scores of a card for the Hub's leaderboards; empty if its dataset is no benchmark.
 
-    The Hub's format identifies scores by benchmark and task, so the scores of each part are stored as a separate task.
+    A benchmark has an ``eval.yaml`` that names tasks, each a split of a configuration. A task has one value, which is
+    the first score of that split in the card.
     """
-    datasets = stated(results)["datasets"]
-    if len(datasets) != 1:
+    source = results.get("dataset")
+    if source is None:
         return []
-    return [
-        EvalResultEntry(
-            dataset_id=datasets[0],
-            task_id=each.metric_name or each.metric_type,
-            value=each.metric_value,
-            notes=f"measured by the recipe {results['recipe']} of hfattn, configuration {results['config']}",
-        )
-        for each in data.eval_results or []
-    ]
+    scores: dict[tuple[str, str | None], EvalResult] = {}
+    for each in data.eval_results or []:
+        scores.setdefault((each.dataset_config or "default", each.dataset_split), each)
+    found = []
+    for task in source["tasks"]:
+        if score := scores.get((task["config"] or "default", task["split"])):
+            measured = f"measured by the recipe {results['recipe']} of hfattn, configuration {results['config']}"
+            found.append(
+                EvalResultEntry(
+                    dataset_id=source["id"],
+                    task_id=task["id"],
+                    value=score.metric_value,
+                    dataset_revision=source["commit"],
+                    notes=f"{score.metric_name}, {measured}",
+                )
+            )
+    return found
 
 
-def with_model_id(text: str, model_id: str) -> str:
-    """Return a card whose code loads a model by this path or id on the Hub."""
-    return _MODEL_ID.sub(f'model_id = "{model_id}"', text)
+def requirements(results: Mapping[str, Any]) -> list[str]:
+    """Return the packages, with their oldest versions, that the code of a card needs."""
+    if "versions" in results and results.get("recipe") == "baselines":
+        return [f"hfattn[baselines]>={results['versions']['hfattn']}"]
+    return ["torch", f"transformers>={OLDEST_TRANSFORMERS}"]
+
+
+def with_model_id(text: str, model_id: str, revision: str | None = None) -> str:
+    """Return a card whose code loads a model by this path or id on the Hub, at this revision."""
+    there = "" if revision is None else f', revision="{revision}"'
+    lines = _LOADS.sub(lambda found: f"{found[1]}{there}", text)
+    return _MODEL_ID.sub(f'model_id = "{model_id}"', lines)
 
 
 def card_code(text: str) -> tuple[str | None, str | None]:
     """Return the first Python code of a card, for its folder, and the output that the card shows for it."""
     text = with_model_id(text, ".")
     code, printed = _CODE.search(text), _PRINTED.search(text)
-    return code and code[1], printed and printed[1]
+    return code and code[1], printed and printed[2]
 
 
 def code_files(folder: Path) -> dict[str, str]:
@@ -234,6 +265,8 @@ def read_results(folder: Path) -> dict[str, Any]:
     for name, kind in _KINDS.items():
         if name in results and not isinstance(results[name], kind):
             raise UserError(f"{path} has {results[name]!r} as {name!r}, which no recipe writes; copy the file again.")
+    if (source := results.get("dataset")) is not None and not _is_source(source):
+        raise UserError(f"{path} does not say which dataset of the Hub was read; copy the file again.")
     for name, choice in (results.get("selection") or {}).items():
         if choice is not None and not (isinstance(choice, dict) and isinstance(choice.get("part"), str)):
             raise UserError(f"{path} does not say on which part its {name} was chosen; copy the file again.")
@@ -243,6 +276,15 @@ def read_results(folder: Path) -> dict[str, Any]:
             "still loads, but train it again to write, verify or push its card."
         )
     return results
+
+
+def _is_source(source: Mapping[str, Any]) -> bool:
+    tasks = source.get("tasks")
+    return (
+        all(isinstance(source.get(name), str) for name in ("id", "commit"))
+        and isinstance(tasks, list)
+        and all(isinstance(task, dict) and {"id", "config", "split"} <= task.keys() for task in tasks)
+    )
 
 
 def check_card(folder: Path, results: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import yaml
 from huggingface_hub import DatasetCard
 
 from .. import __version__
+from ..data.rows import EVALUATION
 from ..errors import UserError
 from ..files import new_folder
 from ..generated.registry import GENERATED, CardInfo, GeneratedData, Row
@@ -22,7 +23,7 @@ _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "
 def make_data_set(
     name: str, folder: Path, rows: int | None = None, evaluation_rows: int | None = None, seed: int = 1
 ) -> None:
-    """Draw a dataset and write it to a new folder: a Parquet file for each split, and a card.
+    """Draw a dataset and write it to a new folder: a Parquet file for each split, a card, and an ``eval.yaml``.
 
     Args:
         name: name of a generated dataset that has a card.
@@ -51,6 +52,18 @@ def make_data_set(
         for split, split_rows in table.items():
             _write(whole / f"{split}.parquet", split_rows, data.card.classes)
         card.save(whole / "README.md")
+        (whole / EVALUATION).write_text(_benchmark(name, card, list(table)), encoding="utf-8")
+
+
+def _benchmark(name: str, card: DatasetCard, splits: Sequence[str]) -> str:
+    """Return the ``eval.yaml`` by which models show their scores on the page of a dataset: a task for each split."""
+    content = {
+        "name": name,
+        "description": card.data.to_dict()["pretty_name"],
+        "evaluation_framework": "hfattn",
+        "tasks": [{"id": split, "config": "default", "split": split} for split in splits if split != "train"],
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 def _write(path: Path, rows: Sequence[Row], classes: Sequence[str]) -> None:

@@ -1,12 +1,12 @@
 """Configuration of the recurrent encoder-decoders (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
+from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+
 from dataclasses import field
 from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
-
-from .strict_config import StrictConfig
 
 
 def _auto_map() -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Configuration of the char-RNN language model."""
 
+from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+
 from dataclasses import field
 
 from huggingface_hub.dataclasses import strict
-
-from .strict_config import StrictConfig
 
 
 def _auto_map() -> dict[str, str]:

@@ -1,11 +1,11 @@
 """Configuration of the recurrent text encoder, classifier and tagger."""
 
+from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+
 from dataclasses import field
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-
-from .strict_config import StrictConfig
 
 POOLINGS = ("last", "mean", "max", "attention", "hierarchical")
 

@@ -1,11 +1,11 @@
 """Configuration of the Transformer: encoder-decoder, encoder alone or decoder alone."""
 
+from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+
 from dataclasses import field
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-
-from .strict_config import StrictConfig
 
 ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
 NORM_NAMES = ("post", "pre", "none")

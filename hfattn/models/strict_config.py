@@ -1,4 +1,7 @@
-"""Base of the configurations: checks of their fields, and the custom classes that they name."""
+"""Base of the configurations: checks of their fields, and the custom classes that they name.
+
+The files of a model need transformers 5.17 or newer.
+"""
 
 import difflib
 import os
@@ -8,7 +11,17 @@ from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from transformers import PreTrainedConfig
+import transformers
+
+OLDEST_TRANSFORMERS = "5.17"
+# The configuration of a model imports this file first, so an older transformers is refused before any import fails.
+if tuple(map(int, transformers.__version__.split(".")[:2])) < tuple(map(int, OLDEST_TRANSFORMERS.split("."))):
+    raise ImportError(
+        f"This model needs transformers {OLDEST_TRANSFORMERS} or newer, and {transformers.__version__} is installed; "
+        "run pip install --upgrade transformers."
+    )
+
+from transformers import PreTrainedConfig  # noqa: E402
 
 Entry = TypeVar("Entry")
 

@@ -1,5 +1,6 @@
 """The report of the recipe translation."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -93,6 +94,9 @@ def report(
         run.pictures.append(Picture("bleu_by_length.png", "bleu_by_length", bars))
     alignments = alignment_pictures(run.model, run.tokenizer, separate, sources[: config["sample"]["alignments"]])
     run.pictures.extend(alignments)
+    # The pipeline reads whole sources only.
+    longest = run.tokenizer.model_max_length
+    whole = (text for text in sources if len(run.tokenizer(text, verbose=False).input_ids) <= longest)
     model, train_set = run.model, run.trainer.train_dataset
     sections: dict[str, Any] = {
         "data": {
@@ -115,6 +119,7 @@ def report(
         "training": run.training_facts("pairs", len(train_set)),
         "samples": samples,
         "alignments": [Path(picture.file).stem for picture in alignments],
+        "example": next(whole, None) if alignments else None,
     }
     leave_behind(run, sections, summary(run.folder, sections), sources[:2], loss="nats_per_token")
 
@@ -124,7 +129,7 @@ def part_scores(evaluated: EvaluatedPairs, translations: Mapping[str, Sequence[s
 
     Returns:
         The scores of the likelihoods and of greedy search; those of the beam under ``beam``; exact match by kind of
-        pair under ``exact_match_by_kind``.
+        pair under ``exact_match_by_kind``, and their numbers under ``pairs_by_kind``.
     """
     pairs = evaluated.translated
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -137,6 +142,7 @@ def part_scores(evaluated: EvaluatedPairs, translations: Mapping[str, Sequence[s
         "translated": greedy["pairs"],
         **reports,
         "exact_match_by_kind": exact_match_by_kind(pairs, translations["greedy"]),
+        "pairs_by_kind": dict(Counter(pair.kind for pair in pairs if pair.kind)),
     }
 
 

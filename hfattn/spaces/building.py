@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from huggingface_hub import cached_assets_path
+from huggingface_hub import ModelCard, cached_assets_path, metadata_load, metadata_save
 from tqdm.auto import tqdm
 
 from ..errors import UserError
@@ -88,6 +88,7 @@ def build_space(
             else:
                 wanted[model] = replace(settings, hub_id=models[model])
         written = {"models": {model: asdict(settings) for model, settings in wanted.items()}}
+        _name_sources(folder / "README.md", wanted.values(), folder / MODELS)
         (folder / SETTINGS).write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
     return wanted
 
@@ -96,6 +97,17 @@ def _copy(model: Path, folder: Path) -> None:
     for name in published_files(model):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model / name, folder / name)
+
+
+def _name_sources(readme: Path, models: Iterable[SpaceModel], folders: Path) -> None:
+    """Name the models that a Space loads from the Hub, and the datasets of the models in its folder, in its card."""
+    cards = [ModelCard.load(path, ignore_metadata_errors=True) for path in sorted(folders.glob("*/README.md"))]
+    sources = {
+        "models": [model.hub_id for model in models if model.hub_id is not None],
+        "datasets": sorted({name for each in cards for name in each.data.to_dict().get("datasets") or []}),
+    }
+    named = {kind: names for kind, names in sources.items() if names}
+    metadata_save(readme, {**(metadata_load(readme) or {}), **named})
 
 
 def _toy(title: str, model: SpaceModel) -> Path:

@@ -229,6 +229,7 @@ def tuning_facts(
     return {
         "base_model": None if source is None else base_model_name(source),
         "revision": None if source is None else source.revision,
+        "commit": vars(loaded.model.config).get("_commit_hash"),  # of a model on the Hub
         "method": tuning.method,
         "parameters": parameters,
         "trained_parameters": trained,

@@ -1,16 +1,20 @@
 """Facts about a run for its ``results.json``."""
 
+import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..data.rows import DATASETS_READ
+from ..resources import PACKAGE
 from .arguments import trains_on_cuda
 
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evaluate", "accelerate")
@@ -33,6 +37,8 @@ def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: i
         "command": _command(),
         "seed": seed,
         "configuration": _without_folders(configuration),
+        "commit": hfattn_commit(),
+        "dataset": _hub_facts(configuration.get("data", {})),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "hardware": _hardware(),
     }
@@ -68,6 +74,28 @@ def _command() -> str:
     if processes > 1 and not trains_on_cuda():
         launcher = f"ACCELERATE_USE_CPU=true {launcher}"
     return f"{launcher} {shlex.join(words)}"
+
+
+def hfattn_commit() -> str | None:
+    """Return the commit of the installed hfattn, with "-dirty" if files differ from it; None if it is a release."""
+    installed = json.loads(distribution("hfattn").read_text("direct_url.json") or "{}")
+    if "vcs_info" in installed:
+        return str(installed["vcs_info"]["commit_id"])
+    if not (PACKAGE.parent / ".git").exists():
+        return None
+    words = ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):  # git is not installed
+        return None
+    return done.stdout.strip() or None
+
+
+def _hub_facts(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the id, the commit and the tasks of the dataset on the Hub that was read; None if it was another one."""
+    name = data.get("dataset")
+    found = DATASETS_READ.get((name, data.get("revision"))) if isinstance(name, str) else None
+    return found and {"id": name, **found._asdict()}
 
 
 def _hardware() -> dict[str, Any]:
