@@ -7,9 +7,21 @@ from typing import Any
 from .errors import UserError
 
 # Names of the imported modules of each extra in pyproject.toml, including those of the extras that it includes.
-_RECIPES = ("accelerate", "datasets", "evaluate", "matplotlib", "peft", "sacrebleu", "sklearn", "tensorboard")
+_RECIPES = (
+    "accelerate",
+    "datasets",
+    "detect_secrets",
+    "evaluate",
+    "filelock",
+    "matplotlib",
+    "peft",
+    "sacrebleu",
+    "sklearn",
+    "tensorboard",
+)
 _EXPLAIN = ("captum", "matplotlib")
 EXTRAS = {
+    "publish": ("detect_secrets",),
     "recipes": _RECIPES,
     "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
     "tune": (*_RECIPES, "optuna"),

@@ -4,6 +4,7 @@ A command imports hfattn when it runs, because that imports torch, which help an
 therefore not a part of hfattn.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,12 @@ Private = Annotated[bool, typer.Option("--private", help="Make a new repository 
 Branch = Annotated[str | None, typer.Option(help="Branch of the repository, created if needed; default: main.")]
 PullRequest = Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")]
 Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Replace this commit, which someone else made.")]
+Message = Annotated[str | None, typer.Option(help="Message of the commit; default: the name of the folder.")]
+Tag = Annotated[str | None, typer.Option(metavar="NAME", help="Tag the commit, for users who pin a revision.")]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Push files such as '*.npz' too; may be repeated. Pickles are never pushed."),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
 
 
@@ -33,6 +40,11 @@ def one_sentence() -> Iterator[None]:
 
     with errors.one_sentence():
         yield
+
+
+def print_plan(plan: Any, as_json: bool) -> None:
+    """Print a ``PushPlan``."""
+    print(json.dumps(plan.to_dict(), indent=2, ensure_ascii=False) if as_json else plan)
 
 
 def name_value_pairs(option: str, words: list[str] | None) -> dict[str, str]:

@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from .common import Branch, Execute, NewFolder, Over, Private, PullRequest, one_sentence
+from .common import (
+    AsJson,
+    Branch,
+    Execute,
+    Include,
+    Message,
+    NewFolder,
+    Over,
+    Private,
+    PullRequest,
+    Tag,
+    one_sentence,
+    print_plan,
+)
 
 data_app = typer.Typer(help="Write the generated datasets to folders, and publish them.", no_args_is_help=True)
 
@@ -46,7 +59,11 @@ def push_data(
     branch: Branch = None,
     pr: PullRequest = False,
     over: Over = None,
+    message: Message = None,
+    tag: Tag = None,
+    include: Include = None,
     execute: Execute = False,
+    as_json: AsJson = False,
 ) -> None:
     """Push a dataset folder to the Hub.
 
@@ -61,4 +78,5 @@ def push_data(
 
         if not (folder / "README.md").is_file():
             raise UserError(f"{folder} has no README.md, the card of a dataset; write one with hfattn data make.")
-        print(push(folder, repo_id, PushOptions(private, branch, pr, over, execute), repo_type="dataset"))
+        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute)
+        print_plan(push(folder, repo_id, options, repo_type="dataset"), as_json)

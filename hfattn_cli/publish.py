@@ -6,15 +6,36 @@ from typing import Annotated
 
 import typer
 
-from .common import AsJson, Branch, Execute, Over, Private, PullRequest, one_sentence
+from .common import (
+    AsJson,
+    Branch,
+    Execute,
+    Include,
+    Message,
+    Over,
+    Private,
+    PullRequest,
+    Tag,
+    one_sentence,
+    print_plan,
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
 
 
-def card(folder: Folder) -> None:
+def card(
+    folder: Folder,
+    license: Annotated[
+        str | None, typer.Option(metavar="ID", help="License of the weights, as the Hub names it: apache-2.0, mit, …")
+    ] = None,
+    language: Annotated[
+        list[str] | None, typer.Option(metavar="CODE", help="Language of the texts: en, es, …; may be repeated.")
+    ] = None,
+) -> None:
     """Render the model card of a finished run again.
 
-    The card is rendered from results.json; the manifest is written again too.
+    The card is rendered from results.json; the manifest is written again too. A license and languages that you give
+    are stored in results.json first.
 
     The code of the card is run, and its output becomes part of the card. The manifest then lists all files of the
     folder, which verify and push use.
@@ -23,7 +44,10 @@ def card(folder: Folder) -> None:
     """
     with one_sentence():
         from hfattn.hub import write_again
+        from hfattn.hub.stated import state
 
+        if license is not None or language:
+            state(folder, license, language or [])
         write_again(folder)
         print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'}")
 
@@ -73,7 +97,11 @@ def push(
     branch: Branch = None,
     pr: PullRequest = False,
     over: Over = None,
+    message: Message = None,
+    tag: Tag = None,
+    include: Include = None,
     execute: Execute = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify a model folder and push it to the Hub.
 
@@ -85,4 +113,5 @@ def push(
         from hfattn.hub import PushOptions
         from hfattn.hub import push as push_folder
 
-        print(push_folder(folder, repo_id, PushOptions(private, branch, pr, over, execute)))
+        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute)
+        print_plan(push_folder(folder, repo_id, options), as_json)

@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from .common import Branch, Execute, Over, Private, PullRequest, name_value_pairs, one_sentence
+from .common import (
+    AsJson,
+    Branch,
+    Execute,
+    Include,
+    Message,
+    Over,
+    Private,
+    PullRequest,
+    Tag,
+    name_value_pairs,
+    one_sentence,
+    print_plan,
+)
 
 space_app = typer.Typer(help="Build, run and push the Gradio demos.", no_args_is_help=True)
 
@@ -97,8 +110,12 @@ def push(
     branch: Branch = None,
     pr: PullRequest = False,
     over: Over = None,
+    message: Message = None,
+    tag: Tag = None,
+    include: Include = None,
     toy: Annotated[bool, typer.Option("--toy", help="Push a demo with toy models.")] = False,
     execute: Execute = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a built demo and push it to the Hub.
 
@@ -113,7 +130,8 @@ def push(
         from hfattn.hub import PushOptions
         from hfattn.spaces.serving import push_space
 
-        print(push_space(folder, repo_id, PushOptions(private, branch, pr, over, execute), toy))
+        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute)
+        print_plan(push_space(folder, repo_id, options, toy), as_json)
 
 
 def _built(name: str, output: Path | None, model: list[str] | None, settings: list[str] | None) -> Path:

@@ -35,6 +35,7 @@ NAMES += ["--data.examples", "40", "--data.evaluation_examples", "8"]
 
 # What the commands say where an extra is missing.
 MISSING = {
+    "publish": ["data push numbers user/numbers", "verify writer"],
     "recipes": [
         "score writer my.txt",
         "evaluate translator pairs.tsv",
@@ -65,6 +66,9 @@ def make_models() -> None:
     DistilBertForSequenceClassification.from_pretrained("bert").save_pretrained("classifier")
     Path("my.txt").write_text("abc fed hag " * 100)
     Path("pairs.tsv").write_text("abc\tcba\nfed\tdef\n")
+    Path("numbers").mkdir()
+    Path("numbers", "README.md").write_text("# Numbers\n")
+    Path("numbers", "train.tsv").write_text("one\t1\n")
 
 
 def command(*words: str, code: int = 0) -> str:
@@ -97,6 +101,10 @@ def base() -> None:
     command("generate", "writer", "--prompt", "a", "--max-new-tokens", "3")
     command("inspect", "translator")
     command("export", "torch", "writer", "--output", "torch")
+
+
+def publish() -> None:
+    command("data", "push", "numbers", "user/numbers")
 
 
 def recipes() -> None:
@@ -153,7 +161,7 @@ def export() -> None:
     command("export", "ctranslate2", "transformer", "--output", "ctranslate2")
 
 
-COMMANDS = {f.__name__: f for f in (base, recipes, baselines, tune, trackio, explain, spaces, export)}
+COMMANDS = {f.__name__: f for f in (base, publish, recipes, baselines, tune, trackio, explain, spaces, export)}
 
 
 def main(extra: str, folder: str) -> None:

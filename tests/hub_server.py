@@ -7,7 +7,7 @@
         subprocess.run(command, env=os.environ | hub.environment(tmp_path))
 
 It speaks the git-LFS side of the protocol, not Xet: a process that uploads needs `HF_HUB_DISABLE_XET=1`, which
-`Hub.environment` sets. Gated repositories, tags, discussions, merging and deleting are left out.
+`Hub.environment` sets. Gated repositories, discussions, merging and deleting are left out.
 """
 
 from __future__ import annotations
@@ -149,13 +149,14 @@ class Commit:
 
 @dataclass
 class Repo:
-    """One repository: its branches, the number of its pull requests, and every commit that it ever had."""
+    """One repository: its branches and tags, the number of its pull requests, and every commit that it ever had."""
 
     kind: str
     name: str
     private: bool = False
     sdk: str | None = None
     branches: dict[str, Commit] = field(default_factory=dict)
+    tags: dict[str, Commit] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
     pull_requests: int = 0
 
@@ -185,8 +186,8 @@ class Repo:
         return self.pull_requests
 
     def resolve(self, revision: str) -> Commit:
-        """The commit named by a branch, or by an object id of which 7 digits suffice; raises HubError."""
-        if commit := self.branches.get(revision):
+        """The commit named by a branch, a tag, or an object id of which 7 digits suffice; raises HubError."""
+        if commit := self.branches.get(revision) or self.tags.get(revision):
             return commit
         matches = [commit for oid, commit in self.commits.items() if len(revision) >= 7 and oid.startswith(revision)]
         if len(matches) != 1:
@@ -279,6 +280,7 @@ class Hub:
     Attributes:
         url: where it listens, the client's `endpoint`.
         user, token: the only account and its access token.
+        organizations: those of the account, with its role in each.
         read_token: another token of the account, with which nothing can be written.
         repos: repositories by kind ("model", "dataset", "space") and name ("user/name").
         lfs: uploaded LFS objects by sha256.
@@ -288,6 +290,7 @@ class Hub:
     """
 
     user = "user"
+    organizations = {"team": "write", "readers": "read"}
     token = "hf_test"
     read_token = "hf_read"
     page = 1000
@@ -477,7 +480,8 @@ class _Api:
     def whoami(self, request: Request) -> Response:
         role = "read" if request.headers["authorization"].endswith(self.hub.read_token) else "write"
         user, token = self.hub.user, {"displayName": "test", "role": role}
-        return _json({"type": "user", "name": user, "fullname": user, "orgs": [], "auth": {"accessToken": token}})
+        orgs = [{"name": name, "roleInOrg": role} for name, role in self.hub.organizations.items()]
+        return _json({"type": "user", "name": user, "fullname": user, "orgs": orgs, "auth": {"accessToken": token}})
 
     def validate_yaml(self, request: Request) -> Response:
         import yaml
@@ -530,6 +534,22 @@ class _Api:
         }
         return _json(info | facts | ({"sdk": repo.sdk} if repo.sdk else {}))
 
+    def auth_check(self, request: Request, repo: Repo) -> Response:
+        if request.headers["authorization"].endswith(self.hub.read_token):
+            raise HubError(403, "This token can only read")
+        if repo.name.split("/")[0] not in {self.hub.user, *self.hub.organizations}:
+            raise HubError(403, "You have read access but not the required permissions for this operation")
+        return _json({})
+
+    def refs(self, request: Request, repo: Repo) -> Response:
+        def listed(kind: str, commits: Mapping[str, Commit]) -> list[Json]:
+            return [
+                {"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": commit.oid}
+                for name, commit in commits.items()
+            ]
+
+        return _json({"branches": listed("heads", repo.branches), "converts": [], "tags": listed("tags", repo.tags)})
+
     def tree(self, request: Request, repo: Repo, revision: str, path: str = "") -> Response:
         commit = repo.resolve(revision)
         paths = commit.paths(path, request.flag("recursive"))
@@ -579,6 +599,13 @@ class _Api:
         if branch in repo.branches:
             raise HubError(409, "Reference already exists")
         repo.branches[branch] = repo.resolve(request.json().get("startingPoint", "main"))
+        return _json({})
+
+    def create_tag(self, request: Request, repo: Repo, revision: str) -> Response:
+        name = request.json()["tag"]
+        if name in repo.tags:
+            raise HubError(409, "Reference already exists")
+        repo.tags[name] = repo.resolve(revision)
         return _json({})
 
     def preupload(self, request: Request, repo: Repo, revision: str) -> Response:
@@ -692,12 +719,15 @@ ROUTES = [
     Route("POST", "/api/repos/create", _Api.create_repo, "write"),
     Route("GET", "/api/{kind}/{name}", _Api.repo_info),
     Route("GET", "/api/{kind}/{name}/revision/{revision}", _Api.repo_info),
+    Route("GET", "/api/{kind}/{name}/auth-check/write", _Api.auth_check, "account"),
+    Route("GET", "/api/{kind}/{name}/refs", _Api.refs),
     Route("GET", "/api/{kind}/{name}/tree/{revision}", _Api.tree),
     Route("GET", "/api/{kind}/{name}/tree/{revision}/{path}", _Api.tree),
     Route("POST", "/api/{kind}/{name}/paths-info/{revision}", _Api.paths_info),
     Route("GET", "/api/{kind}/{name}/commits/{revision}", _Api.list_commits),
     Route("GET", "/{web}{name}/resolve/{revision}/{path}", _Api.resolve),
     Route("POST", "/api/{kind}/{name}/branch/{branch}", _Api.create_branch, "write"),
+    Route("POST", "/api/{kind}/{name}/tag/{revision}", _Api.create_tag, "write"),
     Route("POST", "/api/{kind}/{name}/preupload/{revision}", _Api.preupload, "write"),
     Route("POST", "/{web}{name}.git/info/lfs/objects/batch", _Api.lfs_batch, "write"),
     # The client sends no token here: on the real Hub this is a signed address of another host.

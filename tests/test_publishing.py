@@ -27,9 +27,10 @@ from typer.testing import CliRunner
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, PushOptions, push, verify, write_again, write_manifest
 from hfattn.hub.card import check_card
-from hfattn.hub.contents import check_no_pickles, check_no_secrets
 from hfattn.hub.manifest import check_manifest, published_files, repository_files
+from hfattn.hub.stated import missing_statements
 from hfattn.hub.templates import interval
+from hfattn.training.command import parse_command
 from hfattn.training.expected import SUFFIX, read_expected
 from hfattn_cli import app
 
@@ -149,6 +150,10 @@ def test_a_pulled_folder_passes_verification(runs: dict[str, Path], hub: Hub, tm
 # Verification
 
 
+def facts(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
 def test_a_spoiled_model_is_found_out_in_a_clean_process(run: Path) -> None:
     """Weights, tokenizer and card's code that are not those of training; each is seen where a stranger stumbles."""
     weights = load_file(run / "model.safetensors")
@@ -197,56 +202,6 @@ def test_weights_that_fit_no_place_or_lack_one_are_found_out(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("optimizer.pt", b"PK\x03\x04archive/data.pkl"),
-        ("state.dat", b"\x80\x04\x95"),
-        ("pytorch_model.bin", b"anything"),
-        ("nested/model.pkl", b""),
-    ],
-)
-def test_pickles_are_found_by_name_and_content(run: Path, name: str, content: bytes) -> None:
-    check_no_pickles(run)
-    (run / name).parent.mkdir(exist_ok=True)
-    (run / name).write_bytes(content)
-    with pytest.raises(AssertionError, match=f"{name} is a pickle"):
-        check_no_pickles(run)
-
-
-def test_a_safetensors_file_whose_header_has_640_bytes_is_no_pickle(tmp_path: Path) -> None:
-    """Its first bytes, 0x80 0x02, are those of a pickle of protocol 2."""
-    start = (640).to_bytes(8, "little")
-    (tmp_path / "model.safetensors").write_bytes(start + b"{}".ljust(640))
-    check_no_pickles(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"\x80\x02}q\x00.")
-    with pytest.raises(AssertionError, match=r"model\.safetensors is a pickle"):
-        check_no_pickles(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "token: hf_" + "aB3" * 11,
-        '{"path": "/home/maria/data/train.txt"}',
-        r"C:\\Users\\maria\\data.txt",
-        "see /tmp/scratch-1/run",
-        f"{Path.home()}/.cache",
-    ],
-)
-def test_tokens_and_paths_of_a_computer_are_found(run: Path, text: str) -> None:
-    check_no_secrets(run, run)
-    (run / "notes.md").write_text(text)
-    with pytest.raises(AssertionError, match=r"notes\.md contains") as error:
-        check_no_secrets(run, run)
-    assert "aB3" not in str(error.value)
-
-
-def test_what_only_looks_like_a_path_is_none(run: Path) -> None:
-    (run / "notes.md").write_text("https://example.org/home/maria and and/or a/tmp/b, 1/2, /usr/bin/env")
-    check_no_secrets(run, run)
-
-
-@pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda run: (run / "config.json").write_text("{}"), "config.json has changed"),
@@ -276,8 +231,12 @@ def test_files_that_the_manifest_does_not_list_stay_local(run: Path, hub: Hub) -
     (run / "torch.py").write_text("raise SystemExit('this code ran')")
     report = verify(run)
     assert report.passed, report
-    assert report.unpublished == ["attention.png", "state.pkl", "torch.py"]
-    assert "Not published: attention.png, state.pkl, torch.py" in str(report)
+    (advice,) = (check for check in report.checks if check.name == "the card states a license and a language")
+    assert advice.passed is None
+    assert f"hfattn card {run} --license apache-2.0" in advice.detail
+    assert list(report.unpublished) == ["attention.png", "state.pkl", "torch.py"]
+    assert "Not published: attention.png (not listed in manifest.json; hfattn card adds it)" in str(report)
+    assert "Not published: state.pkl (never published, because reading it can run code)" in str(report)
     (run / "modeling_char_rnn.py").rename(run / "modeling_other.py")  # code that is needed, and not listed
     assert "modeling_char_rnn.py is missing" in verify(run).failures()
     (run / "manifest.json").write_text("[]")
@@ -364,6 +323,49 @@ def test_what_the_configuration_states_is_in_the_card_and_for_the_hub(run: Path)
     assert (dataset, task_id) == ("user/texts", "next character")
     assert value == round(results["metrics"]["test"]["bits_per_character"], 6)
     check_card(run, results)
+
+
+def test_a_license_and_a_language_are_stated_afterwards(run: Path) -> None:
+    words = ["--license", "Apache-2.0", "--language", "en,es", "--language", "ast"]
+    done = CliRunner().invoke(app, ["card", str(run), *words])
+    assert done.exit_code == 0, done.output
+    card = ModelCard.load(run / "README.md")
+    assert (card.data.license, card.data.language) == ("apache-2.0", ["en", "es", "ast"])
+    assert not missing_statements(run / "README.md", "")
+    check_card(run, json.loads((run / "results.json").read_text()))
+    check_manifest(run)
+    before = (run / "results.json").read_bytes()
+    for words, message in (
+        (["--license", "apache2"], "The Hub knows no license 'apache2'; write apache-2.0, or "),
+        (["--language", "english"], "'english' is not a language code of ISO 639"),
+        (["--language", "xx"], "'xx' is not a language code of ISO 639"),
+    ):
+        done = CliRunner().invoke(app, ["card", str(run), *words])
+        assert done.exit_code == 2
+        assert message in done.stderr
+    assert (run / "results.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("manifest.json", "[]", "manifest.json is not a manifest"),
+        ("manifest.json", '{"files": {"config.json": 1}}', "manifest.json is not a manifest"),
+        ("results.json", "[]", "results.json is not an object of fields"),
+        ("README.md", "---\ntags: !!python/object/apply:os.getcwd []\n---\n", "README.md cannot be read"),
+        ("README.md", "---\ntags: [\n---\n", "README.md cannot be read"),
+        ("pipe.json", None, "pipe.json is neither a file nor a folder"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(run: Path, name: str, content: str | None, message: str) -> None:
+    if content is None:
+        os.mkfifo(run / name)
+    else:
+        (run / name).write_text(content)
+    for words in (["verify", str(run)], ["push", str(run), "user/unreadable"]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 2, (done.output, done.exception)
+        assert message in " ".join(done.output.split()), done.output
 
 
 def test_old_code_is_replaced_by_that_of_this_version(run: Path, hub: Hub) -> None:
@@ -520,14 +522,13 @@ def test_a_name_that_is_not_allowed(data: Path, name: str, message: str) -> None
 
 
 def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.fault("commit", "quota", times=20)
-    with pytest.raises(UserError, match="no space left for this account"):
-        push_data(data, "user/full")
-    hub.faults.clear()
+    push_data(data, "user/there")
     monkeypatch.setenv("HF_TOKEN", hub.read_token)
-    with pytest.raises(UserError, match="does not let this token use user/refused") as refused:
+    with pytest.raises(UserError, match="This token can only read; create one with the role 'write'") as refused:
         push_data(data, "user/refused")
     assert hub.read_token not in str(refused.value)
+    with pytest.raises(UserError, match="does not let this token use user/there"):
+        push_data(data, "user/there")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(UserError, match="does not know this token"):
         push_data(data, "user/refused")
@@ -536,6 +537,148 @@ def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, mo
     with pytest.raises(UserError, match="There is no token for the Hub on this computer; log in with: hf auth login"):
         push_data(data, "user/refused")
     assert ("dataset", "user/refused") not in hub.repos
+
+
+@pytest.mark.parametrize("name", ["refused", "stranger/name", "readers/name"])
+def test_a_training_that_could_not_push_does_not_start(
+    name: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ROOT / "recipes" / "char_lm" / "quickstart.yaml"
+    if name == "refused":
+        monkeypatch.setenv("HF_TOKEN", hub.read_token)
+    repo_id = name if "/" in name else f"user/{name}"
+    words = ["--config", str(config), "--output_dir", str(tmp_path / "run"), "--push_to", repo_id]
+    said = {
+        "refused": "This token can only read",
+        "stranger/name": "stranger is neither user, whose token this is, nor an organization of user; write user/name",
+        "readers/name": "In readers, user can only read",
+    }
+    with pytest.raises(UserError, match=said[name]):
+        parse_command("char_lm", "", words)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("endpoint", ["create_repo", "preupload", "lfs_batch", "lfs_upload", "commit"])
+def test_a_full_quota_is_one_sentence(data: Path, hub: Hub, endpoint: str) -> None:
+    hub.fault(endpoint, "quota", times=20)
+    with pytest.raises(UserError, match=r"The Hub has no space left for this account .*; free some, and try again"):
+        push_data(data, f"user/full-{endpoint.replace('_', '-')}")
+    hub.faults.clear()
+
+
+def test_who_can_see_the_result_is_said_before_it_is_sent(data: Path, hub: Hub) -> None:
+    said = {
+        ("user/seen", False): "everyone (public)",
+        ("user/seen", True): "only you, user (private)",
+        ("team/seen", True): "the members of team (private)",
+        ("team/seen", False): "everyone, unless the settings of team make new repositories private",
+    }
+    for (name, private), visible_to in said.items():
+        plan = push_data(data, name, private=private, execute=False)
+        assert plan.visible_to == visible_to
+        assert f"Visible to: {visible_to}" in str(plan)
+    push_data(data, "user/seen")
+    with pytest.raises(UserError, match="user/seen is public, and --private is for a new repository"):
+        push_data(data, "user/seen", private=True, execute=False)
+    push_data(data, "team/seen", private=True)
+    assert push_data(data, "team/seen", private=True).visible_to == "the members of team (private)"
+
+
+def test_after_a_lost_answer_this_push_and_the_next_one_end_in_peace(data: Path, hub: Hub) -> None:
+    push_data(data, "user/lost")
+    (data / "README.md").write_text("---\nlicense: mit\n---\n# More numbers\n")
+    hub.fault("commit", "lost", times=20)
+    with pytest.raises(UserError, match="try again"):
+        push_data(data, "user/lost")
+    hub.faults.clear()
+    assert push_data(data, "user/lost").nothing_to_do
+    (data / "README.md").write_text("---\nlicense: mit\n---\n# Numbers again\n")
+    assert list(push_data(data, "user/lost").changed) == ["README.md"]
+    assert len(list(hub.repos["dataset", "user/lost"].head("main").history())) == 4
+
+
+def test_a_branch_is_made_also_if_nothing_changed(data: Path, hub: Hub) -> None:
+    push_data(data, "user/branches")
+    assert "would make a new branch of 0 B" in str(push_data(data, "user/branches", branch="v1", execute=False))
+    plan = push_data(data, "user/branches", branch="v1")
+    assert "Pushed to user/branches (v1): a new branch, with the files of main" in str(plan)
+    branches = hub.repos["dataset", "user/branches"].branches
+    assert branches["v1"] == branches["main"]
+    assert push_data(data, "user/branches", branch="v1").nothing_to_do
+
+
+def test_a_tag_names_the_commit_and_is_never_moved(data: Path, hub: Hub) -> None:
+    plan = push_data(data, "user/tagged", tag="v1", message="The first numbers")
+    repo = hub.repos["dataset", "user/tagged"]
+    assert repo.tags["v1"] == repo.head("main")
+    assert repo.head("main").title == "The first numbers"
+    assert "Pushed to user/tagged, tagged v1:" in str(plan)
+    push_data(data, "user/tagged", tag="v1")  # as it is already
+    push_data(data, "user/tagged", tag="v1.0")  # without a commit
+    assert repo.tags["v1.0"] == repo.head("main")
+    (data / "README.md").write_text("---\nlicense: mit\n---\n# More numbers\n")
+    before = repo.head("main")
+    with pytest.raises(UserError, match=rf"has a tag v1 already, at commit {before.oid[:7]}; choose another name"):
+        push_data(data, "user/tagged", tag="v1")
+    assert repo.head("main") == before
+    with pytest.raises(UserError, match="leave out --tag or --pr"):
+        push_data(data, "user/tagged", tag="v2", pr=True)
+
+
+def test_other_formats_are_pushed_if_asked_for_and_pickles_never(data: Path, hub: Hub) -> None:
+    (data / "train.log").write_text("step 1")
+    (data / "state.pkl").write_bytes(b"")
+    (data / "x\x1b[31m.md").write_text("text")
+    plan = push_data(data, "user/formats", execute=False)
+    assert "train.log (its format is published only if asked for: --include 'train.log')" in str(plan)
+    assert "\x1b" not in str(plan)
+    assert "x\\x1b[31m.md" in str(plan)
+    assert push_data(data, "user/formats", include=("*.log",), execute=False).added["train.log"] == 6
+    with pytest.raises(UserError, match=r"was not pushed: state\.pkl is a pickle, which runs code"):
+        push_data(data, "user/formats", include=("*.pkl",))
+    (data / "train.log").write_text("HF_TOKEN=hf_" + "x1Y2" * 8)
+    with pytest.raises(UserError, match=r"train\.log contains what looks like a token or key \(Hugging Face\)"):
+        push_data(data, "user/formats", include=("*.log",))
+    assert ("dataset", "user/formats") not in hub.repos
+
+
+def test_what_changes_after_it_was_checked_is_not_sent(data: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request of a push comes after the checks: a process that writes to the folder by then is too late."""
+    before = {path.name: path.read_bytes() for path in data.iterdir()}
+
+    repo_info = HfApi.repo_info
+
+    def changed(*words: Any, **options: Any) -> Any:
+        (data / "train.parquet").write_bytes(b"other numbers")
+        (data / "new.txt").write_text("hf_" + "x1Y2" * 8)
+        return repo_info(*words, **options)
+
+    monkeypatch.setattr(HfApi, "repo_info", changed)
+    push_data(data, "user/changing")
+    there = hub.files("dataset", "user/changing")
+    assert {name: there[name] for name in before} == before
+    assert "new.txt" not in there
+
+
+def test_a_model_is_no_data_set_and_the_reverse(run: Path, data: Path) -> None:
+    with pytest.raises(UserError, match="is the folder of a model; push it with hfattn push"):
+        push_data(run, "user/mixed")
+    with pytest.raises(UserError, match="is the folder of a data set; push it with hfattn data push"):
+        push(data, "user/mixed")
+
+
+def test_included_files_become_part_of_a_model(run: Path, hub: Hub, tmp_path: Path) -> None:
+    (run / "train.log").write_text("step 1")
+    done = CliRunner().invoke(app, ["push", str(run), "user/included", "--include", "*.log", "--execute", "--json"])
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    assert plan["added"]["train.log"] == 6
+    assert plan["executed"]
+    assert plan["visible_to"] == "everyone (public)"
+    assert any("states no license" in each for each in plan["warnings"])
+    there = hub.files("model", "user/included")
+    assert json.loads(there["manifest.json"])["files"]["train.log"] == facts(run / "train.log")
+    assert "train.log" not in json.loads((run / "manifest.json").read_text())["files"]
 
 
 def test_a_dry_run_needs_no_token(data: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,7 +695,7 @@ def test_a_dry_run_needs_no_token(data: Path, hub: Hub, monkeypatch: pytest.Monk
 
 def test_a_token_in_a_file_is_not_pushed(data: Path, hub: Hub) -> None:
     (data / "notes.txt").write_text("hf_" + "x1Y2" * 8)
-    with pytest.raises(UserError, match=r"notes\.txt contains what looks like a token"):
+    with pytest.raises(UserError, match=r"notes\.txt contains what looks like a token or key \(Hugging Face\)"):
         push_data(data, "user/secret")
     assert ("dataset", "user/secret") not in hub.repos
 

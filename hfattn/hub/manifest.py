@@ -1,60 +1,150 @@
 """The published files of a folder, with their sizes and hashes."""
 
 import hashlib
-from collections.abc import Iterator
+import shutil
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..errors import UserError
-from ..files import read_json, write_json
+from ..files import read_json, write_json, writing
 
 MANIFEST = "manifest.json"
 CARD = "README.md"  # its text may be edited; its numbers and its code are compared with the results
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")  # usual names of pickles
+COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
+# Formats that are published without being asked for: reading a file of one of these runs no code of the file.
+_FORMATS = {
+    "text": (".bib", ".cff", ".csv", ".html", ".jinja", ".json", ".jsonl", ".md", ".tsv", ".txt", ".yaml", ".yml"),
+    "code": (".css", ".js", ".py"),
+    "pictures": (".gif", ".jpeg", ".jpg", ".png", ".svg", ".webp"),
+    "vocabularies": (".bpe", ".model", ".spm", ".tiktoken", ".vocab"),
+    "numbers": (".arrow", ".gguf", ".npy", ".onnx", ".onnx_data", ".parquet", ".safetensors"),
+}
+_SUFFIXES = tuple(suffix for suffixes in _FORMATS.values() for suffix in suffixes)
+_NAMES = (".gitattributes", "Dockerfile", "LICENSE", "NOTICE")
 _LEFT_OUT = ("checkpoints", "logs", "__pycache__")
 _KEPT = (".eval_results", ".gitattributes")
 
 
-def repository_files(folder: Path) -> list[str]:
-    """Return the paths of all files that may be published, relative to the folder.
+def all_files(folder: Path) -> list[str]:
+    """Return the paths of the regular files in a folder, relative to it.
 
     Checkpoints, logs, and hidden or unfinished files are left out.
     """
-    return sorted(path.relative_to(folder).as_posix() for path in _walk(folder))
+    return sorted(path.relative_to(folder).as_posix() for path in _walk(folder) if stat.S_ISREG(path.lstat().st_mode))
 
 
-def published_files(folder: Path) -> list[str]:
+def repository_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
+    """Return the paths of the files in a published format, relative to the folder.
+
+    Args:
+        folder: the folder.
+        include: patterns such as ``*.npz`` of paths or names that are published too.
+    """
+    return [name for name in all_files(folder) if _has_format(name) or _matches(name, include)]
+
+
+def published_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
     """Return the paths of the files that are published, relative to the folder.
 
     In a model folder these are the files that ``manifest.json`` lists, the manifest itself and the card; files added
-    later, such as a picture of attention, are not published. In a folder without a manifest, all files are published.
+    later, such as a picture of attention, are not published. In a folder without a manifest, they are the files in a
+    published format.
+
+    Args:
+        folder: the folder.
+        include: patterns of paths or names that are published too.
 
     Raises:
         UserError: the manifest cannot be read.
     """
-    files = repository_files(folder)
     listed = _read_manifest(folder)
-    return files if listed is None else [name for name in files if name in listed or name in (MANIFEST, CARD)]
+    if listed is None:
+        return repository_files(folder, include)
+    known = {*listed, MANIFEST, CARD}
+    return [name for name in all_files(folder) if name in known or _matches(name, include)]
 
 
-def unpublished_files(folder: Path) -> list[str]:
-    """Return the paths of the files that ``manifest.json`` does not list, relative to the folder."""
-    return sorted(set(repository_files(folder)) - set(published_files(folder)))
+def unpublished_files(folder: Path, published: Collection[str]) -> dict[str, str]:
+    """Return the paths of the files that are not published, relative to the folder, with the reason."""
+    return {name: _reason(name) for name in all_files(folder) if name not in published}
+
+
+def _reason(name: str) -> str:
+    if name.lower().endswith((*PICKLES, *COMPILED)):
+        return "never published, because reading it can run code"
+    if _has_format(name):
+        return f"not listed in {MANIFEST}; hfattn card adds it"
+    return f"its format is published only if asked for: --include '{Path(name).name}'"
+
+
+def _has_format(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES) or Path(name).name in _NAMES
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) or fnmatch(Path(name).name, pattern) for pattern in patterns)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
+    """Yield everything in a folder except folders; links are not followed."""
     for path in folder.iterdir():
         hidden = path.name.startswith(".") and path.name not in _KEPT
         if hidden or path.name in _LEFT_OUT or path.name.endswith(".part"):
             continue
-        if path.is_dir():
+        if stat.S_ISDIR(path.lstat().st_mode):
             yield from _walk(path)
         else:
             yield path
 
 
+def check_regular(folder: Path) -> None:
+    """Check that a folder has only files and folders.
+
+    Raises:
+        UserError: it has a symbolic link, a pipe, a socket or a device. These are neither followed nor opened.
+    """
+    for path in sorted(_walk(folder)):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise UserError(f"{path} is a symbolic link; replace it by a copy of what it leads to, or remove it.")
+        if not stat.S_ISREG(mode):
+            raise UserError(f"{path} is neither a file nor a folder; remove it.")
+
+
+@contextmanager
+def frozen_copy(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """Provide a copy of files of a folder, which later changes of the folder do not reach.
+
+    Raises:
+        UserError: the folder has links or devices, or the disk is full.
+    """
+    check_regular(folder)
+    with TemporaryDirectory(prefix="hfattn-") as scratch:
+        copy = Path(scratch) / "copy"
+        with writing(scratch, "free some space for a copy of the folder, or set TMPDIR to another disk"):
+            copy.mkdir()
+            for name in names:
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / name, copy / name, follow_symlinks=False)
+        check_regular(copy)
+        yield copy
+
+
+def add_to_manifest(folder: Path) -> None:
+    """Add all files of a folder that ``manifest.json`` does not list; the others keep their sizes and hashes."""
+    listed = _read_manifest(folder) or {}
+    if new := [name for name in all_files(folder) if name not in (*listed, MANIFEST, CARD)]:
+        write_json(folder / MANIFEST, {"files": listed | {name: _facts(folder / name) for name in new}})
+
+
 def write_manifest(folder: Path) -> None:
-    """Write ``manifest.json``: the size and the SHA-256 of each file of a finished folder except the card."""
+    """Write ``manifest.json``: the size and the SHA-256 of each published file of a finished folder except the card."""
     facts = {name: _facts(folder / name) for name in repository_files(folder) if name not in (MANIFEST, CARD)}
     write_json(folder / MANIFEST, {"files": facts})
 
@@ -70,10 +160,12 @@ def check_manifest(folder: Path) -> str:
     """
     listed = _read_manifest(folder)
     assert listed is not None, f"{MANIFEST} is missing; hfattn card writes it"
-    present = set(repository_files(folder))
+    present = set(all_files(folder))
     for name in sorted(listed):
-        assert name in present, f"{name} is missing"
-        assert _facts(folder / name) == listed[name], f"{name} has changed since the card was written"
+        assert name in present, f"{name} is missing; copy it again, or run hfattn card if it was removed on purpose"
+        assert _facts(folder / name) == listed[name], (
+            f"{name} has changed since the card was written; copy it again, or run hfattn card if the change is yours"
+        )
     return f"{len(listed)} files, {sum(facts['bytes'] for facts in listed.values()):,} bytes"
 
 

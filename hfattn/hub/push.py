@@ -1,15 +1,25 @@
 """Push folders to the Hub: verify them, list the changes, then upload them as one commit."""
 
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    get_token,
+)
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
 
@@ -17,12 +27,24 @@ from ..errors import UserError
 from ..files import write_json
 from ..hub_access import hub_errors, no_token
 from .card import with_model_id
+from .code_findings import printable
 from .contents import check_publishable
-from .manifest import CARD, published_files, repository_files, unpublished_files
+from .manifest import (
+    CARD,
+    add_to_manifest,
+    all_files,
+    frozen_copy,
+    published_files,
+    repository_files,
+    unpublished_files,
+)
+from .stated import missing_statements
 from .verify import verify
 
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
 _OWN = (".gitattributes",)  # written by the Hub itself
+_MODEL = ("config.json", "adapter_config.json", "baseline.json")
+_DATA = (".arrow", ".csv", ".jsonl", ".parquet", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -34,6 +56,10 @@ class PushOptions:
         branch: branch of the repository, created if needed; None is ``main``.
         pr: propose the commit as a pull request instead.
         over: id of a commit by someone else that this push may replace.
+        message: message of the commit; None names the folder.
+        tag: name of a tag for the commit.
+        include: patterns of paths or names, such as ``*.npz``, of files that are pushed although their format, or
+            ``manifest.json``, leaves them out. Pickles are never pushed.
         execute: send the commit; without it nothing is sent.
     """
 
@@ -41,7 +67,19 @@ class PushOptions:
     branch: str | None = None
     pr: bool = False
     over: str | None = None
+    message: str | None = None
+    tag: str | None = None
+    include: tuple[str, ...] = ()
     execute: bool = False
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The size of a file in bytes, and the hashes by which the Hub knows it: SHA-256 if it is large, or git's."""
+
+    size: int
+    sha256: str
+    git: str
 
 
 @dataclass
@@ -50,12 +88,15 @@ class PushPlan:
 
     Attributes:
         repo_id, branch: target of the push.
-        new: whether the repository does not exist yet.
+        new, new_branch: whether the repository, or the branch in it, does not exist yet.
         added, changed, unchanged: paths and their sizes in bytes.
         deleted: paths in the repository that the folder does not publish.
-        unpublished: paths in a model folder that its manifest does not list; they are not sent.
+        unpublished: paths in the folder that are not sent, with the reason.
+        visible_to: who can see the repository.
+        warnings: what the card should state and does not.
         head: the commit that the push builds on; None in a new repository.
-        url: address of the commit or the pull request; None for a dry run, and if nothing changes.
+        tag: name of the tag that the commit gets.
+        url: address of the commit or the pull request; None for a dry run, and if no file changes.
         executed: whether this was not a dry run; also true if there was nothing to commit.
         compared: whether the repository was read. A dry run without a token does not read it, and lists all files as
             added.
@@ -64,19 +105,30 @@ class PushPlan:
     repo_id: str
     branch: str
     new: bool = False
+    new_branch: bool = False
     added: dict[str, int] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     unchanged: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
-    unpublished: list[str] = field(default_factory=list)
+    unpublished: dict[str, str] = field(default_factory=dict)
+    visible_to: str | None = None
+    warnings: list[str] = field(default_factory=list)
     head: str | None = None
+    tag: str | None = None
     url: str | None = None
     executed: bool = False
     compared: bool = True
 
     @property
     def nothing_to_do(self) -> bool:
-        return not (self.new or self.added or self.changed or self.deleted)
+        return not (self.new or self.new_branch or self.changes_files)
+
+    @property
+    def changes_files(self) -> bool:
+        return bool(self.added or self.changed or self.deleted)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"nothing_to_do": self.nothing_to_do}
 
     def __str__(self) -> str:
         rows = [
@@ -86,22 +138,28 @@ class PushPlan:
         ]
         lines = [f"{what:16}{_size(size):>12}  {name}" for what, files in rows for name, size in sorted(files.items())]
         lines += [f"{'deleted':16}{'':>12}  {name}" for name in sorted(self.deleted)]
-        lines += [f"{'not published':16}{'':>12}  {name}" for name in self.unpublished]
+        lines += [f"{'not published':16}{'':>12}  {name} ({why})" for name, why in self.unpublished.items()]
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        if self.visible_to is not None:
+            lines.append(f"Visible to: {self.visible_to}")
+        lines.append(self._outcome())
+        return "\n".join(printable(line) for line in lines)
+
+    def _outcome(self) -> str:
         where = f"{self.repo_id}{'' if self.branch == 'main' else f' ({self.branch})'}"
         sent = _size(sum(self.added.values()) + sum(self.changed.values()))
+        tagged = f", tagged {self.tag}" if self.tag is not None else ""
         if self.nothing_to_do:
-            lines.append(f"{where} is up to date.")
-        elif self.executed:
-            lines.append(f"Pushed to {where}: {self.url}")
-        elif not self.compared:
-            lines.append(
+            return f"{where} is up to date{tagged if self.executed else ''}."
+        if self.executed:
+            return f"Pushed to {where}{tagged}: {self.url or 'a new branch, with the files of main'}"
+        if not self.compared:
+            return (
                 f"A push would send {sent} to {where}. Nothing was sent, and without a token the repository was not "
                 "read. To push, log in with hf auth login and add --execute."
             )
-        else:
-            kind = "a new repository" if self.new else f"a commit after {self.head and self.head[:7]}"
-            lines.append(f"A push to {where} would make {kind} of {sent}. Nothing was sent; add --execute to push.")
-        return "\n".join(lines)
+        kind = "a new repository" if self.new else f"a commit after {self.head[:7]}" if self.head else "a new branch"
+        return f"A push to {where} would make {kind} of {sent}. Nothing was sent; add --execute to push."
 
 
 def push(
@@ -116,7 +174,8 @@ def push(
 
     Unless ``options.execute`` is set, nothing is sent; without a token, the repository is not read either.
 
-    A model folder is verified first. Files that the Hub already has are not sent again, so the same call continues an
+    The files are copied first. The copy is verified, if it is a model, and the copy is sent: what a process changes in
+    the folder in the meantime is not. Files that the Hub already has are not sent again, so the same call continues an
     interrupted upload, and a folder that has not changed makes no commit. The code in the card of a model then loads it
     by ``repo_id``; the card in the folder is not changed. If the last commit of the repository was not
     made from this folder, nothing is replaced unless ``options.over`` names that commit.
@@ -136,88 +195,156 @@ def push(
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
+    if options.pr and options.tag is not None:
+        raise UserError("A pull request has no commit to tag until it is merged; leave out --tag or --pr.")
     if options.execute:
-        check_may_push(repo_id)
+        check_may_push(repo_id, repo_type)
     else:
         check_repository_name(repo_id)
-    revision = options.branch or "main"
-    names = published_files(folder) if repo_type == "model" else repository_files(folder)
-    if not names:
-        raise UserError(f"{folder} has no file to push; give the folder of a finished run.")
-    if repo_type == "model":
-        report = verify(folder)
-        if not report.passed:
-            raise UserError(f"{folder} was not pushed, because it does not pass hfattn verify: {report.failures()}")
-    else:
-        check_publishable(folder)
-    files: dict[str, Path | bytes] = {name: folder / name for name in names}
-    if repo_type == "model" and CARD in files:
-        files[CARD] = with_model_id((folder / CARD).read_bytes().decode(), repo_id).encode()
-    unpublished = unpublished_files(folder) if repo_type == "model" else []
-    if get_token() is None:
-        return PushPlan(repo_id, revision, added=_sizes(files), unpublished=unpublished, compared=False)
-    with _one_sentence(repo_id, revision):
-        api = HfApi()
-        plan = _plan(api, files, repo_id, repo_type, revision, options.pr)
-        plan.unpublished = unpublished
-        if not plan.new and not plan.nothing_to_do and not options.pr:
-            _check_head(api, folder, plan, repo_type, options.over)
-        plan.executed = options.execute
-        if not options.execute or plan.nothing_to_do:
+    names = (published_files if repo_type == "model" else repository_files)(folder, options.include)
+    _check_kind(folder, names, repo_type)
+    with frozen_copy(folder, names) as copy:
+        if repo_type == "model":
+            if options.include:
+                add_to_manifest(copy)
+            if (copy / CARD).is_file():
+                card = with_model_id((copy / CARD).read_bytes().decode(), repo_id)
+                (copy / CARD).write_bytes(card.encode())
+        plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)
+        plan.unpublished = unpublished_files(folder, names)
+        plan.warnings = missing_statements(copy / CARD, f"hfattn card {folder}") if repo_type == "model" else []
+        contents = {name: _content(copy / name) for name in all_files(copy)}
+        if repo_type == "model":
+            report = verify(copy, original=folder)
+            if not report.passed:
+                raise UserError(f"{folder} was not pushed, because it does not pass hfattn verify: {report.failures()}")
+        else:
+            check_publishable(copy, folder)
+        if get_token() is None:
+            plan.added = {name: content.size for name, content in contents.items()}
+            plan.compared = False
             return plan
+        with _one_sentence(repo_id, plan.branch):
+            return _push(HfApi(), folder, copy, contents, plan, options, repo_type, space_sdk)
+
+
+def _push(
+    api: HfApi,
+    folder: Path,
+    copy: Path,
+    contents: Mapping[str, _Content],
+    plan: PushPlan,
+    options: PushOptions,
+    repo_type: str,
+    space_sdk: str | None,
+) -> PushPlan:
+    repo_id = plan.repo_id
+    _compare(api, contents, plan, repo_type, options)
+    if plan.head is not None and plan.changes_files and not options.pr:
+        _check_head(api, folder, plan, repo_type, options.over)
+    plan.executed = options.execute
+    if not options.execute:
+        return plan
+    if plan.new:
         api.create_repo(
             repo_id, repo_type=repo_type, private=options.private or None, exist_ok=True, space_sdk=space_sdk
         )
-        if (plan.head is None and not plan.new) or (plan.new and revision != "main"):
-            api.create_branch(repo_id, repo_type=repo_type, branch=revision, exist_ok=True)
-        head = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=revision).sha
-        operations = [
-            CommitOperationAdd(name, files[name]) for name in sorted(plan.added.keys() | plan.changed.keys())
-        ] + [CommitOperationDelete(name) for name in sorted(plan.deleted)]
+    if plan.new_branch or (plan.new and plan.branch != "main"):
+        api.create_branch(repo_id, repo_type=repo_type, branch=plan.branch, exist_ok=True)
+    commit_id = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=plan.branch).sha
+    if plan.changes_files:
+        additions = [CommitOperationAdd(name, copy / name) for name in sorted(plan.added.keys() | plan.changed.keys())]
+        for each in additions:
+            if each.upload_info.sha256.hex() != contents[each.path_in_repo].sha256:
+                raise UserError(f"The copy of {each.path_in_repo} was changed before it was sent; try again.")
         commit = api.create_commit(
             repo_id,
-            operations,
-            commit_message=f"Push {folder.resolve().name} with hfattn",
+            [*additions, *(CommitOperationDelete(name) for name in sorted(plan.deleted))],
+            commit_message=options.message or f"Push {folder.resolve().name} with hfattn",
             repo_type=repo_type,
-            revision=revision,
+            revision=plan.branch,
             create_pr=options.pr,
-            parent_commit=head,
+            parent_commit=commit_id,
         )
         plan.url = commit.pr_url if options.pr else commit.commit_url
-        _check_arrived(api, files, repo_id, repo_type, commit.pr_revision if options.pr else commit.oid)
+        commit_id = commit.oid
+        _check_arrived(api, contents, repo_id, repo_type, commit.pr_revision if options.pr else commit_id)
     if not options.pr:
+        # Also if nothing changed: the answer to the commit that made it so may have been lost.
         (folder / PUSHED).parent.mkdir(parents=True, exist_ok=True)
-        write_json(folder / PUSHED, _pushed_commits(folder) | {_key(repo_type, plan): commit.oid})
+        write_json(folder / PUSHED, _pushed_commits(folder) | {_key(repo_type, plan): commit_id})
+    if plan.tag is not None:
+        api.create_tag(repo_id, tag=plan.tag, revision=commit_id, repo_type=repo_type, exist_ok=True)
     return plan
 
 
-def _plan(
-    api: HfApi, files: Mapping[str, Path | bytes], repo_id: str, repo_type: str, revision: str, pr: bool
-) -> PushPlan:
-    plan = PushPlan(repo_id, revision)
-    sizes = _sizes(files)
+def _check_kind(folder: Path, names: list[str], repo_type: str) -> None:
+    if not names:
+        raise UserError(f"{folder} has no file to push; give the folder of a finished run.")
+    weights = any("/" not in name and name.endswith(".safetensors") for name in names)
+    is_model = weights and not {*_MODEL}.isdisjoint(names)
+    if repo_type == "dataset" and is_model:
+        raise UserError(f"{folder} is the folder of a model; push it with hfattn push.")
+    if repo_type == "model" and not weights and any(name.endswith(_DATA) for name in names):
+        raise UserError(f"{folder} is the folder of a data set; push it with hfattn data push.")
+
+
+def _content(path: Path) -> _Content:
+    size = path.stat().st_size
+    hashes = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            for each in hashes:
+                each.update(piece)
+    return _Content(size, *(each.hexdigest() for each in hashes))
+
+
+def _compare(
+    api: HfApi, contents: Mapping[str, _Content], plan: PushPlan, repo_type: str, options: PushOptions
+) -> None:
+    """Complete a plan with what is in the repository."""
+    info: Any = None
     try:
-        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
-    except RevisionNotFoundError:
-        if pr:
-            raise UserError(f"{repo_id} has no branch {revision!r} to open a pull request for; remove --pr.") from None
-        # A new branch starts at main.
-        info = api.repo_info(repo_id, repo_type=repo_type)
-        there = _tree(api, repo_id, repo_type, info.sha)
-    except RepositoryNotFoundError:
-        plan.new, there = True, {}
-    else:
+        info = api.repo_info(plan.repo_id, repo_type=repo_type, revision=plan.branch)
         plan.head = info.sha
-        there = _tree(api, repo_id, repo_type, info.sha)
-    for name, size in sizes.items():
-        kind = plan.added if name not in there else plan.unchanged if _same(files[name], there[name]) else plan.changed
-        kind[name] = size
-    plan.deleted = [name for name in there if name not in sizes and name not in _OWN]
-    return plan
+    except RevisionNotFoundError:
+        if options.pr:
+            raise UserError(
+                f"{plan.repo_id} has no branch {plan.branch!r} to open a pull request for; remove --pr."
+            ) from None
+        # A new branch starts at main.
+        info = api.repo_info(plan.repo_id, repo_type=repo_type)
+        plan.new_branch = True
+    except RepositoryNotFoundError:
+        plan.new = True
+    if info is not None and options.private and not info.private:
+        raise UserError(
+            f"{plan.repo_id} is public, and --private is for a new repository; make it private in its settings on the "
+            "Hub, or leave out --private."
+        )
+    plan.visible_to = _audience(api, plan.repo_id, options.private if info is None else bool(info.private), plan.new)
+    there = {} if info is None else _tree(api, plan.repo_id, repo_type, info.sha)
+    for name, content in contents.items():
+        kind = plan.added if name not in there else plan.unchanged if _same(content, there[name]) else plan.changed
+        kind[name] = content.size
+    plan.deleted = [name for name in there if name not in contents and name not in _OWN]
+    if plan.tag is not None and not plan.new:
+        refs = api.list_repo_refs(plan.repo_id, repo_type=repo_type)
+        target = next((each.target_commit for each in refs.tags if each.name == plan.tag), None)
+        if target is not None and (plan.changes_files or target != info.sha):
+            raise UserError(
+                f"{plan.repo_id} has a tag {plan.tag} already, at commit {target[:7]}; choose another name."
+            )
 
 
-def _sizes(files: Mapping[str, Path | bytes]) -> dict[str, int]:
-    return {name: len(file) if isinstance(file, bytes) else file.stat().st_size for name, file in files.items()}
+def _audience(api: HfApi, repo_id: str, private: bool, new: bool) -> str:
+    owner = repo_id.split("/")[0]
+    own = api.whoami(cache=True)["name"] == owner
+    if private:
+        return f"only you, {owner} (private)" if own else f"the members of {owner} (private)"
+    if new and not own:
+        return f"everyone, unless the settings of {owner} make new repositories private"
+    return "everyone (public)"
 
 
 def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dict[str, RepoFile]:
@@ -225,13 +352,9 @@ def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dic
     return {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
 
 
-def _same(file: Path | bytes, there: RepoFile) -> bool:
+def _same(content: _Content, there: RepoFile) -> bool:
     """Return whether a file equals one on the Hub: by git's object id, or by SHA-256 if it is large."""
-    if there.lfs is not None:
-        with io.BytesIO(file) if isinstance(file, bytes) else file.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest() == there.lfs.sha256
-    data = file if isinstance(file, bytes) else file.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == there.blob_id
+    return content.git == there.blob_id if there.lfs is None else content.sha256 == there.lfs.sha256
 
 
 def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: str | None) -> None:
@@ -249,11 +372,11 @@ def _check_head(api: HfApi, folder: Path, plan: PushPlan, repo_type: str, over: 
 
 
 def _check_arrived(
-    api: HfApi, files: Mapping[str, Path | bytes], repo_id: str, repo_type: str, revision: str | None
+    api: HfApi, contents: Mapping[str, _Content], repo_id: str, repo_type: str, revision: str | None
 ) -> None:
     there = _tree(api, repo_id, repo_type, revision or "main")
-    for name, file in files.items():
-        if name not in there or not _same(file, there[name]):
+    for name, content in contents.items():
+        if name not in there or not _same(content, there[name]):
             raise UserError(f"{name} did not arrive at {repo_id} as it was sent; try again.")
 
 
@@ -289,15 +412,40 @@ def check_repository_name(repo_id: str) -> None:
         raise UserError(f"{repo_id!r} does not name the owner of the repository; write USER/{repo_id}.")
 
 
-def check_may_push(repo_id: str) -> None:
+def check_may_push(repo_id: str, repo_type: str = "model") -> None:
     """Check that a push can succeed, before a long training.
 
     Raises:
-        UserError: the Hub does not allow the name, or there is no token.
+        UserError: the Hub does not allow the name, there is no token, the token may not write to the repository or
+            create it, or the Hub cannot be reached.
     """
     check_repository_name(repo_id)
     if get_token() is None:
         raise no_token()
+    with _one_sentence(repo_id, "main"):
+        api = HfApi()
+        try:
+            api.auth_check(repo_id, repo_type=repo_type, write=True)
+        except GatedRepoError:
+            raise
+        except RepositoryNotFoundError:
+            _check_may_create(api.whoami(cache=True), repo_id)
+
+
+def _check_may_create(account: Mapping[str, Any], repo_id: str) -> None:
+    owner, _, name = repo_id.partition("/")
+    if account.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        raise UserError("This token can only read; create one with the role 'write', and log in with: hf auth login")
+    roles = {each["name"]: each.get("roleInOrg") for each in account.get("orgs", [])}
+    if owner != account["name"] and owner not in roles:
+        raise UserError(
+            f"{owner} is neither {account['name']}, whose token this is, nor an organization of {account['name']}; "
+            f"write {account['name']}/{name}, or log in with another token: hf auth login"
+        )
+    if roles.get(owner) == "read":
+        raise UserError(
+            f"In {owner}, {account['name']} can only read; ask an administrator of it for the role 'write'."
+        )
 
 
 @contextmanager

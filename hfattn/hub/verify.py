@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
+from yaml import YAMLError
 
 from .. import clean_process
 from ..errors import UserError
+from ..extras import require
 from .card import card_code, check_card, read_results
 from .contents import check_no_pickles, check_no_secrets
-from .manifest import CARD, MANIFEST, check_manifest, published_files, unpublished_files
+from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
+from .stated import missing_statements
 
 # Prefixes of environment variables that change the behavior of libraries or set up a multi-process launch.
 _SETTINGS = ("ACCELERATE_", "FSDP_", "HF_", "LOCAL_", "MASTER_", "PYTHON", "RANK", "TORCH", "TRANSFORMERS_", "WORLD_")
@@ -29,8 +32,8 @@ class Check:
 
     Attributes:
         name: what was checked.
-        passed: the outcome, or None if the folder has nothing to check.
-        detail: what was compared, or why the check failed.
+        passed: the outcome; or None if the folder has nothing to check, and for advice.
+        detail: what was compared, why the check failed, or the advice.
     """
 
     name: str
@@ -45,12 +48,12 @@ class Report:
     Attributes:
         folder: the model folder.
         checks: what was checked.
-        unpublished: files of the folder that its manifest does not list; they are neither checked nor pushed.
+        unpublished: files of the folder that are neither checked nor pushed, with the reason.
     """
 
     folder: Path
     checks: list[Check]
-    unpublished: list[str]
+    unpublished: dict[str, str]
 
     @property
     def passed(self) -> bool:
@@ -63,11 +66,7 @@ class Report:
         words = {True: "pass", False: "FAIL", None: "-"}
         width = max(len(check.name) for check in self.checks) + 2
         lines = [f"{words[check.passed]:6}{check.name:{width}}{check.detail}" for check in self.checks]
-        if self.unpublished:
-            names = ", ".join(self.unpublished)
-            lines.append(
-                f"Not published: {names} (not listed in {MANIFEST}; hfattn card {self.folder} lists all files)"
-            )
+        lines += [f"Not published: {name} ({reason})" for name, reason in self.unpublished.items()]
         failed = sum(check.passed is False for check in self.checks)
         lines.append(
             f"{self.folder}: " + (f"{failed} of {len(self.checks)} checks failed." if failed else "all checks passed.")
@@ -83,7 +82,7 @@ class Report:
         }
 
 
-def verify(folder: str | Path, timeout: float = 900) -> Report:
+def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = None) -> Report:
     """Check a copy of the published files of a model folder in a process without hfattn and without a network.
 
     The code in the folder is run there, as ``trust_remote_code=True`` runs it. Files that ``manifest.json`` does not
@@ -92,20 +91,25 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
     Args:
         folder: the model folder.
         timeout: seconds after which the process is stopped and its check fails.
+        original: the folder that ``folder`` is a copy of, which the report names.
 
     Raises:
-        UserError: if the folder does not exist, has no model, has an unreadable manifest, or was written by an earlier
-            version of hfattn.
+        UserError: if the folder does not exist, has links or devices, has no model, has an unreadable manifest, or was
+            written by an earlier version of hfattn.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
+    require("publish", "detect_secrets")
+    original = original or folder
+    check_regular(folder)
     files = published_files(folder)
     weights = [name for name in files if name.endswith(".safetensors")]
     if not weights or not {"config.json", "baseline.json"} & set(files):
         raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
     if "results.json" in files:
         read_results(folder)
+    missing = missing_statements(folder / CARD, f"hfattn card {original}")
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
         for name in files:
@@ -114,11 +118,12 @@ def verify(folder: str | Path, timeout: float = 900) -> Report:
         checks = [
             _checked("files are unchanged since the card was written", lambda: check_manifest(copy)),
             _checked("no file is a pickle", lambda: check_no_pickles(copy)),
-            _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, folder)),
+            _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)),
             _checked("the card matches the results", lambda: _check_card(copy)),
+            Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
         ]
         checks += _in_a_clean_process(copy, Path(scratch), timeout)
-    return Report(folder, checks, unpublished_files(folder))
+    return Report(original, checks, unpublished_files(original, files))
 
 
 def _check_card(folder: Path) -> str:
@@ -132,7 +137,7 @@ def _checked(name: str, check: Callable[[], str]) -> Check:
         return Check(name, True, check())
     except AssertionError as error:
         return Check(name, False, str(error))
-    except (ValueError, KeyError, LookupError) as error:  # the card or results.json cannot be read
+    except (ValueError, LookupError, YAMLError) as error:  # the card or results.json cannot be read
         return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 

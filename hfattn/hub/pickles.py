@@ -1,0 +1,135 @@
+"""Find pickles and compiled code in files and in archives, by name and by content."""
+
+import ast
+import bz2
+import gzip
+import io
+import lzma
+import pickletools
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from numpy.lib.format import MAGIC_PREFIX, descr_to_dtype
+
+from .manifest import COMPILED, PICKLES
+
+_CODE = ("GLOBAL", "INST", "OBJ", "REDUCE", "STACK_GLOBAL")  # operations that name or call a function
+_PROTOCOLS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_COMPRESSED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_CLOSED = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # 7z, rar, zstd, lz4
+_DEPTH = 3  # an archive, an archive in it, and the compression of either
+_MEMBERS = 10_000
+_LARGEST = 2**28  # bytes of an archive in an archive
+
+
+def find_pickle(path: Path) -> str | None:
+    """Return why a file must not be published because reading it can run code, or None.
+
+    Found are pickles (also of numpy and torch), compiled Python, libraries and programs, and archives that have one of
+    these or that cannot be looked into.
+    """
+    with path.open("rb") as file:
+        return _found(path.name, file, _DEPTH)
+
+
+def _found(name: str, file: IO[bytes], depth: int) -> str | None:
+    if name.lower().endswith((*PICKLES, ".msgpack")):
+        return "is a pickle, which runs code when it is read"
+    if name.lower().endswith(COMPILED):
+        return "is compiled code"
+    start = file.read(512)
+    # A safetensors file begins with the length of its JSON header, which can look like the first bytes of a pickle.
+    weights = start[4:9] == b"\0\0\0\0{"
+    if not weights and (start[:2] in _PROTOCOLS or _calls(file)):
+        return "is a pickle, which runs code when it is read"
+    if start.startswith(MAGIC_PREFIX) and _has_objects(start, file):
+        return "has objects, which numpy stores as a pickle"
+    if _is_compiled(start, file):
+        return "is compiled code"
+    try:
+        return _found_inside(file, start, depth)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+        return f"is an archive that cannot be read ({type(error).__name__})"
+    except (RuntimeError, OSError):  # a password, an unknown compression, a broken stream, or too large
+        return "is an archive that cannot be looked into"
+
+
+def _calls(file: IO[bytes]) -> bool:
+    """Return whether a file is a pickle of protocol 0 or 1, which no first bytes tell, and calls a function."""
+    file.seek(0)
+    calls = False
+    try:
+        for operation, _, _ in pickletools.genops(file):
+            calls = calls or operation.name in _CODE
+    except Exception:  # any other file: an unknown operation, or an argument that is none
+        return False
+    return calls
+
+
+def _has_objects(start: bytes, file: IO[bytes]) -> bool:
+    width = 2 if start[6:7] == b"\x01" else 4
+    length = int.from_bytes(start[8 : 8 + width], "little")
+    file.seek(8 + width)
+    try:
+        return bool(descr_to_dtype(ast.literal_eval(file.read(length).decode("latin-1"))["descr"]).hasobject)
+    except (LookupError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError):
+        return True  # a header that numpy does not write
+
+
+def _is_compiled(start: bytes, file: IO[bytes]) -> bool:
+    if start[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\0asm"):
+        return True
+    if start[2:4] == b"\r\n" and start[16:17] in (b"\xe3", b"\x63") and b"\0" in start[4:16]:  # Python's
+        return True
+    if start[:2] == b"MZ" and len(start) >= 64:
+        file.seek(int.from_bytes(start[60:64], "little"))
+        return file.read(4) == b"PE\0\0"
+    return False
+
+
+def _found_inside(file: IO[bytes], start: bytes, depth: int) -> str | None:
+    opener = next((opener for magic, opener in _COMPRESSED.items() if start.startswith(magic)), None)
+    is_tar = start[257:262] == b"ustar"
+    file.seek(0)
+    is_zip = zipfile.is_zipfile(file)
+    if not (opener or is_tar or is_zip or start.startswith(_CLOSED)):
+        return None
+    if not depth or start.startswith(_CLOSED):
+        return "is an archive that cannot be looked into"
+    file.seek(0)
+    if opener is not None:
+        with opener(file) as content:
+            return _found("", io.BytesIO(_read(content)), depth - 1)
+    for number, (name, member) in enumerate(_zip_members(file) if is_zip else _tar_members(file)):
+        if number >= _MEMBERS:
+            return "is an archive of too many files to look into"
+        with member:
+            if why := _found(name, io.BytesIO(_read(member)), depth - 1):
+                return f"has {name}, which {why}"
+    return None
+
+
+def _zip_members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if not member.is_dir():
+                yield member.filename, archive.open(member)
+
+
+def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, content
+
+
+def _read(content: IO[bytes]) -> bytes:
+    data = content.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise RuntimeError
+    return data
