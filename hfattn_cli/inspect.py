@@ -14,12 +14,14 @@ def inspect_code(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the code of a model without running it.
+    """Show the code of a model without running it, and say which of it is known.
 
-    This is the code that trust_remote_code=True would run. The exit code is 1 if there are findings.
+    This is the code that trust_remote_code=True would run. The exit code is 0 if each code file is byte for byte one of
+    a release of hfattn or of this installation, 3 if code is unknown, and 1 if there are findings; 2 means that the
+    model could not be read.
 
-    A finding is code that models rarely need and attacks often use, with its line. Carefully hidden code can escape
-    detection, so read the files before you trust them. From the Hub only small text files are downloaded.
+    A finding is a line of unknown code that uses more than the names on a list of harmless ones, or a file that hides
+    what it does. Unknown code without findings can still be harmful. From the Hub only small text files are downloaded.
 
     Example: hfattn inspect runs/dates
     """
@@ -28,5 +30,5 @@ def inspect_code(
 
         inspection = inspect(model, revision)
     print(inspection.json() if as_json else inspection)
-    if inspection.findings:
-        raise typer.Exit(1)
+    if inspection.exit_code:
+        raise typer.Exit(inspection.exit_code)

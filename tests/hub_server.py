@@ -159,6 +159,7 @@ class Repo:
     tags: dict[str, Commit] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
     pull_requests: int = 0
+    scan: Json | None = None  # the Hub's own scan of the files
 
     def __post_init__(self) -> None:
         self.commit("main", {".gitattributes": Blob(GIT_ATTRIBUTES.encode())}, "initial commit")
@@ -531,6 +532,7 @@ class _Api:
             "tags": card.get("tags", []),
             "cardData": card,
             "siblings": siblings,
+            **({"securityRepoStatus": repo.scan} if repo.scan and request.flag("securityStatus") else {}),
         }
         return _json(info | facts | ({"sdk": repo.sdk} if repo.sdk else {}))
 

@@ -5,19 +5,22 @@ import hashlib
 import json
 import os
 import re
+import resource
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import ROOT
+from hostile_code import ORDINARY, PAYLOADS, SHARED
 from hub_server import Hub, HubServer
 from typer.testing import CliRunner
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConfig, VaswaniForCausalLM, __version__
 from hfattn.errors import UserError
 from hfattn.hub import known_code
-from hfattn.hub.code_findings import KINDS, printable, read_module
+from hfattn.hub.code_findings import KINDS, Finding, printable, read_modules
 from hfattn.hub.inspection import LARGEST, inspect
 from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
@@ -35,8 +38,11 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 def found(code: str, *files: str) -> list[tuple[str, int | None]]:
     """Kinds of findings and their lines in a file of this code."""
-    module = read_module("m.py", code.encode(), {"m.py", *files})
-    return [(finding.kind, finding.line) for finding in module.findings]
+    return [(finding.kind, finding.line) for finding in findings(code, *files)]
+
+
+def findings(code: str, *files: str) -> tuple[Finding, ...]:
+    return read_modules({"m.py": code.encode()}, {"m.py", *files})["m.py"].findings
 
 
 # Ours
@@ -51,7 +57,11 @@ def test_what_we_publish_has_nothing_unusual(tmp_path: Path) -> None:
     ).save_pretrained(tmp_path / "two")
     one, two = inspect(str(tmp_path / "one")), inspect(str(tmp_path / "two"))
     assert one.findings == two.findings == ()
-    assert all(file.same_as_hfattn and file.runs for file in [*one.files, *two.files])
+    assert all(file.origin and file.runs for file in [*one.files, *two.files])
+    assert one.exit_code == two.exit_code == 0
+    assert one.verdict.startswith(
+        f"{len(one.files)} of {len(one.files)} code files are byte for byte those of hfattn {__version__}"
+    )
     assert {(entry.name, entry.reference) for entry in one.entries} >= {
         ("AutoModelForSeq2SeqLM", "modeling_bahdanau.BahdanauForConditionalGeneration"),
         ("pipeline attn-translation", "pipeline_attn_translation.AttnTranslationPipeline"),
@@ -65,12 +75,22 @@ def test_what_we_publish_has_nothing_unusual(tmp_path: Path) -> None:
     assert "math" in cells.imports["standard library"]
 
 
-def test_no_file_that_a_model_may_bring_has_anything_unusual() -> None:
-    models = {path.name: path.read_bytes() for path in (ROOT / "hfattn" / "models").glob("*.py")}
+# What cannot be followed in the files of hfattn themselves: it would be a finding if they were not known.
+OPEN = {
+    ("alignment.py", "IPython.display.display"),  # a notebook shows any HTML
+    ("alignment.py", "IPython.get_ipython"),
+    ("pipeline_attn_translation.py", "save_pretrained"),  # writes into a folder that is passed on
+    ("strict_config.py", "__dict__"),  # a custom class by its name in config.json
+    ("strict_config.py", "save"),
+}
+
+
+def test_our_files_have_no_other_findings_when_they_are_not_known() -> None:
+    models = {path.name: path.read_bytes() + b"# changed\n" for path in (ROOT / "hfattn" / "models").glob("*.py")}
     del models["__init__.py"]  # stays with the package
     assert len(models) > 15
-    for path, content in models.items():
-        assert not read_module(path, content, set(models)).findings
+    modules = read_modules(models)
+    assert {(finding.path, finding.name) for module in modules.values() for finding in module.findings} == OPEN
 
 
 # Known ones
@@ -183,6 +203,9 @@ HOSTILE = {
     "from os import *": "hidden",
     "x = globals()": "hidden",
     "x = ().__class__.__base__.__subclasses__": "hidden",
+    "import torch\ndef f():\n    torch.nn.Linear.forward = f": "changes",
+    "import pandas": "unlisted",
+    "from transformers import AutoModel\ndef f():\n    AutoModel.from_pretrained('other/repo')": "elsewhere",
     "x = '__imp' + 'ort__'": "hidden",
     "ｅｖａｌ = 1": "characters",
     "pаyload = 1  # with a Cyrillic letter": "characters",
@@ -203,14 +226,14 @@ HOSTILE = {
     ("code", "kind"), HOSTILE.items(), ids=[f"{i}-{kind}" for i, kind in enumerate(HOSTILE.values())]
 )
 def test_each_kind_is_found(code: str, kind: str) -> None:
-    findings = read_module("m.py", code.encode(), {"m.py"}).findings
-    assert kind in {finding.kind for finding in findings}, findings
-    for finding in findings:
+    unusual = findings(code)
+    assert kind in {finding.kind for finding in unusual}, unusual
+    for finding in unusual:
         assert finding.line is None or finding.text in code.splitlines()[finding.line - 1] or kind == "unreadable"
 
 
 def test_every_kind_has_a_hostile_file() -> None:
-    assert set(HOSTILE.values()) == set(KINDS) - {"elsewhere"}  # which is found in configurations
+    assert set(HOSTILE.values()) == set(KINDS) - {"scan"}  # which the Hub says
 
 
 @pytest.mark.parametrize(
@@ -220,7 +243,10 @@ def test_every_kind_has_a_hostile_file() -> None:
         "import torch\ndef f(x):\n    return torch.load(x, weights_only=True), getattr(torch, 'float16')",
         "import numpy as np\ndef f(x):\n    return np.load(x)",
         "def f(x):\n    with open(x) as a, open(x, 'rb') as b, open(x, mode='r'): ...",
-        "def f(model):\n    model.eval()\n    return vars(model), getattr(model, model.name)",
+        "def f(model):\n    model.eval()\n    return vars(model).get('options'), getattr(model, 'name')",
+        "class A:\n    def f(self, name):\n        return getattr(self, name)\n    def g(self):\n        self.f('x')",
+        "class A:\n    def f(self):\n        return {**vars(self), **self.__dict__}",
+        "def f(auto, x, **more):\n    auto.from_pretrained(x, trust_remote_code=False, **more)",
         "import re\nimport torch\nPATTERN = re.compile('a')\ncompiled = torch.compile",
         "from urllib.parse import quote\nfrom http import HTTPStatus",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a import b\n__all__ = ['f']\n__all__ += ['g']",
@@ -237,12 +263,61 @@ def test_what_models_do_every_day_is_not_unusual(code: str) -> None:
 
 def test_lines_are_those_that_python_counts() -> None:
     code = b"x = '\x0c'\r\ny = 1\rimport socket\n"
-    (finding,) = read_module("m.py", code, set()).findings
+    (finding,) = findings(code.decode())
     assert (finding.kind, finding.line, finding.text) == ("network", 3, "import socket")
 
 
-def test_doubling_names_do_not_take_for_ever() -> None:
-    assert found("x = a\n" + "x = x.a; x = x.b\n" * 200) == []
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_the_line_of_a_payload_is_found(name: str) -> None:
+    lines = PAYLOADS[name].splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.endswith("# here"))
+    unusual = findings(PAYLOADS[name])
+    assert line in {finding.line for finding in unusual if finding.kind != "import time"}, unusual
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_the_line_of_a_payload_that_two_files_share_is_found(name: str) -> None:
+    unusual = read_modules({path: code.encode() for path, code in SHARED[name].items()})["m.py"].findings
+    lines = SHARED[name]["m.py"].splitlines()
+    assert any(finding.line and lines[finding.line - 1].endswith("# here") for finding in unusual), unusual
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_custom_code_has_no_findings(name: str) -> None:
+    modules = read_modules({path: code.encode() for path, code in ORDINARY[name].items()})
+    assert not [finding for module in modules.values() for finding in module.findings]
+
+
+BOMBS = {
+    "doubled text": "x0 = 'ab'\n" + "".join(f"x{i} = x{i - 1} + x{i - 1}\n" for i in range(1, 31)),
+    "doubled names": "import torch as x0\n" + "".join(f"x{i} = x{i - 1} if x{i - 1} else 1\n" for i in range(1, 31)),
+    "names in a circle": "".join(f"a{i} = a{i * 7 % 40}.x or a{i * 11 % 40}.y or a{i * 3 % 40}\n" for i in range(40)),
+    "names bound again": "x = a\n" + "x = x.a; x = x.b\n" * 200,
+    "parentheses": f"x = {'(' * 190}1{')' * 190}",
+    "operators": "x = 1" + " + 1" * 20_000,
+    "signs": f"x = {'-' * 50_000}1",
+    "a long list": f"x = [{'1,' * 250_000}]",
+    "many small statements": "x=1\n" * 60_000,
+    "an f-string": f"x = f'{'{a}' * 50_000}'",
+    "almost words": "x = '" + ("a" * 399 + " ") * 1300 + "'",
+    "a long number": "x = " + "9" * 400_000,
+}
+
+
+def test_code_to_blow_up_the_reader_is_bounded() -> None:
+    """A repository of all of them takes seconds and hundreds of megabytes, and what was too much is a finding."""
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    modules = read_modules({f"{i:02}.py": code.encode() for i, code in enumerate(BOMBS.values())})
+    assert time.process_time() - start < 30
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 800_000  # kilobytes
+    texts = dict(
+        zip(BOMBS, (module.findings[0].text if module.findings else "" for module in modules.values()), strict=True)
+    )
+    assert texts["operators"] == "It is nested more deeply than code is."
+    for name in ("signs", "a long number"):
+        assert texts[name].startswith("It is not valid Python")
+    for name in ("a long list", "many small statements", "an f-string"):
+        assert texts[name] == "Reading it takes more work than is spent on a repository."
 
 
 def test_a_terminal_is_not_steered() -> None:
@@ -321,7 +396,9 @@ def test_a_repository_is_told_before_it_runs(hub: Hub, evil: Path) -> None:
     assert files["helper.py"].imports == {
         "ecosystem": ("torch",), "third-party": ("numpy",), "missing here": ("no_such_package_here",)
     }  # fmt: skip
-    assert (files["strict_config.py"].same_as_hfattn, files["helper.py"].same_as_hfattn) == (False, None)
+    assert all(file.origin is None for file in inspection.files)
+    unknown = "custom_generate/generate.py, evil.py, helper.py, strict_config.py, unused/more.py"
+    assert inspection.verdict == f"All 5 code files are unknown: {unknown}."
     assert inspection.templates == ("chat_template.jinja", "chat_template in tokenizer_config.json")
     assert {(finding.kind, finding.path, finding.line) for finding in inspection.findings} == {
         ("elsewhere", "config.json", None),
@@ -330,6 +407,7 @@ def test_a_repository_is_told_before_it_runs(hub: Hub, evil: Path) -> None:
         ("unreadable", "fast.so", None),
         ("files", "evil.py", 2),
         ("import time", "evil.py", 2),
+        ("unlisted", "helper.py", 1),
         ("pickle", "pytorch_model.bin", None),
     }
 
@@ -337,7 +415,7 @@ def test_a_repository_is_told_before_it_runs(hub: Hub, evil: Path) -> None:
 def test_the_command(hub: Hub, evil: Path) -> None:
     shown = CliRunner().invoke(app, ["inspect", NAME])
     assert shown.exit_code == 1
-    assert f'evil.py:2 {KINDS["files"]}\n  Path("{evil}").touch()' in shown.stdout
+    assert f'evil.py:2 {KINDS["files"]}: touch\n  Path("{evil}").touch()' in shown.stdout
     assert "AutoModel: other/repo--modeling.Model (inspect other/repo too)" in shown.stdout
     assert f"helper.py: {len(hub.files('model', NAME)['helper.py'])} bytes\n" in shown.stdout
     assert "unused/more.py: 12 bytes, which nothing above leads to\n" in shown.stdout
@@ -353,11 +431,13 @@ def test_the_command(hub: Hub, evil: Path) -> None:
 def test_revisions_and_folders(hub: Hub, tmp_path: Path) -> None:
     old = hub.put("model", NAME, {"config.json": b"{}", "weird\x1b[31m.py": b"x = 1\n", "model.safetensors": b""})
     hub.put("model", NAME, {"m.py": b"import socket\n", "config.json": b"{"})
-    clean = CliRunner().invoke(app, ["inspect", NAME, "--revision", old[:8]])
-    assert clean.exit_code == 0
-    assert "No file says that transformers should load code from here." in clean.stdout
-    assert "weird\\x1b[31m.py: 6 bytes" in clean.stdout
-    assert clean.stdout.endswith("Unusual: nothing. Nothing of this was run.\n")
+    unknown = CliRunner().invoke(app, ["inspect", NAME, "--revision", old[:8]])
+    assert unknown.exit_code == 3
+    assert unknown.stdout.startswith("The only code file is unknown: weird\\x1b[31m.py.\n")
+    assert "No file says that transformers should load code from here." in unknown.stdout
+    assert "weird\\x1b[31m.py: 6 bytes" in unknown.stdout
+    assert unknown.stdout.splitlines()[-2] == "Findings: none. Nothing of this was run."
+    assert "\x1b" not in unknown.stdout
     assert [(f.kind, f.path) for f in inspect(NAME).findings] == [("unreadable", "config.json"), ("network", "m.py")]
 
     folder = tmp_path / "folder"
@@ -366,6 +446,74 @@ def test_revisions_and_folders(hub: Hub, tmp_path: Path) -> None:
     (folder / "m.py").write_text("import socket\n")
     local = inspect(str(folder))
     assert (local.commit, [(f.kind, f.path, f.line) for f in local.findings]) == (None, [("network", "m.py", 1)])
+
+
+def test_each_state_has_its_exit_code(hub: Hub, tmp_path: Path) -> None:
+    VaswaniForCausalLM(
+        VaswaniConfig(vocab_size=8, hidden_size=8, num_attention_heads=2, decoder_layers=1)
+    ).save_pretrained(tmp_path / "model")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+    code = [name for name in files if name.endswith(".py")]
+    scores = b"from .attention_scores import Score\nclass Mine(Score): ...\n"
+    imports = files["custom_classes.py"] + b"\nfrom .my_scores import Mine as my_scores_Mine\n"
+    count = len(code)
+    states: list[tuple[dict[str, bytes], int, str]] = [
+        ({}, 0, f"{count} of {count} code files are byte for byte those of hfattn {__version__}"),
+        ({"encoder_decoder.py": b"x = 1"}, 3, f"{count - 1} of {count} code files are"),
+        ({"my_scores.py": scores, "custom_classes.py": imports}, 3, f"{count} of {count + 1} code files are"),
+        ({"evil.py": b"import socket"}, 1, f"{count} of {count + 1} code files are"),
+    ]
+    for number, (more, status, verdict) in enumerate(states):
+        hub.put("model", f"user/model{number}", files | more)
+        shown = CliRunner().invoke(app, ["inspect", f"user/model{number}"])
+        assert (shown.exit_code, shown.stdout[: len(verdict)]) == (status, verdict), shown.stdout
+        assert ("a part of the model by its author: my_scores.Mine" in shown.stdout) == (number == 2)
+    told = json.loads(CliRunner().invoke(app, ["inspect", "user/model2", "--json"]).stdout)
+    assert told["verdict"].endswith("; 1 is unknown: my_scores.py.")
+    assert told["exit_code"] == 3
+
+
+def test_what_the_hub_says_of_its_own_scan_is_shown(hub: Hub) -> None:
+    hub.put("model", NAME, {"config.json": b"{}"})
+    assert inspect(NAME).scan is None
+    hub.repos["model", NAME].scan = {"scansDone": True, "filesWithIssues": []}
+    assert inspect(NAME).scan == "The Hub's own scan has finished and names no file."
+    hub.repos["model", NAME].scan = {"scansDone": False, "filesWithIssues": [{"path": "m.bin", "level": "unsafe"}]}
+    inspection = inspect(NAME)
+    assert "The Hub's own scan has not finished and names 1 file." in str(inspection)
+    assert [(f.kind, f.path, f.text) for f in inspection.findings] == [("scan", "m.bin", "The Hub calls it unsafe.")]
+
+
+def test_a_folder_is_read_as_a_push_would_publish_it(tmp_path: Path) -> None:
+    for name in ("checkpoints/one.py", "logs/two.py", ".hidden/three.py", ".four.py", "later.py", "runs.py", "five.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "runs.x"}}')
+    facts = {name: {"bytes": 6, "sha256": ""} for name in ("five.py", "config.json")}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": facts}))
+    inspection = inspect(str(tmp_path))
+    assert [file.path for file in inspection.files] == ["five.py", "runs.py"]
+    # What is not published and runs here nevertheless is said.
+    assert [(f.kind, f.path) for f in inspection.findings] == [("missing", "runs.py")]
+
+
+def test_odd_files_are_findings(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "around").symlink_to(".")
+    (tmp_path / "link.py").symlink_to(ROOT / "hfattn" / "models" / "classifier_output.py")
+    (tmp_path / "config.json").write_text("[]")
+    (tmp_path / "manifest.json").write_text("[]")
+    (tmp_path / "generation_config.json").write_text('{"a":' * 3000)
+    (tmp_path / "tokenizer_config.json").write_text('{"a": [' * 400 + "]}" * 400)
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path)])
+    assert (shown.exit_code, shown.exception.__class__) == (1, SystemExit)
+    inspection = inspect(str(tmp_path))
+    assert {(f.kind, f.path, f.line) for f in inspection.findings} == {
+        ("unreadable", path, None)
+        for path in ("pipe.py", "loop.py", "around", "manifest.json", "generation_config.json")
+    }
+    assert [(file.path, bool(file.origin)) for file in inspection.files] == [("link.py", True)]
 
 
 def test_what_cannot_be_inspected_is_one_sentence(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,13 +15,15 @@ from huggingface_hub import HfApi
 
 from ..errors import UserError
 from ..hub_access import hub_errors, local_path
-from ..resources import PACKAGE
-from .code_findings import KINDS, Finding, Module, printable, read_module
-from .manifest import PICKLES
+from .code_findings import KINDS, MOST_BYTES, MOST_BYTES_TOGETHER, Finding, Module, printable, read_modules
+from .known_code import custom_classes, is_code, origin
+from .manifest import PICKLES, published_files
 
-LARGEST = 4 * 2**20  # bytes of a file that is read; larger ones hold data, or hide in it
-_COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".so")
+LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold data, or hide in it
+MOST_FILES = 300  # code files and configurations that are read
+_COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
 _GENERATE = "custom_generate/generate.py"  # transformers replaces generate() with the function in this file
+_LEFT_OUT = ("checkpoints", "logs", "__pycache__")  # folders that a push leaves out, as it does hidden ones
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class CodeFile:
     Attributes:
         path, size, sha256: its path, its size in bytes, and its SHA-256.
         runs: whether an entry would run it, directly or through imports.
-        same_as_hfattn: whether the file equals that of the installed hfattn; None if hfattn has no file with that name.
+        origin: release or installation of hfattn that contains the same bytes, such as "hfattn 0.1.0"; None if unknown.
+        custom: classes in it that the configuration names, such as "my_scores.LowRank": parts of the model's author.
         imports: top-level modules by kind: "standard library", "ecosystem", "third-party", "missing here"; and the
             paths of "siblings".
     """
@@ -58,7 +63,8 @@ class CodeFile:
     size: int
     sha256: str
     runs: bool
-    same_as_hfattn: bool | None
+    origin: str | None
+    custom: tuple[str, ...]
     imports: Mapping[str, tuple[str, ...]]
 
 
@@ -71,7 +77,8 @@ class Inspection:
         commit: commit that was read; None for a folder.
         entries, files: classes and files that would run.
         templates: files with Jinja chat templates, which are not checked as Python.
-        findings: unusual lines and files.
+        findings: unusual files, and unusual lines of unknown files.
+        scan: what the Hub says about its own scan of the repository; None for a folder, or without a scan.
     """
 
     name: str
@@ -80,9 +87,35 @@ class Inspection:
     files: tuple[CodeFile, ...]
     templates: tuple[str, ...]
     findings: tuple[Finding, ...]
+    scan: str | None
+
+    @property
+    def unknown(self) -> tuple[CodeFile, ...]:
+        """The code files that are not those of a release of hfattn."""
+        return tuple(file for file in self.files if file.origin is None)
+
+    @property
+    def verdict(self) -> str:
+        """What the hashes of the code files say, as a sentence."""
+        if not self.files:
+            return "There are no code files."
+        known = [file.origin for file in self.files if file.origin is not None]
+        count = len(self.unknown)
+        first = [file.path for file in self.unknown[:10]]
+        names = ", ".join(first if count == len(first) else [*first, f"and {count - len(first)} more"])
+        if not known:
+            return f"{'The only code file is' if count == 1 else f'All {count} code files are'} unknown: {names}."
+        releases = " or ".join(sorted(set(known)))
+        said = f"{len(known)} of {len(self.files)} code files are byte for byte those of {releases}"
+        return f"{said}; {count} {'is' if count == 1 else 'are'} unknown: {names}." if count else f"{said}."
+
+    @property
+    def exit_code(self) -> int:
+        """1 with findings, 3 with code that is unknown, otherwise 0."""
+        return 1 if self.findings else 3 if self.unknown else 0
 
     def json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps({"verdict": self.verdict, "exit_code": self.exit_code, **asdict(self)}, indent=2)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -102,62 +135,157 @@ def inspect(name: str, revision: str | None = None) -> Inspection:
     if folder is not None:
         if revision is not None:
             raise UserError(f"{name} is a folder, which has no revisions; leave out --revision.")
-        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files_in(folder)}
-        return _inspect(name, None, sizes, {path: (folder / path).read_bytes() for path in _texts(sizes)})
+        return _inspect_folder(name, folder)
     with hub_errors(name, revision=revision):
         api = HfApi()
-        info = api.model_info(name, revision=revision, files_metadata=True)
+        info = api.model_info(name, revision=revision, files_metadata=True, securityStatus=True)
         sizes = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
         # The report names the commit, because a later one may run different code.
         paths = {path: api.hf_hub_download(name, path, revision=info.sha) for path in _texts(sizes)}
-    return _inspect(name, info.sha, sizes, {path: Path(there).read_bytes() for path, there in paths.items()})
+    texts = {path: Path(there).read_bytes() for path, there in paths.items()}
+    scan, findings = _scan(info.security_repo_status)
+    return _inspect(name, info.sha, sizes, texts, findings, scan)
 
 
-def _inspect(name: str, commit: str | None, sizes: Mapping[str, int], texts: Mapping[str, bytes]) -> Inspection:
-    findings = [Finding("unreadable", path, None, "It is compiled.") for path in sizes if path.endswith(_COMPILED)]
-    findings += [
-        Finding("unreadable", path, None, f"It has {size:,} bytes, more than code has.")
-        for path, size in sizes.items()
-        if _is_text(path) and path not in texts
-    ]
+def _inspect_folder(name: str, folder: Path) -> Inspection:
+    sizes: dict[str, int] = {}
+    findings = []
+    for path in _files_in(folder):
+        relative = path.relative_to(folder).as_posix()
+        try:
+            facts = path.stat()  # of what a link leads to, which is what would be loaded
+        except OSError:  # a link that leads nowhere, or to itself
+            findings.append(Finding("unreadable", relative, None, "It is a link that leads to no file."))
+            continue
+        if stat.S_ISREG(facts.st_mode):
+            sizes[relative] = facts.st_size
+        elif path.is_symlink():
+            findings.append(Finding("unreadable", relative, None, "It is a link to a folder."))
+        else:  # reading a pipe or a device may never end
+            findings.append(Finding("unreadable", relative, None, "It is neither a file nor a folder."))
+    try:
+        published = set(published_files(folder))
+    except UserError:
+        published = set(sizes)
+        findings.append(Finding("unreadable", "manifest.json", None, "It is not a manifest."))
+    texts = {}
+    for relative in _texts(sizes):
+        try:
+            texts[relative] = (folder / relative).read_bytes()
+        except OSError as error:
+            findings.append(Finding("unreadable", relative, None, f"It cannot be opened: {error.strerror}."))
+    return _inspect(name, None, sizes, texts, findings, None, published)
+
+
+def _inspect(
+    name: str,
+    commit: str | None,
+    sizes: Mapping[str, int],
+    texts: Mapping[str, bytes],
+    findings: list[Finding],
+    scan: str | None = None,
+    published: set[str] | None = None,
+) -> Inspection:
+    """Inspect a repository.
+
+    Args:
+        name, commit: of the repository.
+        sizes: bytes of its files by path.
+        texts: contents of the files to read.
+        findings: findings made before; more are appended.
+        scan: what the Hub says about its own scan.
+        published: the files of a folder that would be published; of the others, only those that would run are reported.
+    """
     entries: list[Entry] = []
     templates = [path for path in sizes if path.endswith(".jinja")]
+    fields: set[str] = set()
+    custom: dict[str, tuple[str, ...]] = {}
     for path in sorted(texts):
         if path.endswith(".json"):
             try:
                 config = json.loads(texts[path])
+                entries += _entries(path, config)
             except (ValueError, RecursionError) as error:
                 findings.append(Finding("unreadable", path, None, f"It is not valid JSON: {error}"))
             else:
-                entries += _entries(path, config)
-                if isinstance(config, dict) and config.get("chat_template"):
-                    templates.append(f"chat_template in {path}")
+                if isinstance(config, dict):
+                    fields.update(config)
+                    if config.get("chat_template"):
+                        templates.append(f"chat_template in {path}")
     if _GENERATE in sizes:
         entries.append(Entry(_GENERATE, "generate", _GENERATE, None, _GENERATE, "generate"))
-    modules = {path: read_module(path, data, set(sizes)) for path, data in texts.items() if path.endswith(".py")}
+    origins = {path: origin(data) for path, data in texts.items() if is_code(path)}
+    code = {path: data for path, data in texts.items() if path in origins}
+    modules = read_modules(code, set(sizes), frozenset(fields))
     running = _reached([entry.path for entry in entries if entry.repository is None], modules)
+    for path, data in code.items():
+        if origins[path] is not None:
+            custom |= custom_classes(data)
     for entry in entries:
         findings += _entry_findings(entry, sizes, modules)
-    findings += [finding for path in sorted(modules) for finding in modules[path].findings]
-    findings += _weights(sizes)
-    files = tuple(_code_file(path, texts[path], module, path in running) for path, module in sorted(modules.items()))
-    return Inspection(name, commit, tuple(entries), files, tuple(templates), tuple(findings))
+    shown = {path for path in sizes if published is None or path in published or path in running}
+    for path in sorted(shown):
+        if path.lower().endswith(_COMPILED):
+            findings.append(Finding("unreadable", path, None, "It is compiled."))
+        elif _is_text(path) and path not in texts:
+            said = f"It has {sizes[path]:,} bytes" if sizes[path] > _most(path) else "It is one of many files"
+            findings.append(Finding("unreadable", path, None, f"{said}, more than the code of a model has."))
+        elif published is not None and path not in published:
+            findings.append(Finding("missing", path, None, "It runs here, but manifest.json does not list it."))
+        if path in modules:
+            found = modules[path].findings
+            findings += [each for each in found if origins[path] is None or each.kind == "missing"]
+    findings += _weights(shown)
+    files = tuple(
+        _code_file(path, code[path], modules[path], path in running, origins[path], custom.get(path, ()))
+        for path in sorted(modules)
+        if path in shown
+    )
+    return Inspection(name, commit, tuple(entries), files, tuple(templates), tuple(findings), scan)
 
 
 def _is_text(path: str) -> bool:
     """Return whether a file is code, or names the code to run."""
-    in_folder = "/" in path
-    return path.endswith(".py") or (path.endswith(".json") and "config" in PurePosixPath(path).name and not in_folder)
+    return is_code(path) or (path.endswith(".json") and "config" in PurePosixPath(path).name)
+
+
+def _most(path: str) -> int:
+    return MOST_BYTES if is_code(path) else LARGEST
 
 
 def _texts(sizes: Mapping[str, int]) -> list[str]:
-    return [path for path, size in sizes.items() if _is_text(path) and size <= LARGEST]
+    """Return the files to read: those of a usual size, first those in the root, up to the limits of a repository."""
+    chosen: list[str] = []
+    together = 0
+    for path in sorted(filter(_is_text, sizes), key=lambda path: (path.count("/"), path)):
+        if sizes[path] <= _most(path) and len(chosen) < MOST_FILES:
+            together += sizes[path] if is_code(path) else 0
+            if together <= MOST_BYTES_TOGETHER:
+                chosen.append(path)
+    return chosen
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not {".git", ".cache"} & set(path.relative_to(folder).parts):
-            yield path
+    """Yield what a push may publish, and links to folders, which are not followed."""
+    for place, folders, files in os.walk(folder):
+        kept = [name for name in sorted(folders) if not name.startswith(".") and name not in _LEFT_OUT]
+        folders[:] = [name for name in kept if not os.path.islink(os.path.join(place, name))]
+        links = sorted(set(kept) - set(folders))
+        yield from (Path(place, name) for name in [*links, *sorted(files)] if not name.startswith("."))
+
+
+def _scan(status: Any) -> tuple[str | None, list[Finding]]:
+    """Return what the Hub says about its own scan of a repository, and a finding for each file that it names."""
+    if not isinstance(status, dict) or "scansDone" not in status:
+        return None, []
+    issues = [issue for issue in status.get("filesWithIssues") or [] if isinstance(issue, dict)]
+    findings = [
+        Finding("scan", str(issue.get("path")), None, f"The Hub calls it {issue.get('level', 'suspicious')}.")
+        for issue in issues
+    ]
+    done = "has finished" if status["scansDone"] else "has not finished"
+    said = f"names {len(issues)} file{'' if len(issues) == 1 else 's'}" if issues else "names no file"
+    return f"The Hub's own scan {done} and {said}.", findings
 
 
 def _entries(source: str, config: Any) -> Iterator[Entry]:
@@ -212,15 +340,17 @@ def _reached(paths: list[str], modules: Mapping[str, Module]) -> set[str]:
     return reached
 
 
-def _weights(sizes: Mapping[str, int]) -> Iterator[Finding]:
-    safe = any(path.endswith(".safetensors") for path in sizes)
-    for path in sorted(sizes):
+def _weights(paths: set[str]) -> Iterator[Finding]:
+    safe = any(path.endswith(".safetensors") for path in paths)
+    for path in sorted(paths):
         if path.endswith(PICKLES):
             more = "" if safe else ", and there are no weights in safetensors"
             yield Finding("pickle", path, None, f"By its name it is a pickle{more}.")
 
 
-def _code_file(path: str, content: bytes, module: Module, runs: bool) -> CodeFile:
+def _code_file(
+    path: str, content: bytes, module: Module, runs: bool, origin: str | None, custom: tuple[str, ...]
+) -> CodeFile:
     kinds: dict[str, list[str]] = {"standard library": [], "ecosystem": [], "third-party": [], "missing here": []}
     for name in module.imports:
         if name in sys.stdlib_module_names:
@@ -232,18 +362,19 @@ def _code_file(path: str, content: bytes, module: Module, runs: bool) -> CodeFil
             kind = "third-party" if PathFinder.find_spec(name) else "missing here"
         kinds[kind].append(name)
     kinds["siblings"] = list(module.siblings)
-    ours = PACKAGE / "models" / path
-    same = ours.read_bytes() == content if "/" not in path and ours.is_file() else None
     imports = {kind: tuple(names) for kind, names in kinds.items() if names}
-    return CodeFile(path, len(content), hashlib.sha256(content).hexdigest(), runs, same, imports)
+    return CodeFile(path, len(content), hashlib.sha256(content).hexdigest(), runs, origin, custom, imports)
 
 
 def _lines(inspection: Inspection) -> Iterator[str]:
     def shown(text: str) -> str:
         return printable(text, 160)
 
+    yield printable(inspection.verdict)
     commit = f", commit {inspection.commit}" if inspection.commit else ""
     yield f"{shown(inspection.name)}{commit}"
+    if inspection.scan:
+        yield inspection.scan
     yield ""
     if inspection.entries:
         yield "With trust_remote_code, transformers loads:"
@@ -255,8 +386,9 @@ def _lines(inspection: Inspection) -> Iterator[str]:
         yield ""
         yield f"{shown(file.path)}: {file.size:,} bytes{'' if file.runs else ', which nothing above leads to'}"
         yield f"  SHA-256 {file.sha256}"
-        if file.same_as_hfattn is not None:
-            yield f"  {'the same as' if file.same_as_hfattn else 'not the same as'} in hfattn as installed here"
+        yield f"  {shown(f'the same as in {file.origin}' if file.origin else 'unknown')}"
+        if file.custom and file.origin is None:
+            yield f"  a part of the model by its author: {shown(', '.join(file.custom))}"
         for kind, names in file.imports.items():
             yield f"  {kind}: {shown(', '.join(names))}"
     if inspection.templates:
@@ -265,6 +397,9 @@ def _lines(inspection: Inspection) -> Iterator[str]:
     yield ""
     for finding in inspection.findings:
         line = "" if finding.line is None else f":{finding.line}"
-        yield f"{shown(finding.path)}{line} {KINDS[finding.kind]}"
+        name = f": {finding.name}" if finding.name else ""
+        yield shown(f"{finding.path}{line} {KINDS[finding.kind]}{name}")
         yield f"  {shown(finding.text)}"
-    yield f"Unusual: {len(inspection.findings) or 'nothing'}. Nothing of this was run."
+    yield f"Findings: {len(inspection.findings) or 'none'}. Nothing of this was run."
+    if inspection.unknown and not inspection.findings:
+        yield "Unknown code without findings can still be harmful: read it, or run it where it can harm nothing."

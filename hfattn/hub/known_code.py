@@ -47,6 +47,15 @@ def origin(content: bytes) -> str | None:
     return None
 
 
+def custom_classes(content: bytes) -> dict[str, tuple[str, ...]]:
+    """Return the classes that a ``custom_classes.py`` imports from each file, such as "my_scores.LowRank"."""
+    lines = _CUSTOM_CLASSES.search(content)
+    found: dict[str, tuple[str, ...]] = {}
+    for file, name in re.findall(r"from \.(\w+) import (\w+) as", lines[0].decode() if lines else ""):
+        found[f"{file}.py"] = (*found.get(f"{file}.py", ()), f"{file}.{name}")
+    return found
+
+
 @cache
 def _known() -> dict[str, str]:
     """Return the origin of each known file by its SHA-256."""
