@@ -17,11 +17,10 @@ from ..errors import UserError
 from ..hub_access import hub_errors, local_path
 from .code_findings import KINDS, MOST_BYTES, MOST_BYTES_TOGETHER, Finding, Module, printable, read_modules
 from .known_code import custom_classes, is_code, origin
-from .manifest import PICKLES, published_files
+from .manifest import COMPILED, MANIFEST, PICKLES, published_files
 
 LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold data, or hide in it
 MOST_FILES = 300  # code files and configurations that are read
-_COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
 _GENERATE = "custom_generate/generate.py"  # transformers replaces generate() with the function in this file
 _LEFT_OUT = ("checkpoints", "logs", "__pycache__")  # folders that a push leaves out, as it does hidden ones
 
@@ -163,11 +162,13 @@ def _inspect_folder(name: str, folder: Path) -> Inspection:
             findings.append(Finding("unreadable", relative, None, "It is a link to a folder."))
         else:  # reading a pipe or a device may never end
             findings.append(Finding("unreadable", relative, None, "It is neither a file nor a folder."))
+    published = None
     try:
-        published = set(published_files(folder))
+        if (folder / MANIFEST).is_file():
+            # The cache of the Hub consists of links, which a push refuses.
+            published = {*published_files(folder), *(path for path in sizes if (folder / path).is_symlink())}
     except UserError:
-        published = set(sizes)
-        findings.append(Finding("unreadable", "manifest.json", None, "It is not a manifest."))
+        findings.append(Finding("unreadable", MANIFEST, None, "It is not a manifest."))
     texts = {}
     for relative in _texts(sizes):
         try:
@@ -225,13 +226,13 @@ def _inspect(
         findings += _entry_findings(entry, sizes, modules)
     shown = {path for path in sizes if published is None or path in published or path in running}
     for path in sorted(shown):
-        if path.lower().endswith(_COMPILED):
+        if path.lower().endswith(COMPILED):
             findings.append(Finding("unreadable", path, None, "It is compiled."))
         elif _is_text(path) and path not in texts:
             said = f"It has {sizes[path]:,} bytes" if sizes[path] > _most(path) else "It is one of many files"
             findings.append(Finding("unreadable", path, None, f"{said}, more than the code of a model has."))
         elif published is not None and path not in published:
-            findings.append(Finding("missing", path, None, "It runs here, but manifest.json does not list it."))
+            findings.append(Finding("missing", path, None, f"It runs here, but {MANIFEST} does not list it."))
         if path in modules:
             found = modules[path].findings
             findings += [each for each in found if origins[path] is None or each.kind == "missing"]
