@@ -173,6 +173,7 @@ def test_pickles_are_found_by_name_content_and_in_archives(tmp_path: Path) -> No
         "nested.json": plain,
         "torch.json": weights.getvalue(),
         **{f"protocol{protocol}.txt": pickle.dumps(Call(), protocol) for protocol in range(6)},
+        "rest_on_the_stack.txt": b"I1\n" + pickle.dumps(Call(), 0),
         "objects.npy": saved(objects),
         "structured.npy": saved(np.zeros(2, dtype=[("a", "i4"), ("b", "O")])),
         "objects.npz": saved(objects, archive=True),
@@ -211,6 +212,8 @@ def test_other_files_are_no_pickles(tmp_path: Path) -> None:
         "corpus.jsonl.gz": gzip.compress(b"{}\n"),
         "words.txt": b"The cat sat on the mat.\n",
         "vocab.txt": b"c\nd\ne\n",
+        "requirements.txt": b"torch==2.11.0\n",  # each character up to the full stop is an operation of a pickle
+        "sentences.txt": b"cats\nand dogs\n. A line.",
         "MZ.txt": b"MZ is a place" + bytes(60),
         "empty": b"",
         "windows.txt": b"ab\r\n0123456789ab\xe3\x81\x82",

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import pickletools
+import re
 import tarfile
 import zipfile
 import zlib
@@ -60,14 +61,26 @@ def _found(name: str, file: IO[bytes], depth: int) -> str | None:
 
 def _calls(file: IO[bytes]) -> bool:
     """Return whether a file is a pickle of protocol 0 or 1, which no first bytes tell, and calls a function."""
-    file.seek(0)
-    calls = False
     try:
-        for operation, _, _ in pickletools.genops(file):
-            calls = calls or operation.name in _CODE
-    except Exception:  # any other file: an unknown operation, or an argument that is none
-        return False
-    return calls
+        file.seek(0)
+        if not any(_is_call(operation.name, value) for operation, value, _ in pickletools.genops(file)):
+            return False
+        # Some texts consist of operations up to a full stop, such as "torch==2."; their stack is not that of a pickle.
+        file.seek(0)
+        pickletools.dis(file, out=_Nothing())
+    except Exception as error:  # any other file: an unknown operation, or an argument that is none
+        return str(error).startswith("stack not empty")
+    return True
+
+
+def _is_call(operation: str, value: Any) -> bool:
+    names_function = operation in ("GLOBAL", "INST")
+    return operation in _CODE and (not names_function or re.fullmatch(r"[\w.]+ [\w.]+", value) is not None)
+
+
+class _Nothing(io.StringIO):
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 def _has_objects(start: bytes, file: IO[bytes]) -> bool:
