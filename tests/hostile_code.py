@@ -492,6 +492,47 @@ PAYLOADS = {
     "func closure": "def f(g):\n    return g.__closure__[0].cell_contents  # here\n",
     "wrapped": "def f(g):\n    return g.__wrapped__.__globals__  # here\n",
     "self dunder": "def f(g):\n    return g.__self__.modules  # here\n",
+    "importlib.metadata": ("import importlib.metadata as m\ndef f():\n    m.os.system('x')  # here\n"),
+    "urllib.parse sys": ("from urllib import parse\ndef f():\n    parse.sys.modules['os']  # here\n"),
+    "hub dataclasses": ("import huggingface_hub.dataclasses as d\ndef f():\n    d.inspect.os  # here\n"),
+    "init_subclass": (
+        "class G:\n"
+        "    def go(self, n):\n"
+        "        return getattr(self, n)\n"
+        "    def __init_subclass__(cls):\n"
+        "        cls.__dict__['go']((), 'x')  # here\n"
+    ),
+    "metaclass vars": (
+        "def f():\n    class M(type):  # here\n        def m(self, n):\n            return vars(self)[n]\n"
+    ),
+    "computed base": "def f(g):\n    class M(g()): ...  # here\n",
+    "unbound getter": (
+        "class G:\n"
+        "    @classmethod\n"
+        "    def m(cls):\n"
+        "        return super().__getattribute__((), '__class__')  # here\n"
+    ),
+    "getter value": ("class G:\n    def m(self):\n        return super().__getattribute__  # here\n"),
+    "Module getattr": ("import torch\ndef f(x, n):\n    return torch.nn.Module.__getattr__(x, n)  # here\n"),
+    "TypeVar bound": (
+        "from typing import TypeVar\nT = TypeVar('T', bound='print(1)')\nclass S:\n    rows: T = 1  # here\n"
+    ),
+    "kernel": (
+        "from transformers import AutoModel\n"
+        "def f(c):\n"
+        "    return AutoModel.from_config(c, attn_implementation='user/kernel')  # here\n"
+    ),
+    "kernel set": "def f(m):\n    m.set_attn_implementation('user/kernel')  # here\n",
+    "kernel field": ("def f(config):\n    config._attn_implementation = 'user/kernel'  # here\n"),
+    "custom generate": ("def f(m, x):\n    return m.generate(x, custom_generate='user/loop')  # here\n"),
+    "timm checkpoint": ("import timm\ndef f(x):\n    return timm.create_model('a', checkpoint_path=x)  # here\n"),
+    "singledispatch": (
+        "from functools import singledispatch\n"
+        "@singledispatch\n"
+        "def f(x): ...\n"
+        "@f.register\n"
+        "def _(x: 'print(1)'): ...  # here\n"
+    ),
     "format map": ("def f(x):\n    return '{0.__class__.__init__.__globals__}'.format(x)  # here\n"),
 }
 
@@ -514,6 +555,11 @@ SHARED = {
     "sibling dict": {"a.py": "import os\n", "m.py": ("from .a import __dict__ as d  # here\ndef f(k):\n    d[k]\n")},
     "sibling builtins": {"a.py": "x=1\n", "m.py": ("from .a import __builtins__ as d  # here\ndef f(k):\n    d[k]\n")},
     "sibling self module": {"a.py": "x=1\n", "m.py": ("from . import a\ndef f(k):\n    getattr(a, k)  # here\n")},
+    "file and folder": {
+        "a.py": "x = 1\n",
+        "a/__init__.py": "import os\nx = os.system\n",
+        "m.py": "from .a import x  # here\n",
+    },
     "whitelist": {
         "a.py": ("class X:\n    tofile = 1\n    os = 2\n    system = 3\n"),
         "m.py": ("def f(t):\n    t.numpy().tofile('x')  # here\n"),

@@ -497,6 +497,13 @@ def test_a_folder_is_read_as_a_push_would_publish_it(tmp_path: Path) -> None:
     assert [(f.kind, f.path) for f in inspection.findings] == [("missing", "runs.py")]
 
 
+def test_a_kernel_of_another_repository_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"_attn_implementation": "user/kernel", "experts_implementation": "eager"}')
+    assert [(f.kind, f.text) for f in inspect(str(tmp_path)).findings] == [
+        ("elsewhere", "_attn_implementation: user/kernel (inspect user/kernel too)")
+    ]
+
+
 def test_odd_files_are_findings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "loop.py").symlink_to("loop.py")

@@ -113,8 +113,9 @@ _MODULES_IN_CHAINS: Mapping[str, str] = {
     }.items()
     for module in modules.split()
 }
-_BY_ARGUMENTS = ("eval", "open", "replace")  # attributes that are harmless with some arguments
 _GETTERS = ("__getattr__", "__getattribute__")  # allowed in super().__getattr__(name) only
+_BY_ARGUMENTS = ("eval", "open", "replace", *_GETTERS)  # attributes that are harmless with some arguments
+_OF_CLASSES = ("__class_getitem__", "__init_subclass__", "__new__")  # methods whose first argument is a class
 _CODECS = ("base64", "bz2", "hex", "quopri", "rot13", "rot_13", "unicode_escape", "uu", "zip", "zlib")
 _SECRETS = re.compile(r"\.ssh\b|\.netrc|\.aws\b|\.git-credentials|huggingface/token|HF_TOKEN|/etc/passwd|id_rsa")
 _LETTERS = re.compile(r"[A-Za-z0-9+/=_-]+")
@@ -126,6 +127,7 @@ _CODE_IN_TEXT = re.compile(
 # If code assembles one of these words from pieces, it hides it.
 _HIDDEN_WORDS = {"compile", "eval", "exec", "popen", "subprocess", "system", "trust_remote_code"}
 _NOT_TYPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.List, ast.Dict, ast.Set, ast.Tuple)  # rows: CODE[0] = 1
+REPOSITORIES = ("attn_implementation", "experts_implementation", "custom_generate")  # names, or repositories with code
 _LOADERS = ("from_config", "from_pretrained")
 # Calls of these at import only define or register something; none runs other code of the repository.
 _ORDINARY, _ORDINARY_BUILTINS = (
@@ -296,6 +298,8 @@ def _is_allowed(name: str, attributes: frozenset[str]) -> bool:
 
 
 def _is_listed(module: str, name: str) -> bool:
+    if name == "__version__":
+        return True
     if module.startswith("transformers"):
         named = module == "transformers" and _CLASS_NAME.fullmatch(name) and not _NOT_A_MODEL.search(name)
         return bool(named or name in _allowed_names()["transformers"] or _CLASS_OF_MODELS.fullmatch(name))
@@ -491,12 +495,14 @@ class _Reader:
                     _bind(scope, node.name, node)
                     self.attributes.add(node.name)
                     self._enter([*node.decorator_list, *outside, node.returns], scope, node)
+                    self._enter(getattr(node, "type_params", []), inner, node)  # of Python 3.12
                     self._enter(node.body, inner, node)
             case ast.ClassDef():
                 _bind(scope, node.name, node)
                 self.attributes.add(node.name)
                 self._enter([*node.decorator_list, *node.bases], scope, node)
                 self._enter([keyword.value for keyword in node.keywords], scope, node)
+                self._enter(getattr(node, "type_params", []), scope, node)
                 self._enter(node.body, _Scope("class", scope, node), node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 inner = _Scope("comprehension", scope)
@@ -575,6 +581,8 @@ class _Reader:
             self.siblings[file or f"{module if node.module else modules[alias.name]}.py"] = None
             if file is None:
                 self._add("missing", node)
+            elif {f"{file.removesuffix('.py')}/__init__.py"} & self.repository.files:
+                self._add("hidden", node, name=file)  # a file and a folder have this name
             if alias.name == "*":
                 self.starred.append(file or "")
             else:
@@ -753,6 +761,9 @@ class _Reader:
                 yield from self._check_text(value if isinstance(value, str) else value.decode("latin-1"))
                 if value == "trust_remote_code" and not self._is_taken_out(node):
                     yield "code", value
+            case ast.Assign([ast.Attribute(attr=attribute)], value) if attribute.endswith(REPOSITORIES):
+                if "/" in (said := self.text(value) or ""):
+                    yield "elsewhere", printable(said, 60)
             case ast.AnnAssign(annotation=annotation):
                 yield from self._check_annotation(annotation)
             case (
@@ -763,6 +774,13 @@ class _Reader:
                 for extra in (arguments.vararg, arguments.kwarg):
                     yield from self._check_annotation(extra.annotation if extra is not None else None)
                 yield from self._check_annotation(returns)
+            case ast.ClassDef(bases=bases):
+                for base in bases:
+                    names = self.names(base.func if isinstance(base, ast.Call) else base)
+                    if names & {"builtins.type", "abc.ABCMeta", "enum.EnumMeta"} or (
+                        isinstance(base, ast.Call) and not names
+                    ):
+                        yield "hidden", "a metaclass, or a base that is computed"
             case ast.MatchClass(kwd_attrs=attributes):
                 for attribute in attributes:
                     if not self._is_known(attribute):
@@ -789,7 +807,7 @@ class _Reader:
         yield from ((kind, name) for kind in kinds)
 
     def _is_allowed(self, name: str) -> bool:
-        return any(_is_below(name, harmless) for harmless in _HARMLESS) or _is_allowed(name, self.repository.attributes)
+        return _is_allowed(name, self.repository.attributes)
 
     def _is_known(self, attribute: str) -> bool:
         return _is_known(attribute, self.repository.attributes)
@@ -834,6 +852,7 @@ class _Reader:
                 if not reader.names(node.func):
                     yield "code", computed
                 waiting += [(reader, argument, depth) for argument in node.args]
+                waiting += [(reader, keyword.value, depth) for keyword in node.keywords]
             else:
                 waiting += [(reader, child, depth) for child in ast.iter_child_nodes(node)]
 
@@ -924,8 +943,9 @@ class _Reader:
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
         if attribute == "__dict__" and self._is_own_self(node.value):
             self._take_note(node.value)
-        elif attribute in _GETTERS and not self._is_super(node.value):
-            yield "hidden", attribute
+        elif attribute in _GETTERS:
+            if not self._is_super(node.value) or call is None or len(call.args) != 1 or _is_starred(call):
+                yield "hidden", attribute
         elif attribute in ("save_pretrained", "save_vocabulary") and (
             self._is_super(node.value)
             or (call and call.args and self._is_in_saved_folder(call.args[0], self.scopes[call]))
@@ -966,6 +986,14 @@ class _Reader:
                 yield "code", f"**{ast.unparse(given[None])[:60]}"  # it may hold trust_remote_code
             if call.args and (text := self.text(call.args[0])) is not None:
                 yield "elsewhere", printable(text, 60)
+        for keyword in call.keywords:
+            if str(keyword.arg).endswith(REPOSITORIES) and "/" in (said := self.text(keyword.value) or ""):
+                yield "elsewhere", printable(said, 60)  # code of a kernel, or of a generation loop
+        set_to = call.args[0] if last.startswith("set_") and last.endswith(REPOSITORIES) and call.args else None
+        if "/" in (said := self.text(set_to) or ""):
+            yield "elsewhere", printable(said, 60)
+        if not _is_constant(given.get("checkpoint_path", ast.Constant(None)), None):
+            yield "pickle", "checkpoint_path"
         if names & {"inspect.signature", "inspect.Signature.from_callable"} and {"eval_str", None} & set(given):
             yield "code", "eval_str"
         if last in ("decode", "encode") and call.args:
@@ -1023,7 +1051,9 @@ class _Reader:
         if not isinstance(node, ast.Name):
             return False
         method = self._method(node)
-        if method is None or not method.args.args or method.args.args[0].arg != node.id:
+        if method is None or method.name in _OF_CLASSES:
+            return False
+        if not method.args.args or method.args.args[0].arg != node.id:
             return False
         return all(self._keeps_self(decorator) for decorator in method.decorator_list)
 
@@ -1259,7 +1289,7 @@ def _is_plain(target: ast.expr) -> bool:
     return all(isinstance(item, ast.Name) for item in items)
 
 
-def _is_constant(node: ast.expr | None, value: bool) -> bool:
+def _is_constant(node: ast.expr | None, value: bool | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
 
 

@@ -15,7 +15,16 @@ from huggingface_hub import HfApi
 
 from ..errors import UserError
 from ..hub_access import hub_errors, local_path
-from .code_findings import KINDS, MOST_BYTES, MOST_BYTES_TOGETHER, Finding, Module, printable, read_modules
+from .code_findings import (
+    KINDS,
+    MOST_BYTES,
+    MOST_BYTES_TOGETHER,
+    REPOSITORIES,
+    Finding,
+    Module,
+    printable,
+    read_modules,
+)
 from .known_code import custom_classes, is_code, origin
 from .manifest import COMPILED, MANIFEST, PICKLES, published_files
 
@@ -211,6 +220,7 @@ def _inspect(
             else:
                 if isinstance(config, dict):
                     fields.update(config)
+                    findings += _kernels(path, config)
                     if config.get("chat_template"):
                         templates.append(f"chat_template in {path}")
     if _GENERATE in sizes:
@@ -303,6 +313,13 @@ def _entries(source: str, config: Any) -> Iterator[Entry]:
                 yield from (_entry(source, f"pipeline {task}", each) for each in _strings(implementation))
         else:
             yield from _entries(source, value)
+
+
+def _kernels(source: str, config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Return a finding for each repository from which transformers would load an implementation of attention."""
+    for key, value in config.items():
+        if key.endswith(REPOSITORIES) and isinstance(value, str) and "/" in value:
+            yield Finding("elsewhere", source, None, f"{key}: {value} (inspect {value} too)")
 
 
 def _strings(value: Any) -> Iterator[str]:
