@@ -331,7 +331,7 @@ def test_a_license_and_a_language_are_stated_afterwards(run: Path) -> None:
     assert done.exit_code == 0, done.output
     card = ModelCard.load(run / "README.md")
     assert (card.data.license, card.data.language) == ("apache-2.0", ["en", "es", "ast"])
-    assert not missing_statements(run / "README.md", "")
+    assert not missing_statements(run / "README.md", run)
     check_card(run, json.loads((run / "results.json").read_text()))
     check_manifest(run)
     before = (run / "results.json").read_bytes()
@@ -539,19 +539,22 @@ def test_without_a_token_or_with_one_that_may_not_write(data: Path, hub: Hub, mo
     assert ("dataset", "user/refused") not in hub.repos
 
 
-@pytest.mark.parametrize("name", ["refused", "stranger/name", "readers/name"])
+@pytest.mark.parametrize("name", ["refused", "stranger/name", "readers/name", "user/public"])
 def test_a_training_that_could_not_push_does_not_start(
     name: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ROOT / "recipes" / "char_lm" / "quickstart.yaml"
     if name == "refused":
         monkeypatch.setenv("HF_TOKEN", hub.read_token)
+    if name == "user/public":
+        hub.put("model", name, {"a": b"1"})
     repo_id = name if "/" in name else f"user/{name}"
-    words = ["--config", str(config), "--output_dir", str(tmp_path / "run"), "--push_to", repo_id]
+    words = ["--config", str(config), "--output_dir", str(tmp_path / "run"), "--push_to", repo_id, "--push_private"]
     said = {
         "refused": "This token can only read",
         "stranger/name": "stranger is neither user, whose token this is, nor an organization of user; write user/name",
         "readers/name": "In readers, user can only read",
+        "user/public": "user/public is public, and only a new repository can be made private",
     }
     with pytest.raises(UserError, match=said[name]):
         parse_command("char_lm", "", words)
@@ -578,7 +581,7 @@ def test_who_can_see_the_result_is_said_before_it_is_sent(data: Path, hub: Hub) 
         assert plan.visible_to == visible_to
         assert f"Visible to: {visible_to}" in str(plan)
     push_data(data, "user/seen")
-    with pytest.raises(UserError, match="user/seen is public, and --private is for a new repository"):
+    with pytest.raises(UserError, match="user/seen is public, and only a new repository can be made private"):
         push_data(data, "user/seen", private=True, execute=False)
     push_data(data, "team/seen", private=True)
     assert push_data(data, "team/seen", private=True).visible_to == "the members of team (private)"
@@ -634,6 +637,9 @@ def test_other_formats_are_pushed_if_asked_for_and_pickles_never(data: Path, hub
     assert "\x1b" not in str(plan)
     assert "x\\x1b[31m.md" in str(plan)
     assert push_data(data, "user/formats", include=("*.log",), execute=False).added["train.log"] == 6
+    with pytest.raises(UserError, match=r"--include '\*\.lgo' matches no file"):
+        push_data(data, "user/formats", include=("*.lgo",))
+    assert "Warning: The card states no language: write it at the head of" in str(plan)
     with pytest.raises(UserError, match=r"was not pushed: state\.pkl is a pickle, which runs code"):
         push_data(data, "user/formats", include=("*.pkl",))
     (data / "train.log").write_text("HF_TOKEN=hf_" + "x1Y2" * 8)

@@ -46,7 +46,7 @@ def repository_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
         folder: the folder.
         include: patterns such as ``*.npz`` of paths or names that are published too.
     """
-    return [name for name in all_files(folder) if _has_format(name) or _matches(name, include)]
+    return [name for name in all_files(folder) if _has_format(name) or matches(name, include)]
 
 
 def published_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
@@ -67,7 +67,7 @@ def published_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
     if listed is None:
         return repository_files(folder, include)
     known = {*listed, MANIFEST, CARD}
-    return [name for name in all_files(folder) if name in known or _matches(name, include)]
+    return [name for name in all_files(folder) if name in known or matches(name, include)]
 
 
 def unpublished_files(folder: Path, published: Collection[str]) -> dict[str, str]:
@@ -87,7 +87,8 @@ def _has_format(name: str) -> bool:
     return name.lower().endswith(_SUFFIXES) or Path(name).name in _NAMES
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a path, or the name at its end, matches one of the patterns."""
     return any(fnmatch(name, pattern) or fnmatch(Path(name).name, pattern) for pattern in patterns)
 
 

@@ -34,6 +34,7 @@ from .manifest import (
     add_to_manifest,
     all_files,
     frozen_copy,
+    matches,
     published_files,
     repository_files,
     unpublished_files,
@@ -198,11 +199,16 @@ def push(
     if options.pr and options.tag is not None:
         raise UserError("A pull request has no commit to tag until it is merged; leave out --tag or --pr.")
     if options.execute:
-        check_may_push(repo_id, repo_type)
+        check_may_push(repo_id, repo_type, options.private)
     else:
         check_repository_name(repo_id)
     names = (published_files if repo_type == "model" else repository_files)(folder, options.include)
     _check_kind(folder, names, repo_type)
+    for pattern in options.include:
+        if not any(matches(name, [pattern]) for name in names):
+            raise UserError(
+                f"--include {pattern!r} matches no file of {folder}; hidden files, checkpoints and logs do not count."
+            )
     with frozen_copy(folder, names) as copy:
         if repo_type == "model":
             if options.include:
@@ -212,7 +218,7 @@ def push(
                 (copy / CARD).write_bytes(card.encode())
         plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)
         plan.unpublished = unpublished_files(folder, names)
-        plan.warnings = missing_statements(copy / CARD, f"hfattn card {folder}") if repo_type == "model" else []
+        plan.warnings = missing_statements(copy / CARD, folder, repo_type)
         contents = {name: _content(copy / name) for name in all_files(copy)}
         if repo_type == "model":
             report = verify(copy, original=folder)
@@ -317,11 +323,8 @@ def _compare(
         plan.new_branch = True
     except RepositoryNotFoundError:
         plan.new = True
-    if info is not None and options.private and not info.private:
-        raise UserError(
-            f"{plan.repo_id} is public, and --private is for a new repository; make it private in its settings on the "
-            "Hub, or leave out --private."
-        )
+    if info is not None and options.private:
+        _check_private(info, plan.repo_id)
     plan.visible_to = _audience(api, plan.repo_id, options.private if info is None else bool(info.private), plan.new)
     there = {} if info is None else _tree(api, plan.repo_id, repo_type, info.sha)
     for name, content in contents.items():
@@ -335,6 +338,14 @@ def _compare(
             raise UserError(
                 f"{plan.repo_id} has a tag {plan.tag} already, at commit {target[:7]}; choose another name."
             )
+
+
+def _check_private(info: Any, repo_id: str) -> None:
+    if not info.private:
+        raise UserError(
+            f"{repo_id} is public, and only a new repository can be made private; make it private in its settings on "
+            "the Hub, or push without asking for a private one."
+        )
 
 
 def _audience(api: HfApi, repo_id: str, private: bool, new: bool) -> str:
@@ -412,12 +423,12 @@ def check_repository_name(repo_id: str) -> None:
         raise UserError(f"{repo_id!r} does not name the owner of the repository; write USER/{repo_id}.")
 
 
-def check_may_push(repo_id: str, repo_type: str = "model") -> None:
+def check_may_push(repo_id: str, repo_type: str = "model", private: bool = False) -> None:
     """Check that a push can succeed, before a long training.
 
     Raises:
         UserError: the Hub does not allow the name, there is no token, the token may not write to the repository or
-            create it, or the Hub cannot be reached.
+            create it, the repository is public although ``private`` is set, or the Hub cannot be reached.
     """
     check_repository_name(repo_id)
     if get_token() is None:
@@ -430,6 +441,9 @@ def check_may_push(repo_id: str, repo_type: str = "model") -> None:
             raise
         except RepositoryNotFoundError:
             _check_may_create(api.whoami(cache=True), repo_id)
+        else:
+            if private:
+                _check_private(api.repo_info(repo_id, repo_type=repo_type), repo_id)
 
 
 def _check_may_create(account: Mapping[str, Any], repo_id: str) -> None:

@@ -91,22 +91,25 @@ def state(folder: Path, license: str | None, languages: Sequence[str]) -> None:
     write_json(folder / "results.json", results)
 
 
-def missing_statements(card: Path, advice: str) -> list[str]:
+def missing_statements(card: Path, folder: Path, repo_type: str = "model") -> list[str]:
     """Return a warning for a card that states no license, and for one that states no language.
 
     Args:
         card: the file.
-        advice: the command that adds them, without its options.
+        folder: the folder that the warning names.
+        repo_type: "model", "dataset" or "space"; the warning for a model names the command that states it. A space
+            needs no statement.
 
     Raises:
         UserError: the metadata of the card are not valid YAML.
     """
     data = card_data(card)
-    options = {"license": "--license apache-2.0", "language": "--language en"}
+    examples = {"license": "apache-2.0", "language": "en"} if repo_type != "space" else {}
+    advice = "hfattn card {} --{} {}" if repo_type == "model" else "write it at the head of {}/README.md, as in {}: {}"
     return [
-        f"The card states no {name}; to add one: {advice} {option}"
-        for name, option in options.items()
-        if not data.get(name) or data.get(name) == "unknown"
+        f"The card states no {name}: {advice.format(folder, name, example)}"
+        for name, example in examples.items()
+        if data.get(name) in (None, [], "unknown")
     ]
 
 

@@ -18,6 +18,7 @@ from .. import clean_process
 from ..errors import UserError
 from ..extras import require
 from .card import card_code, check_card, read_results
+from .code_findings import printable
 from .contents import check_no_pickles, check_no_secrets
 from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
 from .stated import missing_statements
@@ -71,7 +72,7 @@ class Report:
         lines.append(
             f"{self.folder}: " + (f"{failed} of {len(self.checks)} checks failed." if failed else "all checks passed.")
         )
-        return "\n".join(lines)
+        return "\n".join(printable(line) for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -109,7 +110,7 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
         raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
     if "results.json" in files:
         read_results(folder)
-    missing = missing_statements(folder / CARD, f"hfattn card {original}")
+    missing = missing_statements(folder / CARD, original)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
         for name in files:
@@ -128,8 +129,13 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
 
 def _check_card(folder: Path) -> str:
     assert (folder / CARD).is_file(), f"{CARD} is missing; hfattn card writes it"
-    assert (folder / "results.json").is_file(), "results.json, the source of the numbers in the card, is missing"
-    return check_card(folder, read_results(folder))
+    assert (folder / "results.json").is_file(), (
+        "results.json, the source of the card's numbers, is missing; copy it again"
+    )
+    try:
+        return check_card(folder, read_results(folder))
+    except AssertionError as error:
+        raise AssertionError(f"{error}; hfattn card writes the card again") from None
 
 
 def _checked(name: str, check: Callable[[], str]) -> Check:

@@ -221,7 +221,7 @@ def parse_command(recipe: str, description: str, words: list[str] | None = None)
     known, overrides = parser.parse_known_args(words)
     run = known.output_dir or Path("runs") / f"{recipe}-{known.config.stem}"
     if known.push_to is not None:
-        check_may_push(known.push_to)
+        check_may_push(known.push_to, private=known.push_private)
     return RecipeCommand(
         recipe, known.config, run, known.resume, overrides, known.push_to, known.push_private, known.search
     )
