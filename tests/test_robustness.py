@@ -57,6 +57,7 @@ CALLS = {
     "card": "runs/text",
     "verify": "runs/text",
     "push": "runs/text user",
+    "refresh": "runs/text",
     "inspect": "runs/text --json",
     "convert": "char-rnn theirs.safetensors --config theirs.yaml --vocabulary theirs.json --output made/theirs",
     "export": "torch runs/text --output made/torch",
@@ -78,7 +79,7 @@ CALLS = {
 }
 KEPT = {"tune": 2, "space run": 4, "space build": 2}  # so many last words stay
 FINDINGS = ("verify", "inspect", "recipes check")  # they end with 1 for what they have found
-RARE = ("verify", "push")  # they start a process for each folder: only in larger searches
+RARE = ("verify", "push", "refresh")  # they start a process for each folder: only in larger searches
 ELSEWHERE = ("locked", "pipe", "model_cards", "spaces")  # no copies: a folder without permission, a pipe, links
 
 DEEP = 3000

@@ -32,7 +32,7 @@ _KINDS = {
     **dict.fromkeys(
         ("configuration", "data", "model", "metrics", "training", "hardware", "versions", "soup", UNFINISHED), dict
     ),
-    "selection": dict | None,
+    **dict.fromkeys(("dataset", "selection"), dict | None),
     "seed": int,
 }
 REQUIREMENTS = "requirements.txt"
@@ -120,6 +120,11 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
             requirements=requirements(results),
             dataset_of=partial(dataset_fields, results, stated(results)["datasets"]),
         )
+        text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is not a character
+        card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # normalize line endings
+        data = _data(card)
+        for each in data.eval_results or []:
+            each.metric_value = round(each.metric_value, 6)
     except UndefinedError as error:
         raise UserError(
             f"results.json in {folder} lacks a field that the card needs ({error}), as those of older versions do; run "
@@ -133,10 +138,6 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
             f"results.json in {folder} has a field that the card cannot show ({type(error).__name__}: {reason}); copy "
             "the file again."
         ) from error
-    card = ModelCard(text.replace("\r\n", "\n").replace("\r", "\n"))  # normalize line endings
-    data = _data(card)
-    for each in data.eval_results or []:
-        each.metric_value = round(each.metric_value, 6)
     data.metrics = list(dict.fromkeys(each.metric_type for each in data.eval_results or []))
     return card
 
@@ -267,6 +268,8 @@ def read_results(folder: Path) -> dict[str, Any]:
             raise UserError(f"{path} has {results[name]!r} as {name!r}, which no recipe writes; copy the file again.")
     if (source := results.get("dataset")) is not None and not _is_source(source):
         raise UserError(f"{path} does not say which dataset of the Hub was read; copy the file again.")
+    if not all(isinstance(left, dict) for left in results.get(UNFINISHED, {}).values()):
+        raise UserError(f"{path} does not say which files are missing; copy the file again.")
     for name, choice in (results.get("selection") or {}).items():
         if choice is not None and not (isinstance(choice, dict) and isinstance(choice.get("part"), str)):
             raise UserError(f"{path} does not say on which part its {name} was chosen; copy the file again.")
@@ -284,6 +287,7 @@ def _is_source(source: Mapping[str, Any]) -> bool:
         all(isinstance(source.get(name), str) for name in ("id", "commit"))
         and isinstance(tasks, list)
         and all(isinstance(task, dict) and {"id", "config", "split"} <= task.keys() for task in tasks)
+        and all(isinstance(value, str | None) for task in tasks for value in task.values())
     )
 
 
