@@ -20,8 +20,9 @@ def inspect_code(
     a release of hfattn or of this installation, 3 if code is unknown, and 1 if there are findings; 2 means that the
     model could not be read.
 
-    A finding is a line of unknown code that uses more than the names on a list of harmless ones, or a file that hides
-    what it does. Unknown code without findings can still be harmful. From the Hub only small text files are downloaded.
+    A finding is a line of unknown code with a name that is not on a list of harmless ones or cannot be followed, or a
+    file that cannot be read. Unknown code without findings can still be harmful. From the Hub only small text files are
+    downloaded.
 
     Example: hfattn inspect runs/dates
     """

@@ -533,6 +533,46 @@ PAYLOADS = {
         "@f.register\n"
         "def _(x: 'print(1)'): ...  # here\n"
     ),
+    "class_getitem": (
+        "class L:\n"
+        "    def __class_getitem__(cls, x):  # here\n"
+        "        return 'pri' + 'nt(1)'\n"
+        "class S:\n"
+        "    rows: L[int] = 1\n"
+    ),
+    "Literal bound twice": (
+        "from typing import Literal\nLiteral = dict\nclass S:\n    rows: Literal['print(1)'] = 1  # here\n"
+    ),
+    "TYPE_CHECKING bound twice": (
+        "from typing import TYPE_CHECKING\nTYPE_CHECKING = 1\nif TYPE_CHECKING:  # here\n    import subprocess\n"
+    ),
+    "property bound twice": (
+        "def leak(f):\n"
+        "    return f\n"
+        "property = leak\n"
+        "class G:\n"
+        "    @property\n"
+        "    def go(self, n):\n"
+        "        return getattr(self, n)  # here\n"
+    ),
+    "hasattr bound twice": (
+        "import torch\ndef hasattr(t, n):\n    return t\ndef f():\n    hasattr(torch, 'x')  # here\n"
+    ),
+    "join bound twice": (
+        "import os\n"
+        "class os:\n"
+        "    class path:\n"
+        "        join = print\n"
+        "class T:\n"
+        "    def save_vocabulary(self, d):\n"
+        "        open(os.path.join(d, 'x'), 'w')  # here\n"
+    ),
+    "TypeVar bound twice": (
+        "from typing import TypeVar\nTypeVar = str\nT = TypeVar('T')\nclass S:\n    rows: T = 1  # here\n"
+    ),
+    "import in a class": ("class A:\n    import os as name  # here\ndef f():\n    A.name.remove('x')\n"),
+    "from import in a class": "class A:\n    from torch import nn as name  # here\n",
+    "setattr dunder": "def f(k, g):\n    setattr(k, '__class_getitem__', g)  # here\n",
     "format map": ("def f(x):\n    return '{0.__class__.__init__.__globals__}'.format(x)  # here\n"),
 }
 
@@ -555,6 +595,11 @@ SHARED = {
     "sibling dict": {"a.py": "import os\n", "m.py": ("from .a import __dict__ as d  # here\ndef f(k):\n    d[k]\n")},
     "sibling builtins": {"a.py": "x=1\n", "m.py": ("from .a import __builtins__ as d  # here\ndef f(k):\n    d[k]\n")},
     "sibling self module": {"a.py": "x=1\n", "m.py": ("from . import a\ndef f(k):\n    getattr(a, k)  # here\n")},
+    "its own file": {"m.py": ("import os\ndef f():\n    from .m import os as o\n    o.remove('x')  # here\n")},
+    "attribute of a file in an annotation": {
+        "a.py": "C = 'print(1)'\n",
+        "m.py": ("from . import a\nclass S:\n    rows: a.C = 1  # here\n"),
+    },
     "file and folder": {
         "a.py": "x = 1\n",
         "a/__init__.py": "import os\nx = os.system\n",

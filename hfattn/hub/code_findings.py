@@ -40,10 +40,10 @@ KINDS: Mapping[str, str] = {
 }
 
 # Limits for a repository: twice the longest file of the models of transformers, five times the code of one model, and
-# ten times the steps that reading it takes.
+# five times the steps that reading it takes.
 MOST_BYTES = 2**19  # of one file
 MOST_BYTES_TOGETHER = 2**21
-_MOST_STEPS = 800_000
+_MOST_STEPS = 400_000
 _MOST_BRACES = 10_000  # Python's parser takes a time that is quadratic in the expressions of one f-string
 _MEANINGS = 20  # of a name: "x = x.a; x = x.b; ..." doubles them with each statement
 _LONGEST_TEXT = 10_000  # characters of a string that is put together: "x1 = x0 + x0; x2 = x1 + x1; ..."
@@ -688,7 +688,7 @@ class _Reader:
         """Return the meanings of a name of another file of the repository."""
         self.repository.step()
         reader = self.repository.readers.get(path)
-        if reader is None or reader is self:
+        if reader is None:
             return set()
         found = set(reader._values(reader.top, name))
         for each in reader.starred if name not in reader.top.bound else []:
@@ -746,8 +746,12 @@ class _Reader:
         match node:
             case ast.Import(aliases):
                 for alias in aliases:
+                    if self.scopes[node].kind == "class":
+                        yield "hidden", alias.name  # a module as an attribute
                     yield from self._check_name(alias.name)
             case ast.ImportFrom(level=0, module=str(module), names=aliases):
+                if self.scopes[node].kind == "class":
+                    yield "hidden", module
                 for alias in aliases:
                     if alias.name == "*":
                         yield "hidden", f"{module}.*"
@@ -755,6 +759,8 @@ class _Reader:
                         yield from self._check_name(f"{module}.{alias.name}")
             case ast.ImportFrom(names=aliases):
                 for alias in aliases:
+                    if self.scopes[node].kind == "class":
+                        yield "hidden", alias.name
                     if alias.name.startswith("__") and alias.name not in _allowed_names()["attributes"]:
                         yield "hidden", alias.name
             case ast.Constant(str() | bytes() as value):
@@ -774,6 +780,8 @@ class _Reader:
                 for extra in (arguments.vararg, arguments.kwarg):
                     yield from self._check_annotation(extra.annotation if extra is not None else None)
                 yield from self._check_annotation(returns)
+                if _is_dunder(node.name) and node.name not in _allowed_names()["attributes"]:
+                    yield "hidden", node.name
             case ast.ClassDef(bases=bases):
                 for base in bases:
                     names = self.names(base.func if isinstance(base, ast.Call) else base)
@@ -789,9 +797,7 @@ class _Reader:
                             attribute,
                         )
             case ast.If(test=test) if _last_name(test) == "TYPE_CHECKING":
-                if self.names(test) - {"typing.TYPE_CHECKING", "typing_extensions.TYPE_CHECKING"} or not self.names(
-                    test
-                ):
+                if not self._is_exactly(test, "typing.TYPE_CHECKING", "typing_extensions.TYPE_CHECKING"):
                     yield "hidden", "TYPE_CHECKING"
             case ast.expr():
                 yield from self._check_expression(node)
@@ -836,7 +842,7 @@ class _Reader:
             ):
                 yield "code", computed
             elif isinstance(node, ast.Subscript):
-                if reader.names(node.value) & {"typing.Literal", "typing_extensions.Literal"}:
+                if reader._is_exactly(node.value, "typing.Literal", "typing_extensions.Literal"):
                     continue
                 waiting += [(reader, node.value, depth), (reader, node.slice, depth)]
             elif isinstance(node, ast.Name):
@@ -846,10 +852,10 @@ class _Reader:
                     elif isinstance(value, ast.expr):
                         waiting.append((owner, value, depth + 1))
             elif isinstance(node, ast.Attribute):
-                if not reader.names(node) and reader._is_of_a_class(node.value):
+                if not reader._is_exactly(node, *reader.names(node)):
                     yield "code", computed
             elif isinstance(node, ast.Call):
-                if not reader.names(node.func):
+                if not reader._is_exactly(node.func, *reader.names(node.func)):
                     yield "code", computed
                 waiting += [(reader, argument, depth) for argument in node.args]
                 waiting += [(reader, keyword.value, depth) for keyword in node.keywords]
@@ -867,15 +873,27 @@ class _Reader:
                 found.append((self, value))
         return found
 
-    def _is_of_a_class(self, node: ast.expr) -> bool:
-        """Return whether an object is a class of this file, whose attributes can hold any value."""
-        return isinstance(node, ast.Name) and any(isinstance(value, ast.ClassDef) for value in self._bound(node))
-
     def _bound(self, node: ast.Name) -> list["str | ast.AST | _Sibling | None"]:
-        scope: _Scope | None = self.scopes[node]
-        while scope is not None and node.id not in scope.bound:
+        """Return all that a name may be bound to where it stands."""
+        here = self.scopes[node]
+        found: list[str | ast.AST | _Sibling | None] = []
+        scope: _Scope | None = here
+        while scope is not None:
+            if scope.kind != "class" or scope is here:
+                found += scope.bound.get(node.id, [])
+                if node.id in scope.bound and scope.kind in ("function", "comprehension"):
+                    break  # in a class or module, the name may not be bound yet
             scope = scope.outer
-        return scope.bound[node.id] if scope is not None else []
+        return found
+
+    def _is_exactly(self, node: ast.expr, *names: str) -> bool:
+        """Return whether an expression means one of these names, and cannot mean anything else."""
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or not self.names(node) or not self.names(node) <= set(names):
+            return False
+        return all(isinstance(value, str) for value in self._bound(root))
 
     def _check_expression(self, node: ast.expr) -> Iterator[tuple[str, str | None]]:
         parent = self.parents.get(node)
@@ -931,7 +949,7 @@ class _Reader:
             case ast.NamedExpr() | ast.Compare():
                 return True
             case ast.Call(function, [first, *_]) if first is node:
-                return bool(self.names(function) & {"builtins.getattr", "builtins.hasattr"})
+                return self._is_exactly(function, "builtins.getattr", "builtins.hasattr")
             case ast.Expr():
                 return True
         return isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
@@ -1002,6 +1020,8 @@ class _Reader:
                 yield "decoding", codec
         if "builtins.getattr" in names and len(call.args) > 1:
             yield from self._check_getattr(call, call.args[0], call.args[1])
+        if "builtins.setattr" in names and len(call.args) > 1 and not self._is_known(self.text(call.args[1]) or "data"):
+            yield "hidden", self.text(call.args[1])
         if "builtins.setattr" in names and call.args and self.names(call.args[0]):
             yield "changes", min(self.names(call.args[0]))
         if "builtins.vars" in names:
@@ -1058,9 +1078,7 @@ class _Reader:
         return all(self._keeps_self(decorator) for decorator in method.decorator_list)
 
     def _is_super(self, node: ast.expr) -> bool:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            return False
-        return self.names(node.func) == {"builtins.super"} and not self._bound(node.func)
+        return isinstance(node, ast.Call) and self._is_exactly(node.func, "builtins.super")
 
     def _method(self, node: ast.Name) -> ast.FunctionDef | None:
         """Return the method that binds this name once, as an argument."""
@@ -1074,9 +1092,8 @@ class _Reader:
     def _keeps_self(self, decorator: ast.expr) -> bool:
         if isinstance(decorator, ast.Attribute) and decorator.attr in ("setter", "getter", "deleter"):
             return True
-        names = self.names(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        kept = {"builtins.property", "functools.cached_property", "abc.abstractmethod", "torch.no_grad"}
-        return bool(names) and names <= kept
+        kept = ("builtins.property", "functools.cached_property", "abc.abstractmethod", "torch.no_grad")
+        return self._is_exactly(_called(decorator), *kept)
 
     def _take_note(self, node: ast.expr) -> None:
         """Remember that a method looks up any attribute of self, so that no other object may be passed as its self."""
@@ -1121,9 +1138,11 @@ class _Reader:
                 return scope.bound[name] == [None]
             case ast.Name(name) if len(values := scope.bound.get(name, [])) == 1 and isinstance(values[0], ast.expr):
                 return self._is_in_saved_folder(values[0], scope)
-            case ast.Call(function, [folder]) if self.names(function) <= {"pathlib.Path", "builtins.str", "os.fspath"}:
-                return bool(self.names(function)) and self._is_in_saved_folder(folder, scope)
-            case ast.Call(function, [folder, *parts], []) if self.names(function) == {"os.path.join"}:
+            case ast.Call(function, [folder]) if self._is_exactly(
+                function, "pathlib.Path", "builtins.str", "os.fspath"
+            ):
+                return self._is_in_saved_folder(folder, scope)
+            case ast.Call(function, [folder, *parts], []) if self._is_exactly(function, "os.path.join"):
                 return self._is_in_saved_folder(folder, scope) and all(
                     self._is_file_name(part, scope) for part in parts
                 )
