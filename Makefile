@@ -57,7 +57,12 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt
 	  "transformers==$$(sed -n 's/.*"transformers>=\([0-9.]*\)".*/\1/p' pyproject.toml).0" parameterized pytest pytest-xdist
 	@touch $@
 
-oldest: $(OLDEST)/.installed  ## Test models, recipes and publishing with the oldest supported transformers
+# The first two commands: a folder that the pinned transformers published is verified by the oldest.
+oldest: $(INSTALLED) $(OLDEST)/.installed  ## Test models, recipes and publishing with the oldest supported transformers
+	rm -rf build/published
+	$(BIN)/hfattn train translation/dates --output_dir build/published --data.examples 1000 --data.evaluation_examples 50 \
+	  --training.max_steps 20 --training.eval_steps 20 --training.save_steps 20
+	$(OLDEST)/bin/hfattn verify build/published
 	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not variants" tests/test_accelerate.py tests/test_char_rnn.py \
 	  tests/test_data_sets.py tests/test_generation.py tests/test_hub_server.py tests/test_inspection.py tests/test_publishing.py \
 	  tests/test_classification.py tests/test_token_classification.py tests/test_training.py \
