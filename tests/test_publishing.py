@@ -354,7 +354,7 @@ def test_a_license_and_a_language_are_stated_afterwards(run: Path) -> None:
         ("results.json", "[]", "results.json is not an object of fields"),
         ("README.md", "---\ntags: !!python/object/apply:os.getcwd []\n---\n", "README.md cannot be read"),
         ("README.md", "---\ntags: [\n---\n", "README.md cannot be read"),
-        ("pipe.json", None, "pipe.json is neither a file nor a folder"),
+        ("pipe.py", None, "pipe.py is neither a file nor a folder"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(run: Path, name: str, content: str | None, message: str) -> None:
@@ -362,7 +362,8 @@ def test_a_file_that_cannot_be_read_is_one_sentence(run: Path, name: str, conten
         os.mkfifo(run / name)
     else:
         (run / name).write_text(content)
-    for words in (["verify", str(run)], ["push", str(run), "user/unreadable"]):
+    commands = [["verify", str(run)], ["push", str(run), "user/unreadable"]]
+    for words in [*commands, *([] if name in ("manifest.json", "README.md") else [["card", str(run)]])]:
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 2, (done.output, done.exception)
         assert message in " ".join(done.output.split()), done.output

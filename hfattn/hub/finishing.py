@@ -15,7 +15,7 @@ from ..files import is_full, write_at_once, write_json
 from ..pictures import Picture
 from .card import UNFINISHED, read_results, write_card
 from .fingerprints import store_fingerprints
-from .manifest import CARD, MANIFEST, write_manifest
+from .manifest import CARD, MANIFEST, check_regular, write_manifest
 from .templates import template
 
 Step = Callable[[], object]
@@ -61,11 +61,12 @@ def write_again(folder: Path) -> None:
     """Write the card and the manifest of a run again, and everything that its end did not write.
 
     Raises:
-        UserError: the folder has no ``results.json``, or one of an earlier version.
+        UserError: the folder has no ``results.json``, or one of an earlier version; or it has links or devices.
         UnfinishedError: a file that the end of the run did not write still cannot be written.
     """
     if not (folder / "results.json").is_file():
         raise UserError(f"{folder} has no results.json to write a card from; give the folder of a finished run.")
+    check_regular(folder)
     results = read_results(folder)
     planned = results.pop(UNFINISHED, {})
     if not planned:

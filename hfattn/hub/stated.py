@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import metadata_load
 
 from ..errors import UserError
 from ..files import write_json
@@ -122,7 +122,7 @@ def card_data(card: Path) -> dict[str, object]:
     if not card.is_file():
         return {}
     try:
-        return ModelCard(card.read_text(encoding="utf-8"), ignore_metadata_errors=True).data.to_dict()
+        return metadata_load(card) or {}
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"The metadata of {card} cannot be read ({reason}); write the card again.") from None
