@@ -179,10 +179,11 @@ def test_publishing(hub: Hub, tmp_path: Path) -> None:
 # In a process of its own, as datasets takes the address of the Hub when it is imported.
 LOAD = """
 import json, sys
+from dataclasses import asdict
 from pathlib import Path
 import datasets
 from hfattn.resources import load_recipe
-from hfattn.training import load_config
+from hfattn.training import load_config, run_facts
 
 root, told = Path(sys.argv[1]), {}
 for name, recipe in {
@@ -203,6 +204,9 @@ for name, recipe in {
         assert parts["train"].labels == here["train"].features["label"].names == labels
         assert {item.fields[field] for item in parts["train"]} >= values
     told[name] = {part: examples.fingerprint for part, examples in parts.items()}
+    source = run_facts(recipe, Path(f"{name}.yaml"), asdict(config), 1)["dataset"]
+    assert source["id"] == f"user/{name}" and len(source["commit"]) == 40
+    assert {"id": "test", "config": "default", "split": "test"} in source["tasks"]
 print(json.dumps(told))
 """
 
