@@ -676,7 +676,8 @@ def test_a_model_is_no_data_set_and_the_reverse(run: Path, data: Path) -> None:
 
 def test_included_files_become_part_of_a_model(run: Path, hub: Hub, tmp_path: Path) -> None:
     (run / "train.log").write_text("step 1")
-    done = CliRunner().invoke(app, ["push", str(run), "user/included", "--include", "*.log", "--execute", "--json"])
+    words = ["--include", "*.log", "--tag", "v1", "--execute", "--json"]
+    done = CliRunner().invoke(app, ["push", str(run), "user/included", *words])
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)
     assert plan["added"]["train.log"] == 6
@@ -685,6 +686,9 @@ def test_included_files_become_part_of_a_model(run: Path, hub: Hub, tmp_path: Pa
     assert any("states no license" in each for each in plan["warnings"])
     there = hub.files("model", "user/included")
     assert json.loads(there["manifest.json"])["files"]["train.log"] == facts(run / "train.log")
+    card = there["README.md"].decode()
+    assert 'model_id = "user/included"' in card
+    assert 'from_pretrained(model_id, revision="v1", trust_remote_code=True)' in card
     assert "train.log" not in json.loads((run / "manifest.json").read_text())["files"]
 
 

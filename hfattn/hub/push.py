@@ -214,7 +214,7 @@ def push(
             if options.include:
                 add_to_manifest(copy)
             if (copy / CARD).is_file():
-                card = with_model_id((copy / CARD).read_bytes().decode(), repo_id)
+                card = with_model_id((copy / CARD).read_bytes().decode(), repo_id, options.tag)
                 (copy / CARD).write_bytes(card.encode())
         plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)
         plan.unpublished = unpublished_files(folder, names)
