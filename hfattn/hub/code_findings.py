@@ -546,6 +546,9 @@ class _Reader:
             case ast.Attribute(value, attribute, ast.Store()):
                 self.attributes.add(attribute)
                 self._enter([value], scope, node)
+            case ast.Call(ast.Attribute(ast.Name("self")), [ast.Constant(str(name)), *_]) if name.isidentifier():
+                self.attributes.add(name)  # self.register_buffer("name", value)
+                self._enter(ast.iter_child_nodes(node), scope, node)
             case ast.keyword(name, value):
                 if name is not None:
                     self.attributes.add(name)
