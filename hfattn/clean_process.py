@@ -1,7 +1,8 @@
-"""Check a model folder in a separate process, without hfattn and without a network.
+"""Load a model folder in a process without hfattn and without a network, and send what its code computes.
 
-``hfattn verify`` runs this file by its path, so it imports nothing from hfattn. The process that trained the model
-computed the recorded fingerprints with the functions in this file.
+``hfattn verify`` runs this file by its path in a sandbox, so it imports nothing from hfattn. This process does not know
+what was recorded and judges nothing: ``hub/judging.py`` compares the results in the process that started this one. The
+process that trained the model computed the recorded fingerprints with the functions in this file.
 """
 
 import contextlib
@@ -20,9 +21,21 @@ FINGERPRINTS = "fingerprints.safetensors"
 MANY = 2**18  # maximum number of stored logits: one megabyte
 NEW_TOKENS = 12
 MAX_TOKENS = 48  # maximum length of a fingerprint text
+LONGEST = 256  # maximum length of the longest one
+PRINTED = 2**20  # maximum number of characters that the code of a card prints
 
-# Largest difference from the stored logits that another machine or another version of torch may cause.
-RELATIVE, ABSOLUTE = 1e-3, 1e-3
+Result = tuple[dict[str, Any], dict[str, Any]]  # facts, which JSON can hold, and tensors
+
+# Names of the results that the process sends, which are also those of the checks.
+CONFIGURATION = "the configuration loads"
+TOKENIZER = "the tokenizer loads"
+MODEL = "the model loads, each weight in its place"
+LOGITS = "logits match"
+TIES = "tied weights are tied"
+GENERATION = "generation is reproducible"
+ROUND_TRIP = "the tokenizer round-trips"
+PIPELINE = "the pipeline runs"
+CARD_CODE = "the code in the card prints what the card shows"
 
 
 def fingerprint_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
@@ -36,15 +49,28 @@ def fingerprint_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
     return flat[:: max(1, -(-flat.numel() // MANY))].contiguous()
 
 
-def encode_texts(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any) -> Any:
+def encode_texts(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any, longest: int = MAX_TOKENS) -> Any:
     """Return a batch of texts, or of pairs of texts, with the inputs of the model's ``forward``."""
     # A decoder generates from the last position, so padding is on the left.
     side = "left" if model.can_generate() and not model.config.is_encoder_decoder else "right"
-    longest = min(MAX_TOKENS, tokenizer.model_max_length)
+    longest = min(
+        longest, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None) or longest
+    )
     columns = [list(column) for column in zip(*texts, strict=True)]
     padding = {"padding": True, "padding_side": side} if len(texts) > 1 else {}
     inputs = tokenizer(*columns, truncation=True, max_length=longest, return_tensors="pt", **padding)
-    return {name: inputs[name] for name in inputs if name in inspect.signature(model.forward).parameters}
+    # Without a token, transformers returns floats.
+    return {name: inputs[name].long() for name in inputs if name in inspect.signature(model.forward).parameters}
+
+
+def batch_logits(model: Any, batches: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the logits of each batch of inputs that has a token, by its name."""
+    return {name: fingerprint_logits(model, batch) for name, batch in batches.items() if batch["input_ids"].numel()}
+
+
+def named(tensors: Mapping[str, Any], batch: str, kind: str) -> dict[str, Any]:
+    """Return tensors under the names that they have in a file of fingerprints."""
+    return {f"{batch}{'.' if batch else ''}{kind}{name}": tensor for name, tensor in tensors.items()}
 
 
 def greedy_continuation(model: Any, inputs: Mapping[str, Any]) -> Any:
@@ -66,25 +92,34 @@ def _room(model: Any, length: int) -> int:
 
 
 def main() -> None:
-    """Check the folder named on the command line, and print the outcomes as one line of JSON.
+    """Run the code of the folder named on the command line, and send its results to standard output.
 
-    Standard input is a JSON object: ``card_code``, its output ``printed``, ``pipeline_tag``, and ``needs_hfattn``.
+    Standard input is a JSON object:
+        hides_hfattn: whether hfattn cannot be imported, as if it were not installed.
+        loads: whether to load the model and compute with it, before the code of the card is run.
+        batches: the fingerprint texts, as a batch with the name "" and further ones with a text or pair each.
+        pipeline: the task of the pipeline to run; None for none.
+        card_code: the code of the card; None for none.
+
+    Each result is 8 bytes with its length, least significant first, and a safetensors file. The metadata of that file
+    are its ``name`` and the JSON object ``facts``; in the facts of a failure, ``error`` says what was raised.
     """
     folder, order = Path(sys.argv[1]), json.load(sys.stdin)
-    if not order["needs_hfattn"]:
-        sys.modules["hfattn"] = None  # type: ignore[assignment]  # importing it fails, as if it were not installed
+    pipe = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # whatever is printed is not taken for a result
+    if order["hides_hfattn"]:
+        sys.modules["hfattn"] = None  # type: ignore[assignment]  # importing it fails
     _cut_the_network()
     os.chdir(folder)
-    checks: list[dict[str, Any]] = []
-    with contextlib.redirect_stdout(io.StringIO()):
-        if not order["needs_hfattn"]:
-            _ModelChecks(order).run(checks)
-        if order["card_code"] is not None:
-            _run(checks, "the code in the card prints what the card shows", lambda: _card(order))
-    print(json.dumps(checks))
+    if order["loads"]:
+        _ModelRun(order, pipe).run()
+    if order["card_code"] is not None:
+        _send(pipe, CARD_CODE, lambda: ({"printed": run_code(order["card_code"])}, {}))
 
 
 def _cut_the_network() -> None:
+    """Let sockets of Python say what is refused: the only barrier where the kernel has no sandbox."""
+
     def connect(*_: Any, **__: Any) -> None:
         raise OSError("a folder is verified without a network")
 
@@ -94,64 +129,75 @@ def _cut_the_network() -> None:
     socket.create_connection = refuse
 
 
-def _run(checks: list[dict[str, Any]], name: str, check: Callable[[], str | None]) -> None:
-    """Append the outcome of a check, which returns a description, or None if it does not apply to the folder."""
+def _send(pipe: Any, name: str, compute: Callable[[], Result]) -> bool:
+    """Send what a function returns, or the error that it raises; return whether it returned."""
+    tensors: dict[str, Any] = {}
     try:
-        seen = check()
-    except AssertionError as error:
-        checks.append({"name": name, "passed": False, "detail": str(error)})
-    except (Exception, SystemExit) as error:  # an error in the folder's code is an outcome
-        last = traceback.format_exception_only(error)[-1].strip()
-        checks.append({"name": name, "passed": False, "detail": last})
+        facts, tensors = compute()
+    except (Exception, SystemExit) as error:  # an error in the folder's code is a result
+        facts = {"error": traceback.format_exception_only(error)[-1].strip()}
+    metadata = {"name": name, "facts": json.dumps(facts)}
+    if tensors:
+        from safetensors.torch import save
+
+        data = save(tensors, metadata)
     else:
-        checks.append({"name": name, "passed": None if seen is None else True, "detail": seen or "nothing to check"})
+        from safetensors import serialize
+
+        data = serialize({}, metadata)
+    pipe.write(len(data).to_bytes(8, "little"))
+    pipe.write(data)
+    return "error" not in facts
 
 
-class _ModelChecks:
-    """The checks of a model folder, which is the working directory. Each check uses results of earlier ones.
+class _ModelRun:
+    """What is computed with a model folder, which is the working directory. Each result uses those before it.
 
     Args:
         order: the JSON object read by ``main``.
+        pipe: where the results are sent.
     """
 
-    def __init__(self, order: Mapping[str, Any]) -> None:
+    def __init__(self, order: Mapping[str, Any], pipe: Any) -> None:
         self.order = order
-        self.fingerprints: dict[str, Any] = {}
+        self.pipe = pipe
+        self.inputs: dict[str, dict[str, Any]] = {}  # by the name of a batch
         self.config: Any = None
         self.tokenizer: Any = None
         self.model: Any = None
 
-    def run(self, checks: list[dict[str, Any]]) -> None:
-        """Run the checks in order until the folder fails to load, and append the outcomes."""
+    def run(self) -> None:
+        """Compute and send all results, or those until the folder fails to load."""
         import transformers
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        _run(checks, "the configuration loads", self.load_config)
-        _run(checks, "the tokenizer loads", self.load_tokenizer)
-        if all(check["passed"] for check in checks):
-            _run(checks, "the model loads, each weight in its place", self.load_model)
-        if all(check["passed"] for check in checks):
-            _run(checks, "logits match", self.compare_logits)
-            _run(checks, "tied weights are tied", self.compare_ties)
-            if self.fingerprints:
-                _run(checks, "generation is reproducible", self.compare_generation)
-                _run(checks, "the tokenizer round-trips", self.compare_tokenizer)
-                _run(checks, "the pipeline runs", self.run_pipeline)
+        loaded = [
+            _send(self.pipe, CONFIGURATION, self.load_config),
+            _send(self.pipe, TOKENIZER, self.load_tokenizer),
+        ]
+        if all(loaded) and _send(self.pipe, MODEL, self.load_model):
+            _send(self.pipe, TIES, self.find_ties)
+            if self.order["batches"]:
+                _send(self.pipe, ROUND_TRIP, self.encode)
+                _send(self.pipe, GENERATION, self.generate)
+                _send(self.pipe, LOGITS, self.logits)
+            if self.order["pipeline"] is not None:
+                _send(self.pipe, PIPELINE, self.run_pipeline)
 
-    def load_config(self) -> str:
+    def load_config(self) -> Result:
         from transformers import AutoConfig
 
         self.config = AutoConfig.from_pretrained(".", trust_remote_code=True)
-        return type(self.config).__name__
+        return {"class": type(self.config).__name__}, {}
 
-    def load_tokenizer(self) -> str:
+    def load_tokenizer(self) -> Result:
         from transformers import AutoTokenizer
 
         self.tokenizer = AutoTokenizer.from_pretrained(".", trust_remote_code=True)
-        return f"{type(self.tokenizer).__name__} of {len(self.tokenizer):,} tokens"
+        return {"class": type(self.tokenizer).__name__, "tokens": len(self.tokenizer)}, {}
 
-    def load_model(self) -> str:
+    def load_model(self) -> Result:
         import torch
         import transformers
 
@@ -160,92 +206,75 @@ class _ModelChecks:
             ".", trust_remote_code=True, use_safetensors=True, output_loading_info=True, dtype=torch.float32
         )
         self.model.eval()
-        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-            names = ", ".join(map(str, sorted(found[kind])))
-            assert not found[kind], f"{kind.replace('_', ' ')} in the weights: {names}"
-        return f"{type(self.model).__name__} by {name}, {self.model.num_parameters():,} parameters"
+        kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
+        facts = {kind: sorted(map(str, found[kind])) for kind in kinds}
+        return {
+            **facts,
+            "class": type(self.model).__name__,
+            "auto_class": name,
+            "parameters": self.model.num_parameters(),
+        }, {}
 
-    def compare_logits(self) -> str:
-        import torch
-        from safetensors import safe_open
-
-        assert Path(FINGERPRINTS).is_file(), (
-            f"{FINGERPRINTS} is missing; hfattn.hub.store_fingerprints writes it where a model is trained (in folders "
-            "written before it is probes.safetensors: rename that, and run hfattn card)"
-        )
-        with safe_open(FINGERPRINTS, "pt") as file:
-            for key in file.keys():  # noqa: SIM118  (not a mapping)
-                self.fingerprints[key] = file.get_tensor(key)
-            self.fingerprints["texts"] = json.loads(file.metadata()["texts"])
-        now, then = fingerprint_logits(self.model, self._inputs()), self.fingerprints["logits"]
-        assert now.shape == then.shape, f"{now.numel():,} logits, and {then.numel():,} in training"
-        largest = float((now - then).abs().max())
-        assert torch.allclose(now, then, rtol=RELATIVE, atol=ABSOLUTE), f"they differ by up to {largest:.3g}"
-        return f"{now.numel():,} logits, largest difference {largest:.1e}"
-
-    def compare_ties(self) -> str | None:
-        named = dict(self.model.named_parameters(remove_duplicate=False))
+    def find_ties(self) -> Result:
+        parameters = dict(self.model.named_parameters(remove_duplicate=False))
         tied = self.model.all_tied_weights_keys
-        for one, other in tied.items():
-            assert named[one].data_ptr() == named[other].data_ptr(), f"{one} is not {other}"
-        return ", ".join(f"{one} is {other}" for one, other in sorted(tied.items())) if tied else None
+        shared = {one: parameters[one].data_ptr() == parameters[other].data_ptr() for one, other in tied.items()}
+        return {"tied": dict(tied), "shared": shared}, {}
 
-    def compare_generation(self) -> str | None:
-        import torch
+    def encode(self) -> Result:
+        sent: dict[str, Any] = {}
+        for name, texts in self.order["batches"].items():
+            self.inputs[name] = encode_texts(self.tokenizer, texts, self.model, LONGEST if name else MAX_TOKENS)
+            sent |= named(self.inputs[name], name, "inputs.")
+        decoded = []
+        for text in self.order["batches"][""]:
+            ids = self.tokenizer(text[0], add_special_tokens=False, truncation=True)["input_ids"]
+            again = self.tokenizer(self.tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
+            # An unknown word is not in its ids.
+            decoded.append({"ids": ids, "again": again, "unknown": self.tokenizer.unk_token_id in ids})
+        return {"decoded": decoded}, sent
+
+    def generate(self) -> Result:
         import transformers
 
+        inputs = self.inputs[""]
         if not self.model.can_generate():
-            return None
-        first, again = (greedy_continuation(self.model, self._inputs()) for _ in range(2))
-        assert torch.equal(first, again), "two greedy searches differ"
-        assert torch.equal(first, self.fingerprints["generated"]), "greedy search finds other tokens than in training"
-        new = _room(self.model, self.fingerprints["inputs.input_ids"].shape[1])
-        inputs = {name: value for name, value in self._inputs().items() if not name.startswith("decoder_")}
+            return {"generates": False}, {}
+        first, again = (greedy_continuation(self.model, inputs) for _ in range(2))
+        if self.model.config.is_encoder_decoder:
+            for name, batch in self.inputs.items():
+                batch["decoder_input_ids"] = first[:1] if name else first
+        new = _room(self.model, inputs["input_ids"].shape[1])
+        inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
         drawn = []
         for _ in range(2):
             transformers.set_seed(0)
-            drawn.append(self.model.generate(**inputs, do_sample=True, max_length=None, max_new_tokens=new))
-        assert torch.equal(*drawn), "two samples with the same seed differ"
-        return f"{first.numel()} tokens as in training; the same seed gives the same sample"
+            sample = self.model.generate(**inputs, do_sample=True, max_length=None, max_new_tokens=new)
+            drawn.append(sample.contiguous())
+        return {"generates": True}, {
+            "greedy": first.contiguous(),
+            "greedy again": again.contiguous(),
+            "sample": drawn[0],
+            "sample again": drawn[1],
+        }
 
-    def compare_tokenizer(self) -> str:
-        import torch
+    def logits(self) -> Result:
+        logits = batch_logits(self.model, self.inputs)
+        return {}, {key: value for name in logits for key, value in named({"logits": logits[name]}, name, "").items()}
 
-        texts = self.fingerprints["texts"]
-        again = encode_texts(self.tokenizer, texts, self.model)
-        for name, ids in self._inputs().items():
-            if name in again:
-                assert torch.equal(again[name], ids), f"{name} of the fingerprint texts differ from those of training"
-        for text in texts:
-            ids = self.tokenizer(text[0], add_special_tokens=False, truncation=True)["input_ids"]
-            if self.tokenizer.unk_token_id in ids:
-                continue  # an unknown word is not in its ids
-            back = self.tokenizer(self.tokenizer.decode(ids), add_special_tokens=False)["input_ids"]
-            assert back == ids, f"the ids of {text[0]!r}, decoded and encoded again, are other ids"
-        return f"{len(texts)} texts: the ids of training, and the same ids after decoding and encoding"
-
-    def run_pipeline(self) -> str | None:
+    def run_pipeline(self) -> Result:
         import transformers
-        from transformers.pipelines import PIPELINE_REGISTRY
 
-        own = getattr(self.config, "custom_pipelines", None) or {}
-        task = next(iter(own), self.order["pipeline_tag"])
-        if task not in own and task not in PIPELINE_REGISTRY.get_supported_tasks():
-            return None
+        task = self.order["pipeline"]
         pipeline = transformers.pipeline(task, model=".", trust_remote_code=True)
-        text, *pair = self.fingerprints["texts"][0]
+        text, *pair = self.order["batches"][""][0]
         if task == "fill-mask":
             text = f"{pipeline.tokenizer.mask_token} {text}"
         options: dict[str, Any] = {"truncation": True} if pair else {}
         if task == "text-generation":
-            options = {"max_new_tokens": _room(self.model, self.fingerprints["inputs.input_ids"].shape[1])}
+            options = {"max_new_tokens": _room(self.model, self.inputs[""]["input_ids"].shape[1])}
         answer = pipeline({"text": text, "text_pair": pair[0]} if pair else text, **options)
-        assert answer, f"{task} returns nothing for {text!r}"
-        return str(task)
-
-    def _inputs(self) -> dict[str, Any]:
-        tensors = self.fingerprints.items()
-        return {name.removeprefix("inputs."): value for name, value in tensors if name.startswith("inputs.")}
+        return {"answer": repr(answer)[:1000] if answer else ""}, {}
 
 
 def auto_class(config: Any) -> str:
@@ -281,16 +310,20 @@ def auto_classes(config: Any) -> list[str]:
     return found
 
 
-def _card(order: Mapping[str, Any]) -> str:
-    printed = run_code(order["card_code"]).replace("\r\n", "\n").replace("\r", "\n")
-    assert order["printed"] is not None, "the card does not show what its code prints"
-    assert printed.strip() == order["printed"].strip(), f"it prints {printed.strip()[:300]!r}"
-    return printed.strip()[:80]
+class _Bounded(io.StringIO):
+    def write(self, text: str) -> int:
+        if self.tell() + len(text) > PRINTED:
+            raise ValueError(f"the code prints more than {PRINTED:,} characters")
+        return super().write(text)
 
 
 def run_code(code: str) -> str:
-    """Run Python code in this process and folder, and return what it prints."""
-    out = io.StringIO()
+    """Run Python code in this process and folder, and return what it prints.
+
+    Raises:
+        ValueError: it prints more than ``PRINTED`` characters.
+    """
+    out = _Bounded()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "the card's code", "exec"), {"__name__": "__main__"})
     return out.getvalue()

@@ -306,6 +306,7 @@ def set_reading(
     tokenizer.model_max_length = max_length
     if too_long == "cut_start":
         tokenizer.truncation_side = "left"
+        tokenizer.init_kwargs["truncation_side"] = "left"  # save_pretrained writes only arguments of the constructor
     reading = {"max_length": max_length, "too_long": too_long} | ({} if overlap is None else {"overlap": overlap})
     model.config.task_specific_params = {TASK: reading}
 

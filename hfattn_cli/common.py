@@ -30,6 +30,10 @@ Include = Annotated[
     list[str] | None,
     typer.Option(metavar="PATTERN", help="Push files such as '*.npz' too; may be repeated. Pickles are never pushed."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the folder's own code also where the kernel has no sandbox; read it first."),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
 
 

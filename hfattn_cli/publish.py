@@ -16,6 +16,7 @@ from .common import (
     Private,
     PullRequest,
     Tag,
+    Trust,
     one_sentence,
     print_plan,
 )
@@ -31,14 +32,15 @@ def card(
     language: Annotated[
         list[str] | None, typer.Option(metavar="CODE", help="Language of the texts: en, es, …; may be repeated.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Render the model card of a finished run again.
 
     The card is rendered from results.json; the manifest is written again too. A license and languages that you give
     are stored in results.json first.
 
-    The code of the card is run, and its output becomes part of the card. The manifest then lists all files of the
-    folder, which verify and push use.
+    The code of the card is run in a sandbox, and its output becomes part of the card. The manifest then lists all files
+    of the folder, which verify and push use.
 
     Example: hfattn card runs/dates
     """
@@ -48,25 +50,26 @@ def card(
 
         if license is not None or language:
             state(folder, license, language or [])
-        write_again(folder)
-        print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'}")
+        where = write_again(folder, trust=trust)
+        print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'} [{where}]")
 
 
-def verify(folder: Folder, as_json: AsJson = False) -> None:
+def verify(folder: Folder, as_json: AsJson = False, trust: Trust = False) -> None:
     """Check that a model folder loads without hfattn.
 
-    The checks run in a new process without network access. The exit code is 1 if a check fails.
+    The exit code is 1 if a check fails.
 
-    The code in the folder is run, as trust_remote_code=True runs it. Checked are the hashes of the files, pickles,
-    tokens and local paths, the numbers and the code of the card, weights, logits, generation, tokenizer and pipeline.
-    Files that manifest.json does not list are not published; they are named and not checked.
+    The code in the folder is run in a sandbox without network access, as trust_remote_code=True runs it. Checked are
+    the hashes of the files, pickles, tokens and local paths, the numbers and the code of the card, weights, logits,
+    generation, tokenizer and pipeline. Files that manifest.json does not list are not published; they are named and
+    not checked.
 
     Example: hfattn verify runs/dates
     """
     with one_sentence():
         from hfattn.hub import verify as verify_folder
 
-        report = verify_folder(folder)
+        report = verify_folder(folder, trust=trust)
         print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report)
     if not report.passed:
         raise typer.Exit(1)
@@ -101,6 +104,7 @@ def push(
     tag: Tag = None,
     include: Include = None,
     execute: Execute = False,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a model folder and push it to the Hub.
@@ -113,5 +117,5 @@ def push(
         from hfattn.hub import PushOptions
         from hfattn.hub import push as push_folder
 
-        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute)
+        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute, trust)
         print_plan(push_folder(folder, repo_id, options), as_json)

@@ -23,6 +23,10 @@ from ..models.strict_config import OLDEST_TRANSFORMERS
 from ..resources import resource
 from .architecture import architecture
 from .card_facts import dataset_fields, hyperparameters, train_command, where_it_fails
+from .clean_run import CleanRun, run_folder
+from .code_findings import printable
+from .judging import printed_by
+from .manifest import repository_files
 from .templates import template
 
 UNFINISHED = "unfinished"  # the files that the end of a run could not write, each with the reason
@@ -65,24 +69,32 @@ WATTS = {"H200": 700, "H100": 700, "A100": 400, "L40S": 350, "V100": 300, "RTX 4
 WATTS_OF_A_CORE = 10
 
 
-def write_card(folder: Path, results: Mapping[str, Any]) -> None:
+def write_card(folder: Path, results: Mapping[str, Any], *, own_run: bool = False, trust: bool = False) -> str | None:
     """Write the card of a model folder, with the packages it needs and its scores for the Hub beside it.
 
     The files are ``README.md``, ``requirements.txt`` and ``.eval_results/hfattn.yaml``.
 
     The template is the one of the recipe, in ``model_cards/``. Every number is a field of ``results`` or is read from
     the folder. A missing field is an error if the template requires it; otherwise the card says that it was
-    not recorded. The card's code is executed in the folder, in this process, and its output is included.
+    not recorded. The card's code is executed, and its output is included.
 
     Args:
         folder: the model folder.
         results: content of ``results.json``.
+        own_run: whether this process has made the model. The card's code is then executed here, because its code is
+            that of the model here, and another process would load the libraries again; otherwise in a sandbox.
+        trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
+
+    Returns:
+        The sandbox, and whose code ran in it; None if there was none.
 
     Raises:
-        UserError: the results lack a field that the template needs.
+        UserError: the results lack a field that the template needs, the code cannot be run, or the kernel has no
+            sandbox for code that is neither known nor trusted.
     """
     folder = Path(folder)
-    card = render_card(folder, results, _printed_in(folder))
+    runs: list[CleanRun] = []
+    card = render_card(folder, results, _printed_in(folder) if own_run else _printed_by_a_sandbox(folder, trust, runs))
     write_at_once(folder / "README.md", str(card))
     write_at_once(folder / REQUIREMENTS, "".join(f"{line}\n" for line in requirements(results)))
     path = folder / EVAL_RESULTS
@@ -91,6 +103,7 @@ def write_card(folder: Path, results: Mapping[str, Any]) -> None:
         write_at_once(path, yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
     else:
         path.unlink(missing_ok=True)
+    return runs[0].where() if runs else None
 
 
 def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> ModelCard:
@@ -244,14 +257,37 @@ def _printed_in(folder: Path) -> Any:
             with contextlib.chdir(folder), quiet():
                 printed = run_code(code)
         except Exception as error:  # it loads the model and uses it, so it may raise anything
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise UserError(
-                f"The code of the card of {folder} cannot be run ({type(error).__name__}: {reason}); check that the "
-                "files of the model are complete."
-            ) from error
+            raise _cannot_run(folder, f"{type(error).__name__}: {error}") from error
         return printed if printed.endswith("\n") else printed + "\n"
 
     return output_of
+
+
+def _printed_by_a_sandbox(folder: Path, trust: bool, runs: list[CleanRun]) -> Any:
+    def output_of(code: str) -> str:
+        names = repository_files(folder)
+        order = {
+            "hides_hfattn": "config.json" in names,
+            "loads": False,
+            "batches": {},
+            "pipeline": None,
+            "card_code": code,
+        }
+        runs.append(run_folder(folder, names, order, known=True, trust=trust))
+        try:
+            printed = printed_by(runs[-1])
+        except AssertionError as error:
+            raise _cannot_run(folder, str(error)) from error
+        return printed if printed.endswith("\n") else printed + "\n"
+
+    return output_of
+
+
+def _cannot_run(folder: Path, reason: str) -> UserError:
+    reason = printable(" ".join(reason.split()).rstrip("."), 400)
+    return UserError(
+        f"The code of the card of {folder} cannot be run ({reason}); check that the files of the model are complete."
+    )
 
 
 def read_results(folder: Path) -> dict[str, Any]:
@@ -307,6 +343,8 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     _, printed = card_code(text)
     right, there = render_card(folder, results, lambda code: printed or ""), ModelCard(with_model_id(text, "."))
     assert there.data.to_dict() == right.data.to_dict(), "the metadata are not those of results.json"
+    same_code = card_code(text)[0] == card_code(right.content)[0]
+    assert same_code, "its first Python code is not what results.json says"
     lines = set(there.content.splitlines())
     wanted = [line for line in right.content.splitlines() if line.strip()]
     for line in wanted:

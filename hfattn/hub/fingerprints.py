@@ -3,14 +3,27 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..clean_process import FINGERPRINTS, encode_texts, fingerprint_logits, greedy_continuation
+from ..clean_process import (
+    FINGERPRINTS,
+    LONGEST,
+    MAX_TOKENS,
+    batch_logits,
+    encode_texts,
+    greedy_continuation,
+    named,
+)
 from ..errors import UserError
 from ..generation import evaluation_mode
+
+# Symbols that few vocabularies have: a snowman, a letter of mathematics beyond U+FFFF, Tamil, a private character.
+_UNKNOWN = "\u2603 \U0001d465 \u0b95\u0bbf \ue000"
 
 
 @torch.no_grad()
@@ -18,6 +31,9 @@ def store_fingerprints(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str | Sequence[str]]
 ) -> None:
     """Write ``fingerprints.safetensors``, which ``verify`` compares with the outputs in a clean process.
+
+    Besides the given texts it has the inputs and, if these have a token, the logits of three others: the first one
+    repeated until it is longer than what is read, an empty one, and, if the tokenizer reads them, unknown symbols.
 
     Args:
         folder: folder of the saved model.
@@ -33,20 +49,64 @@ def store_fingerprints(
         raise UserError("There is no text to store the model's outputs for; give one or two.")
     if tokenizer.pad_token_id is None:
         rows = rows[:1]  # without a padding token, a batch needs texts of one length
+    batches = {
+        "": rows,
+        "longest": [[" ".join([text] * (LONGEST // max(1, len(text.split())) + 1)) for text in rows[0]]],
+        "empty": [[""] * len(rows[0])],
+    }
+    if _reads(tokenizer, _UNKNOWN):
+        batches["unknown"] = [[_UNKNOWN] * len(rows[0])]
     # Accelerate wraps forward for mixed precision, but a loaded model computes in float32.
     mixed = vars(model).pop("forward", None)
+    tensors = {}
     try:
         with evaluation_mode(model):
-            encoded = encode_texts(tokenizer, rows, model)
-            inputs = {name: ids.to(model.device) for name, ids in encoded.items()}
-            tensors = {}
+            inputs = {}
+            for name, batch in batches.items():
+                encoded = encode_texts(tokenizer, batch, model, LONGEST if name else MAX_TOKENS)
+                inputs[name] = {key: ids.to(model.device) for key, ids in encoded.items()}
             if model.can_generate():
-                tensors["generated"] = greedy_continuation(model, inputs)
+                tensors["generated"] = greedy_continuation(model, inputs[""])
             if model.config.is_encoder_decoder:
-                inputs["decoder_input_ids"] = tensors["generated"].to(model.device)
-            tensors["logits"] = fingerprint_logits(model, inputs)
+                for name in inputs:
+                    first = tensors["generated"][:1] if name else tensors["generated"]
+                    inputs[name]["decoder_input_ids"] = first.to(model.device)
+            for name, logits in batch_logits(model, inputs).items():
+                tensors |= named({"logits": logits}, name, "")
     finally:
         if mixed is not None:
             vars(model)["forward"] = mixed
-    tensors |= {f"inputs.{name}": ids.cpu().clone() for name, ids in inputs.items()}
-    save_file(tensors, folder / FINGERPRINTS, {"format": "pt", "texts": json.dumps(rows, ensure_ascii=False)})
+    for name, each in inputs.items():
+        tensors |= named({key: ids.cpu().clone() for key, ids in each.items()}, name, "inputs.")
+    metadata = {"texts": json.dumps(batches.pop(""), ensure_ascii=False), "more": json.dumps(batches)}
+    save_file(tensors, folder / FINGERPRINTS, {"format": "pt", **metadata})
+
+
+def _reads(tokenizer: PreTrainedTokenizerBase, text: str) -> bool:
+    try:
+        tokenizer(text)
+    except Exception:  # the Rust library raises plain Exception for a symbol that a vocabulary lacks
+        return False
+    return True
+
+
+def read_fingerprints(folder: Path) -> tuple[dict[str, list[list[str]]], dict[str, torch.Tensor]]:
+    """Read what ``store_fingerprints`` has written.
+
+    Returns:
+        The texts by batch, and the tensors by name.
+
+    Raises:
+        ValueError, TypeError, OSError, SafetensorError: the file is missing, has no texts, or cannot be read.
+    """
+    with safe_open(folder / FINGERPRINTS, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+        metadata = file.metadata() or {}
+    batches = {"": json.loads(metadata.get("texts", "[]")), **json.loads(metadata.get("more", "{}"))}
+    if not all(batches.values()) or not all(_are_texts(row) for batch in batches.values() for row in batch):
+        raise ValueError("it has no texts")
+    return batches, tensors
+
+
+def _are_texts(row: Any) -> bool:
+    return isinstance(row, list) and bool(row) and all(isinstance(text, str) for text in row)

@@ -54,11 +54,18 @@ def finish_folder(
     left = {name: {**plan, "reason": _STOPPED} for name, plan in planned.items()}
     write_json(folder / "results.json", {**results, UNFINISHED: left})
     write_left(folder, left)
-    _finish(folder, results, steps, planned)
+    _finish(folder, results, steps, planned, partial(write_card, own_run=True))
 
 
-def write_again(folder: Path) -> None:
+def write_again(folder: Path, *, trust: bool = False) -> str | None:
     """Write the card and the manifest of a run again, and everything that its end did not write.
+
+    Args:
+        folder: folder of the run.
+        trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
+
+    Returns:
+        The sandbox in which the code of the card ran, and whose code it is; None if the code of no card was run.
 
     Raises:
         UserError: the folder has no ``results.json``, or one of an earlier version; or it has links or devices.
@@ -70,11 +77,12 @@ def write_again(folder: Path) -> None:
     results = read_results(folder)
     planned = results.pop(UNFINISHED, {})
     if not planned:
-        write_card(folder, results)
+        where = write_card(folder, results, trust=trust)
         write_manifest(folder)
-        return
+        return where
     drawn = {name: plan for name, plan in planned.items() if name not in (CARD, MANIFEST)}
-    _finish(folder, results, {name: partial(_repeat, folder, name, plan) for name, plan in drawn.items()}, planned)
+    steps = {name: partial(_repeat, folder, name, plan) for name, plan in drawn.items()}
+    return _finish(folder, results, steps, planned, partial(write_card, trust=trust))
 
 
 def _repeat(folder: Path, name: str, plan: Mapping[str, Any]) -> None:
@@ -87,13 +95,20 @@ def _repeat(folder: Path, name: str, plan: Mapping[str, Any]) -> None:
         Picture.from_dict(name, plan).draw(folder)
 
 
-def _finish(folder: Path, results: Mapping[str, Any], steps: Mapping[str, Step], planned: Mapping[str, Any]) -> None:
+def _finish(
+    folder: Path,
+    results: Mapping[str, Any],
+    steps: Mapping[str, Step],
+    planned: Mapping[str, Any],
+    write: Callable[[Path, Mapping[str, Any]], str | None],
+) -> str | None:
     """Carry out the steps by file, then write card and manifest; record in ``results.json`` what failed."""
     failed: dict[str, dict[str, Any]] = {}
+    where = None
 
-    def attempt(name: str, step: Step) -> None:
+    def attempt(name: str, step: Callable[[], Any]) -> Any:
         try:
-            step()
+            return step()
         except Exception as error:  # a library that draws or computes may raise anything
             failed[name] = {**planned.get(name, {}), "reason": reason_of(error)}
 
@@ -106,7 +121,7 @@ def _finish(folder: Path, results: Mapping[str, Any], steps: Mapping[str, Step],
         attempt(name, step)
     try:
         now = record()
-        attempt(CARD, lambda: write_card(folder, now))
+        where = attempt(CARD, lambda: write(folder, now))
         if CARD in failed:
             record()
         attempt(MANIFEST, lambda: write_manifest(folder))
@@ -123,6 +138,7 @@ def _finish(folder: Path, results: Mapping[str, Any], steps: Mapping[str, Step],
             f"{folder} has its model and its results, but {name} could not be written ({reason}){others}; correct "
             f"that, then {_mended(folder)}."
         )
+    return where
 
 
 def write_left(folder: Path, left: Mapping[str, Mapping[str, Any]]) -> None:

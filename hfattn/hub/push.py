@@ -62,6 +62,7 @@ class PushOptions:
         include: patterns of paths or names, such as ``*.npz``, of files that are pushed although their format, or
             ``manifest.json``, leaves them out. Pickles are never pushed.
         execute: send the commit; without it nothing is sent.
+        trust: whether code that is not that of hfattn may run where the kernel has no sandbox; see ``verify``.
     """
 
     private: bool = False
@@ -72,6 +73,7 @@ class PushOptions:
     tag: str | None = None
     include: tuple[str, ...] = ()
     execute: bool = False
+    trust: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def push(
         plan.warnings = missing_statements(copy / CARD, folder, repo_type)
         contents = {name: _content(copy / name) for name in all_files(copy)}
         if repo_type == "model":
-            report = verify(copy, original=folder)
+            report = verify(copy, original=folder, trust=options.trust)
             if not report.passed:
                 raise UserError(f"{folder} was not pushed, because it does not pass hfattn verify: {report.failures()}")
         else:

@@ -1,45 +1,33 @@
 """Verify that a model folder loads where hfattn is not installed, and contains nothing that must not be published."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub import ModelCard
+from safetensors import SafetensorError
+from transformers.pipelines import PIPELINE_REGISTRY
 from yaml import YAMLError
 
-from .. import clean_process
+from ..clean_process import FINGERPRINTS
 from ..errors import UserError
 from ..extras import require
+from ..files import read_json_object
 from .card import card_code, check_card, read_results
 from .code_findings import printable
+from .clean_run import run_folder
 from .contents import check_no_pickles, check_no_secrets
+from .fingerprints import read_fingerprints
+from .judging import Check, Recorded, judge_card, judge_model
 from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
 from .stated import missing_statements
 
-# Prefixes of environment variables that change the behavior of libraries or set up a multi-process launch.
-_SETTINGS = ("ACCELERATE_", "FSDP_", "HF_", "LOCAL_", "MASTER_", "PYTHON", "RANK", "TORCH", "TRANSFORMERS_", "WORLD_")
-
-
-@dataclass(frozen=True)
-class Check:
-    """The outcome of one check.
-
-    Attributes:
-        name: what was checked.
-        passed: the outcome; or None if the folder has nothing to check, and for advice.
-        detail: what was compared, why the check failed, or the advice.
-    """
-
-    name: str
-    passed: bool | None
-    detail: str
+CARD_MATCHES = "the card matches the results"
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,10 @@ class Report:
     def __str__(self) -> str:
         words = {True: "pass", False: "FAIL", None: "-"}
         width = max(len(check.name) for check in self.checks) + 2
-        lines = [f"{words[check.passed]:6}{check.name:{width}}{check.detail}" for check in self.checks]
+        lines = [
+            f"{words[check.passed]:6}{check.name:{width}}{check.detail}{f' [{check.where}]' if check.where else ''}"
+            for check in self.checks
+        ]
         lines += [f"Not published: {name} ({reason})" for name, reason in self.unpublished.items()]
         failed = sum(check.passed is False for check in self.checks)
         lines.append(
@@ -83,21 +74,26 @@ class Report:
         }
 
 
-def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = None) -> Report:
-    """Check a copy of the published files of a model folder in a process without hfattn and without a network.
+def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = None, trust: bool = False) -> Report:
+    """Check a copy of the published files of a model folder, and run its code in a sandbox without hfattn.
 
-    The code in the folder is run there, as ``trust_remote_code=True`` runs it. Files that ``manifest.json`` does not
-    list are not copied, so they cannot influence any check.
+    The code in the folder is run there, as ``trust_remote_code=True`` runs it, and sends what it computes; this process
+    compares that with what was recorded. Files that ``manifest.json`` does not list are not copied, so they cannot
+    influence any check.
 
     Args:
         folder: the model folder.
-        timeout: seconds after which the process is stopped and its check fails.
+        timeout: seconds after which the sandbox is stopped and its checks fail.
         original: the folder that ``folder`` is a copy of, which the report names.
+        trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
 
     Raises:
         UserError: if the folder does not exist, has links or devices, has no model, has an unreadable manifest, or was
-            written by an earlier version of hfattn.
+            written by an earlier version of hfattn; or the kernel has no sandbox for code that is neither known nor
+            trusted.
     """
+    if not __debug__:
+        raise UserError("python -O removes the checks of hfattn verify; run it without -O and PYTHONOPTIMIZE.")
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
@@ -120,10 +116,11 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
             _checked("files are unchanged since the card was written", lambda: check_manifest(copy)),
             _checked("no file is a pickle", lambda: check_no_pickles(copy)),
             _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)),
-            _checked("the card matches the results", lambda: _check_card(copy)),
+            _checked(CARD_MATCHES, lambda: _check_card(copy)),
             Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
         ]
-        checks += _in_a_clean_process(copy, Path(scratch), timeout)
+        known_card = any(check.name == CARD_MATCHES and check.passed for check in checks)
+        checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original)
     return Report(original, checks, unpublished_files(original, files))
 
 
@@ -147,39 +144,48 @@ def _checked(name: str, check: Callable[[], str]) -> Check:
         return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def _in_a_clean_process(copy: Path, scratch: Path, timeout: float) -> list[Check]:
+def _check_in_a_sandbox(
+    copy: Path, files: Sequence[str], known_card: bool, trust: bool, timeout: float, original: Path
+) -> list[Check]:
     card = (copy / CARD).read_text(encoding="utf-8") if (copy / CARD).is_file() else ""
     code, printed = card_code(card)
     data = ModelCard(card, ignore_metadata_errors=True).data.to_dict() if card else {}
+    needs_hfattn = "config.json" not in files
+    texts, tensors, problem = ({}, {}, None) if needs_hfattn else _fingerprints(copy)
+    task = None if needs_hfattn else _pipeline(copy, data.get("pipeline_tag"))
+    recorded = Recorded(texts, tensors, task if texts else None, printed, problem)
     order = {
+        "hides_hfattn": not needs_hfattn,
+        "loads": not needs_hfattn,
+        "batches": texts,
+        "pipeline": recorded.pipeline,
         "card_code": code,
-        "printed": printed,
-        "pipeline_tag": data.get("pipeline_tag"),
-        "needs_hfattn": data.get("library_name") == "hfattn",
     }
-    home = scratch / "home"
-    home.mkdir()
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)},
-        "HOME": str(home),
-        "HF_HOME": str(home),
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", clean_process.__file__, str(copy)],
-            input=json.dumps(order),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
+    known = known_card or code is None
+    done = run_folder(copy, files, order, known=known, trust=trust, timeout=timeout, original=original)
+    checks = [] if needs_hfattn else judge_model(done, recorded)
+    return checks + ([judge_card(done, recorded)] if code is not None or needs_hfattn else [])
+
+
+def _fingerprints(copy: Path) -> tuple[dict[str, list[list[str]]], dict[str, torch.Tensor], str | None]:
+    """Return texts, tensors, and why there are none."""
+    if not (copy / FINGERPRINTS).is_file():
+        problem = (
+            "is missing; hfattn.hub.store_fingerprints writes it where a model is trained (in folders written before "
+            "it is probes.safetensors: rename that, and run hfattn card)"
         )
-    except subprocess.TimeoutExpired:
-        return [Check("it loads in a clean process", False, f"timed out after {timeout:.0f} s")]
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return [Check("it loads in a clean process", False, f"it ended with exit code {done.returncode}: {last}")]
-    return [Check(**check) for check in json.loads(lines[-1])]
+        return {}, {}, f"{FINGERPRINTS} {problem}"
+    try:
+        return *read_fingerprints(copy), None
+    except (OSError, TypeError, ValueError, SafetensorError) as error:
+        return {}, {}, f"{FINGERPRINTS} cannot be read ({error}); copy the file again"
+
+
+def _pipeline(copy: Path, tag: Any) -> str | None:
+    """Return the task of the pipeline of a model: its own, or the one that its card names, if transformers has that."""
+    own: Any = None
+    with suppress(UserError):  # the process says what is wrong with it
+        own = read_json_object(copy / "config.json").get("custom_pipelines")
+    if isinstance(own, dict) and own:
+        return next(iter(own))
+    return tag if tag in PIPELINE_REGISTRY.get_supported_tasks() else None

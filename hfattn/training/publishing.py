@@ -95,4 +95,5 @@ def publish_run(
         raise
     print(summary)
     if command.push_to is not None:
-        print(push(command.run, command.push_to, PushOptions(private=command.push_private, execute=True)))
+        options = PushOptions(private=command.push_private, execute=True, trust=True)
+        print(push(command.run, command.push_to, options))
