@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 from typer.testing import CliRunner
 
+import hfattn
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.clean_process import CARD_CODE, GENERATION, LOGITS, MODEL, PIPELINE, ROUND_TRIP, TIES, TOKENIZER
 from hfattn.errors import UserError
@@ -581,6 +582,13 @@ def test_a_folder_of_zeros_whose_code_prints_an_empty_list_and_leaves_fails(mode
         CARD_CODE,
     }
     assert "logits match: the process sent no result" in report.failures()
+
+
+def test_a_baseline_can_import_the_package(model_folder: Path) -> None:
+    code = "from importlib.util import find_spec; print(find_spec('hfattn').origin)"
+    order = {"hides_hfattn": False, "loads": False, "batches": {}, "pipeline": None, "card_code": code}
+    done = run_folder(model_folder, ["config.json"], order, known=True, trust=True)
+    assert done.results[CARD_CODE].facts == {"printed": f"{hfattn.__file__}\n"}
 
 
 def test_what_was_recorded_is_not_in_the_copy(model_folder: Path) -> None:

@@ -267,7 +267,7 @@ def _printed_by_a_sandbox(folder: Path, trust: bool, runs: list[CleanRun]) -> An
     def output_of(code: str) -> str:
         names = repository_files(folder)
         order = {
-            "hides_hfattn": "config.json" in names,
+            "hides_hfattn": "baseline.json" not in names,
             "loads": False,
             "batches": {},
             "pipeline": None,

@@ -94,6 +94,7 @@ def run(script: Path, folder: Path, order: bytes, *, memory: int, timeout: float
             plan = {
                 "kind": kind,
                 "read": _outermost([*_needed_paths(), str(folder)]),
+                "listed": str(_PACKAGE.parent),  # to import the package, Python lists the folder that contains it
                 "home": str(scratch / "home"),
                 "root": str(scratch / "root"),
                 "memory": memory,

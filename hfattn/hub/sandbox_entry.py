@@ -46,6 +46,7 @@ def main() -> None:
     The argument is a JSON object with:
         kind: "namespaces"; "bubblewrap" or "sandbox-exec" if that program started this process; or "by Python only".
         read: paths that the command may read; they exist, and none is below another.
+        listed: a folder whose names it may list, but whose files it may not read.
         home: the only folder that it may write to, and its working folder.
         root: an empty folder, on which the root of the mount namespace is mounted.
         memory, file_size, processes, seconds: the limits; bytes for the first two.
@@ -76,7 +77,7 @@ def _enter(plan: dict[str, Any]) -> str:
     _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     layers = [plan["kind"]]
     with contextlib.suppress(OSError):  # the kernel has no Landlock; the name says so
-        landlock(plan["read"], plan["home"], own_processes=plan["kind"] in ("namespaces", "bubblewrap"))
+        landlock(plan["read"], plan["listed"], plan["home"], own_processes=plan["kind"] in ("namespaces", "bubblewrap"))
         layers.append("Landlock")
     with contextlib.suppress(OSError, KeyError):  # nor seccomp, or it is another processor
         seccomp(*_SYSTEM_CALLS[platform.machine()])
@@ -189,13 +190,14 @@ def limit_resources(plan: dict[str, Any]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def landlock(read: Iterable[str], home: str, *, own_processes: bool) -> None:
+def landlock(read: Iterable[str], listed: str, home: str, *, own_processes: bool) -> None:
     """Allow this process to read some paths and to write to one folder, and nothing else (landlock(7), Linux 5.13).
 
     It also refuses TCP (since version 4), and abstract sockets and signals to processes outside (since version 6).
 
     Args:
         read: paths to read.
+        listed: a folder to list.
         home: folder to write to.
         own_processes: whether /proc and /dev/shm are those of the sandbox, which may be used.
 
@@ -208,7 +210,7 @@ def landlock(read: Iterable[str], home: str, *, own_processes: bool) -> None:
     rules = struct.pack("3Q", every, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
     size = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = _call("syscall", 444, rules, size, 0)
-    allowed = dict.fromkeys(read, 1 | 4 | 8)  # execute, read files, list folders
+    allowed = {listed: 8, **dict.fromkeys(read, 1 | 4 | 8)}  # execute, read files, list folders
     allowed |= dict.fromkeys(_DEVICES, 2 | 4) | {home: every}
     if own_processes:
         allowed |= {"/proc": 4 | 8, "/dev/shm": every}

@@ -150,7 +150,7 @@ def _check_in_a_sandbox(
     card = (copy / CARD).read_text(encoding="utf-8") if (copy / CARD).is_file() else ""
     code, printed = card_code(card)
     data = ModelCard(card, ignore_metadata_errors=True).data.to_dict() if card else {}
-    needs_hfattn = "config.json" not in files
+    needs_hfattn = "baseline.json" in files and data.get("library_name") == "hfattn"
     texts, tensors, problem = ({}, {}, None) if needs_hfattn else _fingerprints(copy)
     task = None if needs_hfattn else _pipeline(copy, data.get("pipeline_tag"))
     recorded = Recorded(texts, tensors, task if texts else None, printed, problem)
