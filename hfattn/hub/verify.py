@@ -19,8 +19,8 @@ from ..errors import UserError
 from ..extras import require
 from ..files import read_json_object
 from .card import card_code, check_card, read_results
-from .code_findings import printable
 from .clean_run import run_folder
+from .code_findings import printable
 from .contents import check_no_pickles, check_no_secrets
 from .fingerprints import read_fingerprints
 from .judging import Check, Recorded, judge_card, judge_model
