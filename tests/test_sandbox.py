@@ -485,6 +485,7 @@ def message(name: str, facts: object) -> bytes:
         message(LOGITS, {"passed": True})[:-1],
         (20).to_bytes(8, "little") + (12).to_bytes(8, "little") + b'{"a": "[[["}',
     ],
+    ids=["text", "verdict", "bytes", "twice", "list", "cut", "no metadata"],
 )
 def test_what_is_no_result_is_none(sent: bytes) -> None:
     results, problem = clean_run._decode(sent)
