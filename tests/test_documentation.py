@@ -207,8 +207,8 @@ def test_a_reader_finds_something_without_a_server(site: Path, browser: "Browser
     formula = page.locator("math[display=block]").first.bounding_box()
     assert formula is not None
     assert formula["height"] > 20
-    assert page.locator("img.only-dark").first.is_visible()
-    assert not page.locator("img.only-light").first.is_visible()
+    assert page.locator(".only-dark img").first.is_visible()
+    assert not page.locator(".only-light img").first.is_visible()
     page.locator("label[for=__search]").first.click()
     page.locator("input.md-search__input").press_sequentially("mahalanobis")
     page.locator(".md-search-result__item").first.wait_for(timeout=10_000)
