@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 CLIENTS := .venv-clients
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test variants bands oldest spaces extras clients docs check format clean
+.PHONY: help install quickstart test examples variants bands oldest spaces extras clients docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,10 @@ quickstart: $(TRAINS)  ## Train a date translator (a minute), translate with it,
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html
 
 test: check  ## Lint, type-check and run the tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not demos and not variants"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not demos and not examples and not variants"
+
+examples: $(INSTALLED)  ## Run the code of the README and of the documentation, as printed
+	$(BIN)/pytest -n 2 -m examples
 
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
 	$(BIN)/pytest -n 2 --dist loadfile -m variants
@@ -63,7 +66,7 @@ oldest: $(INSTALLED) $(OLDEST)/.installed  ## Test models, recipes and publishin
 	$(BIN)/hfattn train translation/dates --output_dir build/published --data.examples 1000 --data.evaluation_examples 50 \
 	  --training.max_steps 20 --training.eval_steps 20 --training.save_steps 20
 	$(OLDEST)/bin/hfattn verify build/published
-	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not variants" tests/test_accelerate.py tests/test_char_rnn.py \
+	$(OLDEST)/bin/pytest -n 2 --dist loadfile -m "not demos and not examples and not variants" tests/test_accelerate.py tests/test_char_rnn.py \
 	  tests/test_data_sets.py tests/test_generation.py tests/test_hub_server.py tests/test_inspection.py tests/test_publishing.py \
 	  tests/test_classification.py tests/test_token_classification.py tests/test_training.py \
 	  tests/test_translation.py tests/test_vaswani.py \

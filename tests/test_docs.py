@@ -28,6 +28,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 SHORT = "--training.max_steps 4 --training.eval_steps 4 --training.save_steps 4 --data.evaluation_examples 20"
 
 
+@pytest.mark.examples
 def test_the_readme_from_top_to_bottom(tmp_path: Path) -> None:
     """In a folder with the recipes, an environment and pairs of one's own; training is cut to a few steps.
 

@@ -45,7 +45,8 @@ NOT_SCORES: dict[str, dict[str, str]] = {
 }
 # Code, links and identifiers of papers have no scores; versions follow the name of what they are versions of.
 SKIPPED = re.compile(
-    r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv:? *\d+\.\d+|(?:Python|torch|transformers|Gradio|hfattn)(?: ≥)? \d+(?:\.\d+)+"
+    r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv:? *\d+\.\d+"
+    r"|(?:Python|torch|transformers|Gradio|hfattn|Linux)(?: ≥)? \d+(?:\.\d+)+"
     r"|\d+(?:\.\d+){2,}|CC BY(?:-\w+)* \d\.\d|Apache-2\.0",
     re.DOTALL,
 )

@@ -51,7 +51,7 @@ def store_fingerprints(
         rows = rows[:1]  # without a padding token, a batch needs texts of one length
     batches = {
         "": rows,
-        "longest": [[" ".join([text] * (LONGEST // max(1, len(text.split())) + 1)) for text in rows[0]]],
+        "longest": [[_repeated(tokenizer, text) for text in rows[0]]],
         "empty": [[""] * len(rows[0])],
     }
     if _reads(tokenizer, _UNKNOWN):
@@ -80,6 +80,12 @@ def store_fingerprints(
         tensors |= named({key: ids.cpu().clone() for key, ids in each.items()}, name, "inputs.")
     metadata = {"texts": json.dumps(batches.pop(""), ensure_ascii=False), "more": json.dumps(batches)}
     save_file(tensors, folder / FINGERPRINTS, {"format": "pt", **metadata})
+
+
+def _repeated(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    """Return a text, repeated until it is longer than ``LONGEST`` tokens."""
+    space = " " if _reads(tokenizer, f"{text} {text}") else ""  # the symbols of a grammar have no space
+    return space.join([text] * (LONGEST // max(1, len(text.split())) + 1))
 
 
 def _reads(tokenizer: PreTrainedTokenizerBase, text: str) -> bool:
