@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 CLIENTS := .venv-clients
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test examples variants bands oldest spaces extras clients docs check format clean
+.PHONY: help install quickstart test common examples variants bands oldest spaces extras clients docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,10 @@ quickstart: $(TRAINS)  ## Train a date translator (a minute), translate with it,
 	$(BIN)/hfattn attend runs/dates "$${TEXT:-the 22nd of April, 2019}" --output runs/dates/attention.html
 
 test: check  ## Lint, type-check and run the tests
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not demos and not examples and not variants"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore-glob '*_common.py' -m "not demos and not examples and not variants"
+
+common: $(INSTALLED)  ## Run the tests that transformers has for every model on the models of hfattn
+	$(BIN)/pytest -n 2 --dist loadfile tests/test_*_common.py
 
 examples: $(INSTALLED)  ## Run the code of the README and of the documentation, as printed
 	$(BIN)/pytest -n 2 -m examples
