@@ -1,5 +1,6 @@
 """Build the tables of the documentation from recorded runs."""
 
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ def real_models() -> str:
 TASKS = {
     "translate short strings, such as dates or spellings": ["translation/dates"],
     "translate sentences, from 10,000 pairs": ["translation/spa_eng_bahdanau", "translation/spa_eng_transformer"],
-    "compare attention with none": ["translation/spa_eng_words_plain", "translation/spa_eng_words_luong"],
+    "compare attention with none": ["translation/spa_eng_sutskever", "translation/spa_eng_luong"],
     "classify texts, fastest": ["baselines/sst2_tfidf_svm", "baselines/imdb_tfidf_svm"],
     "classify texts and show the words that were read": ["classification/imdb_attention"],
     "classify texts, best score": ["classification/imdb_minilm", "classification/imdb_distilbert"],
@@ -115,7 +116,28 @@ def which() -> str:
     return _table(["you want to", "start from", "score", "time", "hardware"], rows)
 
 
+def comparison() -> str:
+    """Return what ``benchmarks/comparison`` measured."""
+    recorded = json.loads((ROOT / "docs" / "records" / "comparison.json").read_text(encoding="utf-8"))
+    rows = [
+        [
+            each["task"] if index == 0 else "",
+            each["system"],
+            str(each["lines"]),
+            " ± ".join(f"{each[field]:.3f}" for field in ("score", "deviation") if field in each)
+            + f" {each['metric']}",
+            f"{each['CPU seconds']} s",
+            f"{each['megabytes']} MB",
+            each["card"],
+        ]
+        for pair in recorded.values()
+        for index, each in enumerate(pair)
+    ]
+    return _table(["task", "package", "lines", "score", "CPU time", "left on the disk", "model card"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "comparison": comparison,
     "recorded": recorded,
     "real_models": real_models,
     "spaces": spaces,
