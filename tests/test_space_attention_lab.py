@@ -258,8 +258,7 @@ def test_a_bad_cell_is_reported_once_where_the_picture_was(browser: Browser, url
 
         def write(number: str) -> None:
             cell.dblclick()
-            page.keyboard.press("Control+a")
-            page.keyboard.type(number)
+            cell.locator("textarea").fill(number)
             page.keyboard.press("Enter")
 
         write("99")
@@ -268,7 +267,7 @@ def test_a_bad_cell_is_reported_once_where_the_picture_was(browser: Browser, url
         assert page.locator(".legend:visible").count() == 0
         write("2")
         page.locator('#line g[data-handle=k1][data-y="2"]').wait_for()
-        assert page.locator(".legend:visible").count() == 1
+        page.locator(".legend:visible").wait_for()
 
 
 def test_on_a_phone_the_picture_comes_first_with_marks_for_fingers(browser: Browser, url: str) -> None:

@@ -24,6 +24,7 @@ CSS = """
 button[role="tab"][aria-selected="true"] { color: var(--block-title-text-color) !important; }
 .prose code .token.string { color: inherit !important; }
 .monospace textarea { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; line-height: 1.5; }
+@media (max-width: 40rem) { .prose h1 { font-size: 1.4rem; } }
 """
 
 
