@@ -21,6 +21,7 @@ from ..files import read_json_object
 from .card import card_code, check_card, read_results
 from .clean_run import run_folder
 from .code_findings import printable
+from .consistency import check_consistency
 from .contents import check_no_pickles, check_no_secrets
 from .fingerprints import read_fingerprints
 from .judging import Check, Recorded, judge_card, judge_model
@@ -28,6 +29,7 @@ from .manifest import CARD, check_manifest, check_regular, published_files, unpu
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
+SCORES_AGREE = "the scores do not contradict each other"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
             _checked("no file is a pickle", lambda: check_no_pickles(copy)),
             _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)),
             _checked(CARD_MATCHES, lambda: _check_card(copy)),
+            _check_scores(copy),
             Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
         ]
         known_card = any(check.name == CARD_MATCHES and check.passed for check in checks)
@@ -133,6 +136,12 @@ def _check_card(folder: Path) -> str:
         return check_card(folder, read_results(folder))
     except AssertionError as error:
         raise AssertionError(f"{error}; hfattn card writes the card again") from None
+
+
+def _check_scores(folder: Path) -> Check:
+    if not (folder / "results.json").is_file() or not (results := read_results(folder)).get("metrics"):
+        return Check(SCORES_AGREE, None, "nothing was measured")
+    return _checked(SCORES_AGREE, lambda: check_consistency(results))
 
 
 def _checked(name: str, check: Callable[[], str]) -> Check:
