@@ -17,7 +17,7 @@ from playwright.sync_api import Page, sync_playwright
 from hfattn.spaces.serving import running
 
 ASSETS = Path(__file__).parent / "assets"
-WIDTH, SCALE, QUALITY = 1200, 1.25, 75  # CSS pixels, pixels for each of them, and quality of the WebP file
+WIDTH, SCALE, QUALITY = 1200, 1.25, 70  # CSS pixels, pixels for each of them, and quality of the WebP file
 
 
 def _explorer(page: Page) -> None:
