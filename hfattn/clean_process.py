@@ -22,6 +22,8 @@ MANY = 2**18  # maximum number of stored logits: one megabyte
 NEW_TOKENS = 12
 MAX_TOKENS = 48  # maximum length of a fingerprint text
 LONGEST = 256  # maximum length of the longest one
+ADAPTER = "adapter_config.json"
+BASE = ".base"  # folder with the base model of an adapter, in the copy of the adapter that the process reads
 PRINTED = 2**20  # maximum number of characters that the code of a card prints
 
 Result = tuple[dict[str, Any], dict[str, Any]]  # facts, which JSON can hold, and tensors
@@ -39,12 +41,16 @@ CARD_CODE = "the code in the card prints what the card shows"
 
 
 def fingerprint_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
-    """Return the logits of some inputs as one float32 vector; if there are more than ``MANY``, every k-th of them."""
+    """Return the logits of some inputs as one float32 vector; if there are more than ``MANY``, every k-th of them.
+
+    A model without a head has no logits: its first output is taken, which are the states of its last layer. The output
+    of a pooler is not taken, because some checkpoints have no weights for it.
+    """
     import torch
 
     with torch.no_grad():
         outputs = model(**inputs)
-    found = [value for name, value in outputs.items() if name.endswith("logits")]
+    found = [value for name, value in outputs.items() if name.endswith("logits")] or [outputs[0]]
     flat = torch.cat([logits.float().flatten() for logits in found]).cpu()
     return flat[:: max(1, -(-flat.numel() // MANY))].contiguous()
 
@@ -64,8 +70,20 @@ def encode_texts(tokenizer: Any, texts: Sequence[Sequence[str]], model: Any, lon
 
 
 def batch_logits(model: Any, batches: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the logits of each batch of inputs that has a token, by its name."""
-    return {name: fingerprint_logits(model, batch) for name, batch in batches.items() if batch["input_ids"].numel()}
+    """Return the logits of each batch of inputs that has a token or a picture, by its name."""
+    return {
+        name: fingerprint_logits(model, batch) for name, batch in batches.items() if next(iter(batch.values())).numel()
+    }
+
+
+def drawn_picture(name: str) -> Any:
+    """Return a picture of 320 × 256 pixels: blocks with colors that its name determines."""
+    import zlib
+
+    from PIL import Image
+
+    colors = bytes(zlib.crc32(f"{name} {place}".encode()) & 255 for place in range(8 * 10 * 3))
+    return Image.frombytes("RGB", (10, 8), colors).resize((320, 256), Image.Resampling.NEAREST)
 
 
 def named(tensors: Mapping[str, Any], batch: str, kind: str) -> dict[str, Any]:
@@ -97,7 +115,8 @@ def main() -> None:
     Standard input is a JSON object:
         hides_hfattn: whether hfattn cannot be imported, as if it were not installed.
         loads: whether to load the model and compute with it, before the code of the card is run.
-        batches: the fingerprint texts, as a batch with the name "" and further ones with a text or pair each.
+        batches: the fingerprint texts, as a batch with the name "" and further ones with a text or pair each. For a
+            model of pictures, the names of pictures; see ``drawn_picture``.
         pipeline: the task of the pipeline to run; None for none.
         card_code: the code of the card; None for none.
 
@@ -164,7 +183,9 @@ class _ModelRun:
         self.inputs: dict[str, dict[str, Any]] = {}  # by the name of a batch
         self.config: Any = None
         self.tokenizer: Any = None
+        self.processor: Any = None  # of pictures, if there is no tokenizer
         self.model: Any = None
+        self.adapter = Path(ADAPTER).is_file()
 
     def run(self) -> None:
         """Compute and send all results, or those until the folder fails to load."""
@@ -188,20 +209,25 @@ class _ModelRun:
     def load_config(self) -> Result:
         from transformers import AutoConfig
 
-        self.config = AutoConfig.from_pretrained(".", trust_remote_code=True)
+        folder = "." if Path("config.json").is_file() else BASE
+        self.config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
         return {"class": type(self.config).__name__}, {}
 
     def load_tokenizer(self) -> Result:
-        from transformers import AutoTokenizer
+        from transformers import AutoImageProcessor, AutoTokenizer
 
-        self.tokenizer = AutoTokenizer.from_pretrained(".", trust_remote_code=True)
+        folder = BASE if self.adapter and not reads_text(Path()) else "."
+        if not reads_text(Path(folder)) and Path(folder, "preprocessor_config.json").is_file():
+            self.processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
+            return {"class": type(self.processor).__name__, "pictures": True}, {}
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         return {"class": type(self.tokenizer).__name__, "tokens": len(self.tokenizer)}, {}
 
     def load_model(self) -> Result:
         import torch
         import transformers
 
-        name = auto_class(self.config)
+        name = adapted_class(json.loads(Path(ADAPTER).read_text())) if self.adapter else auto_class(self.config)
         self.model, found = getattr(transformers, name).from_pretrained(
             ".", trust_remote_code=True, use_safetensors=True, output_loading_info=True, dtype=torch.float32
         )
@@ -223,6 +249,11 @@ class _ModelRun:
 
     def encode(self) -> Result:
         sent: dict[str, Any] = {}
+        if self.processor is not None:
+            for name, rows in self.order["batches"].items():
+                pictures = [drawn_picture(row[0]) for row in rows]
+                self.inputs[name] = dict(self.processor(pictures, return_tensors="pt"))
+            return {}, {}
         for name, texts in self.order["batches"].items():
             self.inputs[name] = encode_texts(self.tokenizer, texts, self.model, LONGEST if name else MAX_TOKENS)
             sent |= named(self.inputs[name], name, "inputs.")
@@ -268,6 +299,9 @@ class _ModelRun:
         task = self.order["pipeline"]
         pipeline = transformers.pipeline(task, model=".", trust_remote_code=True)
         text, *pair = self.order["batches"][""][0]
+        if self.processor is not None:
+            answer = pipeline(drawn_picture(text))
+            return {"answer": repr(answer)[:1000] if answer else ""}, {}
         if task == "fill-mask":
             text = f"{pipeline.tokenizer.mask_token} {text}"
         options: dict[str, Any] = {"truncation": True} if pair else {}
@@ -275,6 +309,27 @@ class _ModelRun:
             options = {"max_new_tokens": _room(self.model, self.inputs[""]["input_ids"].shape[1])}
         answer = pipeline({"text": text, "text_pair": pair[0]} if pair else text, **options)
         return {"answer": repr(answer)[:1000] if answer else ""}, {}
+
+
+def reads_text(folder: Path) -> bool:
+    """Return whether a folder has a tokenizer."""
+    names = ("tokenizer_config.json", "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+    return any((folder / name).is_file() for name in names)
+
+
+# The Auto classes that load an adapter, by the ``task_type`` of peft.
+_ADAPTED = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+}
+
+
+def adapted_class(adapter: Mapping[str, Any]) -> str:
+    """Return the name of the Auto class that loads an adapter, given its configuration."""
+    return _ADAPTED.get(str(adapter.get("task_type")), "AutoModel")
 
 
 def auto_class(config: Any) -> str:

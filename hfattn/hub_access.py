@@ -44,7 +44,7 @@ def local_path(name: str, kind: Kind = "model") -> Path | None:
         UserError: the name can only be a path and does not exist, or a model is a file, or a dataset is a folder.
     """
     path = _expanded(name)
-    if not name.strip() or (not path.exists() and (name.startswith("runs/") or not _is_id(name))):
+    if not name.strip() or (not path.exists() and (name.startswith("runs/") or not is_id(name))):
         raise not_found(name, kind)
     if not path.exists():
         return None
@@ -82,7 +82,8 @@ def not_found(name: str, kind: Kind = "model") -> UserError:
     )
 
 
-def _is_id(name: str) -> bool:
+def is_id(name: str) -> bool:
+    """Return whether a name can be the id of a repository on the Hub."""
     try:
         validate_repo_id(name)
     except HFValidationError:

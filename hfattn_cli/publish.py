@@ -32,9 +32,13 @@ def card(
     language: Annotated[
         list[str] | None, typer.Option(metavar="CODE", help="Language of the texts: en, es, …; may be repeated.")
     ] = None,
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="Replace a README.md that hfattn did not write.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Render the model card of a finished run again.
+    """Write the model card of a finished run again, or that of another model.
+
+    A folder of transformers' Trainer, of peft or of a person gets a card with what its files say, fingerprints and a
+    manifest. A README.md that is there is kept, and its missing metadata are named.
 
     The card is rendered from results.json; the manifest is written again too. A license and languages that you give
     are stored in results.json first.
@@ -46,8 +50,12 @@ def card(
     """
     with one_sentence():
         from hfattn.hub import write_again
+        from hfattn.hub.foreign import describe, is_foreign
         from hfattn.hub.stated import state
 
+        if is_foreign(folder):
+            print(describe(folder, license, language or [], rewrite=rewrite, trust=trust))
+            return
         if license is not None or language:
             state(folder, license, language or [])
         where = write_again(folder, trust=trust)

@@ -29,6 +29,7 @@ from .judging import printed_by
 from .manifest import repository_files
 from .templates import template
 
+FOLDER = "folder"  # the recipe in the results of a folder that was not made by hfattn
 UNFINISHED = "unfinished"  # the files that the end of a run could not write, each with the reason
 # Types of fields in results.json.
 _KINDS = {
@@ -94,7 +95,7 @@ def write_card(folder: Path, results: Mapping[str, Any], *, own_run: bool = Fals
     """
     folder = Path(folder)
     runs: list[CleanRun] = []
-    card = render_card(folder, results, _printed_in(folder) if own_run else _printed_by_a_sandbox(folder, trust, runs))
+    card = render_card(folder, results, _printed_in(folder) if own_run else printed_by_a_sandbox(folder, trust, runs))
     write_at_once(folder / "README.md", str(card))
     write_at_once(folder / REQUIREMENTS, "".join(f"{line}\n" for line in requirements(results)))
     path = folder / EVAL_RESULTS
@@ -119,15 +120,19 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
     """
     try:
         regression = results.get("data", {}).get("regression", False)
+        # Code of others runs in the sandbox only, so the modules of a model of theirs are not known here.
+        has_architecture = (folder / "config.json").is_file() and not (
+            results["recipe"] == FOLDER and code_files(folder)
+        )
         name = "soup" if "soup" in results else "regression" if regression else results["recipe"]
         text = template(f"{name}.md", output_of=output_of).render(
             results,
             card=stated(results),
-            architecture=architecture(folder) if (folder / "config.json").is_file() else None,
+            architecture=architecture(folder) if has_architecture else None,
             code_files=code_files(folder),
             citations=citations(folder, results),
             energy=energy(results),
-            train_command=train_command(results),
+            train_command=train_command(results) if "command" in results else None,
             hyperparameters=hyperparameters(results.get("configuration", {})),
             fails=where_it_fails(results),
             requirements=requirements(results),
@@ -192,6 +197,8 @@ def requirements(results: Mapping[str, Any]) -> list[str]:
     """Return the packages, with their oldest versions, that the code of a card needs."""
     if "versions" in results and results.get("recipe") == "baselines":
         return [f"hfattn[baselines]>={results['versions']['hfattn']}"]
+    if results.get("recipe") == FOLDER:
+        return ["torch", "transformers", *results["model"]["needs"]]
     return ["torch", f"transformers>={OLDEST_TRANSFORMERS}"]
 
 
@@ -263,7 +270,7 @@ def _printed_in(folder: Path) -> Any:
     return output_of
 
 
-def _printed_by_a_sandbox(folder: Path, trust: bool, runs: list[CleanRun]) -> Any:
+def printed_by_a_sandbox(folder: Path, trust: bool, runs: list[CleanRun]) -> Any:
     def output_of(code: str) -> str:
         names = repository_files(folder)
         order = {

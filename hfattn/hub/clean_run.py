@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load
 
 from .. import clean_process
 from ..errors import UserError
+from ..files import read_json_object, write_json
+from ..hub_access import hub_errors
 from .code_findings import printable
 from .known_code import is_code, origins
-from .manifest import CARD, MANIFEST
+from .manifest import CARD, MANIFEST, matches
 from .sandbox import NoSandboxError, run
 
 # Recorded outputs, and pictures of them. Who knows them can send them without computing anything.
 _RECORDED = (clean_process.FINGERPRINTS, "results.json", CARD, MANIFEST)
+_OF_A_BASE = ["*.json", "*.safetensors", "*.py", "*.txt", "*.model", "*.jinja"]  # what a base model is loaded from
 _PICTURES = (".csv", ".html", ".log", ".png", ".svg", ".tsv", ".yaml")
 
 
@@ -70,6 +74,8 @@ def run_folder(
 ) -> CleanRun:
     """Run the code of a folder in a sandbox, as ``clean_process.py`` does.
 
+    If the folder is that of an adapter, its base model is copied beside it, and downloaded before if needed.
+
     Args:
         folder: the model folder.
         names: its files that are copied.
@@ -80,7 +86,8 @@ def run_folder(
         original: the folder that ``folder`` is a copy of, which the error names.
 
     Raises:
-        UserError: the kernel has no sandbox, and the code is neither known nor trusted.
+        UserError: the kernel has no sandbox, and the code is neither known nor trusted; or the base model of an adapter
+            cannot be found.
     """
     names = [name for name in names if not (name in _RECORDED or name.endswith(_PICTURES))]
     with tempfile.TemporaryDirectory() as scratch:
@@ -88,6 +95,9 @@ def run_folder(
         for name in names:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, copy / name)
+        if clean_process.ADAPTER in names:
+            names += _copy_base(copy, original or folder)
+        for name in names:
             (copy / name).chmod(0o444)
         for path in (copy, *filter(Path.is_dir, copy.rglob("*"))):
             path.chmod(0o755)  # the process may run as nobody
@@ -109,6 +119,47 @@ def run_folder(
             ) from error
     results, problem = _decode(done.output)
     return CleanRun(done.sandbox, known, results, problem or (done.failure and printable(done.failure, 400)))
+
+
+def _copy_base(copy: Path, original: Path) -> list[str]:
+    """Copy the base model of an adapter into the copy of its folder, and return the paths of its files there."""
+    config = read_json_object(copy / clean_process.ADAPTER)
+    base = base_folder(config, original)
+    # The files in the cache of the Hub are links.
+    found = [path.name for path in sorted(base.iterdir()) if path.is_file() and matches(path.name, _OF_A_BASE)]
+    (copy / clean_process.BASE).mkdir()
+    for name in found:
+        shutil.copyfile(base / name, copy / clean_process.BASE / name)
+    # A path relative to the working directory of the process.
+    config |= {"base_model_name_or_path": f"./{clean_process.BASE}", "revision": None}
+    write_json(copy / clean_process.ADAPTER, config)
+    return [f"{clean_process.BASE}/{name}" for name in found]
+
+
+def base_folder(config: Mapping[str, Any], folder: Path) -> Path:
+    """Return the folder of the base model of an adapter; one on the Hub is downloaded if it is not in the cache.
+
+    Args:
+        config: content of ``adapter_config.json``.
+        folder: the folder of the adapter, which errors name.
+
+    Raises:
+        UserError: the configuration names no base model, or there is no such model.
+    """
+    name, revision = config.get("base_model_name_or_path"), config.get("revision")
+    if not isinstance(name, str) or not name or not isinstance(revision, str | None):
+        raise UserError(f"{folder / clean_process.ADAPTER} names no base model; save the adapter again with peft.")
+    if Path(name).expanduser().is_dir():
+        base = Path(name).expanduser()
+    else:
+        try:
+            with hub_errors(name, revision=revision):
+                base = Path(snapshot_download(name, revision=revision, allow_patterns=_OF_A_BASE))
+        except UserError as error:
+            raise UserError(f"The base model of the adapter {folder} is missing: {error}") from error
+    if not (base / "config.json").is_file():
+        raise UserError(f"The base model of the adapter {folder} is missing: {name} has no config.json.")
+    return base
 
 
 def _decode(data: bytes) -> tuple[dict[str, Result], str | None]:

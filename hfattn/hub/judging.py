@@ -72,7 +72,7 @@ def judge_model(done: CleanRun, recorded: Recorded) -> list[Check]:
     out."""
     checks: dict[str, Callable[[Result], str | None]] = {
         CONFIGURATION: lambda result: _fact(result, "class", str),
-        TOKENIZER: lambda result: f"{_fact(result, 'class', str)} of {_fact(result, 'tokens', int):,} tokens",
+        TOKENIZER: _reader,
         MODEL: _loaded,
         LOGITS: lambda result: _logits(result, recorded.tensors),
         TIES: _ties,
@@ -91,6 +91,23 @@ def judge_model(done: CleanRun, recorded: Recorded) -> list[Check]:
         task = recorded.pipeline
         judged.append(_judge(done, PIPELINE, lambda result: _fact(result, "answer", str) and task))
     return judged
+
+
+def computed(done: CleanRun) -> tuple[int, dict[str, torch.Tensor]]:
+    """Return the number of parameters of a model, and the tensors by which copies of it are judged.
+
+    Raises:
+        AssertionError: the model does not load, weights are missing, or it computes nothing; the message is the reason.
+    """
+    for name in (CONFIGURATION, TOKENIZER, MODEL):
+        result = _result(done, name)
+    _loaded(result)
+    encoded, generated, logits = (_result(done, name) for name in (ROUND_TRIP, GENERATION, LOGITS))
+    assert "logits" in logits.tensors, "it has no outputs"
+    tensors = {**encoded.tensors, **logits.tensors}
+    if "greedy" in generated.tensors:
+        tensors["generated"] = generated.tensors["greedy"]
+    return _fact(result, "parameters", int), tensors
 
 
 def judge_card(done: CleanRun, recorded: Recorded) -> Check:
@@ -140,6 +157,13 @@ def _tensor(result: Result, name: str, like: torch.Tensor) -> torch.Tensor:
     return value
 
 
+def _reader(result: Result) -> str:
+    name = _fact(result, "class", str)
+    if result.facts.get("pictures") is True:
+        return f"no tokenizer: the model sees pictures, prepared by {name}"
+    return f"{name} of {_fact(result, 'tokens', int):,} tokens"
+
+
 def _loaded(result: Result) -> str:
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         names = _fact(result, kind, list, empty=True)
@@ -158,7 +182,7 @@ def _logits(result: Result, recorded: Tensors) -> str:
         difference = float((now.double() - then.double()).abs().max())
         assert torch.allclose(now, then, rtol=RELATIVE, atol=ABSOLUTE), f"they differ by up to {difference:.3g}"
         number, largest = number + now.numel(), max(largest, difference)
-    return f"{number:,} logits, largest difference {largest:.1e}"
+    return f"{number:,} values, largest difference {largest:.1e}"
 
 
 def _ties(result: Result) -> str | None:
@@ -186,7 +210,9 @@ def _equal(now: torch.Tensor | None, then: torch.Tensor) -> bool:
     return now is not None and now.dtype == then.dtype and torch.equal(now, then)
 
 
-def _round_trip(result: Result, recorded: Recorded) -> str:
+def _round_trip(result: Result, recorded: Recorded) -> str | None:
+    if not any("inputs." in name for name in recorded.tensors):
+        return None  # a model of pictures
     for name, then in recorded.tensors.items():
         batch, _, key = name.rpartition("inputs.")
         if key != name and not key.startswith("decoder_"):

@@ -27,7 +27,8 @@ _FORMATS = {
 }
 _SUFFIXES = tuple(suffix for suffixes in _FORMATS.values() for suffix in suffixes)
 _NAMES = (".gitattributes", "Dockerfile", "LICENSE", "NOTICE")
-_LEFT_OUT = ("checkpoints", "logs", "__pycache__")
+LEFT_OUT = ("checkpoints", "checkpoint-*", "logs", "__pycache__")  # checkpoint-* are those of transformers' Trainer
+TRAINER_STATE = "trainer_state.json"  # written by transformers' Trainer; it can name paths of the computer
 _KEPT = (".eval_results", ".gitattributes")
 
 
@@ -46,7 +47,9 @@ def repository_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
         folder: the folder.
         include: patterns such as ``*.npz`` of paths or names that are published too.
     """
-    return [name for name in all_files(folder) if _has_format(name) or matches(name, include)]
+    return [
+        name for name in all_files(folder) if (_has_format(name) and name != TRAINER_STATE) or matches(name, include)
+    ]
 
 
 def published_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
@@ -78,6 +81,8 @@ def unpublished_files(folder: Path, published: Collection[str]) -> dict[str, str
 def _reason(name: str) -> str:
     if name.lower().endswith((*PICKLES, *COMPILED)):
         return "never published, because reading it can run code"
+    if name == TRAINER_STATE:
+        return f"it can name local paths, and the card has its facts; --include {name} adds it"
     if _has_format(name):
         return f"not listed in {MANIFEST}; hfattn card adds it"
     return f"its format is published only if asked for: --include '{Path(name).name}'"
@@ -96,7 +101,7 @@ def _walk(folder: Path) -> Iterator[Path]:
     """Yield everything in a folder except folders; links are not followed."""
     for path in folder.iterdir():
         hidden = path.name.startswith(".") and path.name not in _KEPT
-        if hidden or path.name in _LEFT_OUT or path.name.endswith(".part"):
+        if hidden or matches(path.name, LEFT_OUT) or path.name.endswith(".part"):
             continue
         if stat.S_ISDIR(path.lstat().st_mode):
             yield from _walk(path)
@@ -148,6 +153,11 @@ def write_manifest(folder: Path) -> None:
     """Write ``manifest.json``: the size and the SHA-256 of each published file of a finished folder except the card."""
     facts = {name: _facts(folder / name) for name in repository_files(folder) if name not in (MANIFEST, CARD)}
     write_json(folder / MANIFEST, {"files": facts})
+
+
+def is_listed(folder: Path, name: str) -> bool:
+    """Return whether the manifest of a folder lists a file."""
+    return name in (_read_manifest(folder) or {})
 
 
 def check_manifest(folder: Path) -> str:

@@ -45,6 +45,7 @@ from .verify import verify
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
 _OWN = (".gitattributes",)  # written by the Hub itself
 _MODEL = ("config.json", "adapter_config.json", "baseline.json")
+RESULTS = "results.json"
 _DATA = (".arrow", ".csv", ".jsonl", ".parquet", ".tsv")
 
 
@@ -215,7 +216,7 @@ def push(
         if repo_type == "model":
             if options.include:
                 add_to_manifest(copy)
-            if (copy / CARD).is_file():
+            if (copy / CARD).is_file() and (copy / RESULTS).is_file():  # the text of another author stays as it is
                 card = with_model_id((copy / CARD).read_bytes().decode(), repo_id, options.tag)
                 (copy / CARD).write_bytes(card.encode())
         plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import yaml
 from huggingface_hub import metadata_load
@@ -75,7 +76,12 @@ def state(folder: Path, license: str | None, languages: Sequence[str]) -> None:
     Raises:
         UserError: the folder has no ``results.json``, or the Hub does not know the license or a language.
     """
-    results = read_results(folder)
+    results = with_statements(read_results(folder), license, languages)
+    write_json(folder / "results.json", results)
+
+
+def with_statements(results: dict[str, Any], license: str | None, languages: Sequence[str]) -> dict[str, Any]:
+    """Return results with a license and languages; see ``state``."""
     configuration = results.setdefault("configuration", {})
     card = dict(configuration.get("card") or {})
     if license is not None:
@@ -88,7 +94,7 @@ def state(folder: Path, license: str | None, languages: Sequence[str]) -> None:
             card = {name: value for name, value in card.items() if name == "license"}
         card |= {"describes": data["dataset"], "language": check_languages(languages)}
     configuration["card"] = card
-    write_json(folder / "results.json", results)
+    return results
 
 
 def missing_statements(card: Path, folder: Path, repo_type: str = "model") -> list[str]:

@@ -24,12 +24,14 @@ from .code_findings import printable
 from .consistency import check_consistency
 from .contents import check_no_pickles, check_no_secrets
 from .fingerprints import read_fingerprints
+from .foreign import is_foreign, task_of
 from .judging import Check, Recorded, judge_card, judge_model
 from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
 SCORES_AGREE = "the scores do not contradict each other"
+OF_ITS_AUTHOR = "there is no results.json; its numbers are those of its author, and were not measured again"
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,13 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
     check_regular(folder)
     files = published_files(folder)
     weights = [name for name in files if name.endswith(".safetensors")]
-    if not weights or not {"config.json", "baseline.json"} & set(files):
-        raise UserError(f"{folder} has no model with safetensors weights; give the folder of a finished run.")
+    if not weights or not {"config.json", "adapter_config.json", "baseline.json"} & set(files):
+        raise UserError(f"{folder} has no model with safetensors weights; give a folder written by save_pretrained.")
     if "results.json" in files:
         read_results(folder)
     missing = missing_statements(folder / CARD, original)
+    # A card without results: nothing can be compared with it, and its code may need anything.
+    own_card = CARD in files and "results.json" not in files and is_foreign(folder)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
         for name in files:
@@ -118,12 +122,12 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
             _checked("files are unchanged since the card was written", lambda: check_manifest(copy)),
             _checked("no file is a pickle", lambda: check_no_pickles(copy)),
             _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)),
-            _checked(CARD_MATCHES, lambda: _check_card(copy)),
+            Check(CARD_MATCHES, None, OF_ITS_AUTHOR) if own_card else _checked(CARD_MATCHES, lambda: _check_card(copy)),
             _check_scores(copy),
             Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
         ]
         known_card = any(check.name == CARD_MATCHES and check.passed for check in checks)
-        checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original)
+        checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original, own_card)
     return Report(original, checks, unpublished_files(original, files))
 
 
@@ -154,14 +158,18 @@ def _checked(name: str, check: Callable[[], str]) -> Check:
 
 
 def _check_in_a_sandbox(
-    copy: Path, files: Sequence[str], known_card: bool, trust: bool, timeout: float, original: Path
+    copy: Path, files: Sequence[str], known_card: bool, trust: bool, timeout: float, original: Path, own_card: bool
 ) -> list[Check]:
     card = (copy / CARD).read_text(encoding="utf-8") if (copy / CARD).is_file() else ""
-    code, printed = card_code(card)
+    code, printed = (None, None) if own_card else card_code(card)
     data = ModelCard(card, ignore_metadata_errors=True).data.to_dict() if card else {}
     needs_hfattn = "baseline.json" in files and data.get("library_name") == "hfattn"
     texts, tensors, problem = ({}, {}, None) if needs_hfattn else _fingerprints(copy)
-    task = None if needs_hfattn else _pipeline(copy, data.get("pipeline_tag"))
+    task = (
+        None
+        if needs_hfattn
+        else _pipeline(copy, task_of(copy, original) if is_foreign(copy) else data.get("pipeline_tag"))
+    )
     recorded = Recorded(texts, tensors, task if texts else None, printed, problem)
     order = {
         "hides_hfattn": not needs_hfattn,
@@ -180,8 +188,8 @@ def _fingerprints(copy: Path) -> tuple[dict[str, list[list[str]]], dict[str, tor
     """Return texts, tensors, and why there are none."""
     if not (copy / FINGERPRINTS).is_file():
         problem = (
-            "is missing; hfattn.hub.store_fingerprints writes it where a model is trained (in folders written before "
-            "it is probes.safetensors: rename that, and run hfattn card)"
+            "is missing; hfattn card computes it for a model of your own, hfattn.hub.store_fingerprints where one "
+            "is trained (in folders written before it is probes.safetensors: rename that, and run hfattn card)"
         )
         return {}, {}, f"{FINGERPRINTS} {problem}"
     try:
@@ -197,4 +205,5 @@ def _pipeline(copy: Path, tag: Any) -> str | None:
         own = read_json_object(copy / "config.json").get("custom_pipelines")
     if isinstance(own, dict) and own:
         return next(iter(own))
+    tag = "feature-extraction" if tag == "sentence-similarity" else tag
     return tag if tag in PIPELINE_REGISTRY.get_supported_tasks() else None
