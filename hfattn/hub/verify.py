@@ -111,7 +111,7 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
     if "results.json" in files:
         read_results(folder)
     missing = missing_statements(folder / CARD, original)
-    # A card without results: nothing can be compared with it, and its code may need anything.
+    # A card without results: its numbers cannot be compared with anything.
     own_card = CARD in files and "results.json" not in files and is_foreign(folder)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "model"
@@ -161,7 +161,9 @@ def _check_in_a_sandbox(
     copy: Path, files: Sequence[str], known_card: bool, trust: bool, timeout: float, original: Path, own_card: bool
 ) -> list[Check]:
     card = (copy / CARD).read_text(encoding="utf-8") if (copy / CARD).is_file() else ""
-    code, printed = (None, None) if own_card else card_code(card)
+    code, printed = card_code(card)
+    if own_card and printed is None:  # it may need anything
+        code = None
     data = ModelCard(card, ignore_metadata_errors=True).data.to_dict() if card else {}
     needs_hfattn = "baseline.json" in files and data.get("library_name") == "hfattn"
     texts, tensors, problem = ({}, {}, None) if needs_hfattn else _fingerprints(copy)
