@@ -38,6 +38,7 @@ GENERATION = "generation is reproducible"
 ROUND_TRIP = "the tokenizer round-trips"
 PIPELINE = "the pipeline runs"
 CARD_CODE = "the code in the card prints what the card shows"
+MEASURED = "the scores are measured again"
 
 
 def fingerprint_logits(model: Any, inputs: Mapping[str, Any]) -> Any:
@@ -119,6 +120,7 @@ def main() -> None:
             model of pictures, the names of pictures; see ``drawn_picture``.
         pipeline: the task of the pipeline to run; None for none.
         card_code: the code of the card; None for none.
+        measure: what ``hfattn.evaluation.outputs_of_texts`` computes with the model; None for nothing.
 
     Each result is 8 bytes with its length, least significant first, and a safetensors file. The metadata of that file
     are its ``name`` and the JSON object ``facts``; in the facts of a failure, ``error`` says what was raised.
@@ -130,10 +132,13 @@ def main() -> None:
         sys.modules["hfattn"] = None  # type: ignore[assignment]  # importing it fails
     _cut_the_network()
     os.chdir(folder)
+    model_run = _ModelRun(order, pipe)
     if order["loads"]:
-        _ModelRun(order, pipe).run()
+        model_run.run()
     if order["card_code"] is not None:
         _send(pipe, CARD_CODE, lambda: ({"printed": run_code(order["card_code"])}, {}))
+    if order.get("measure") is not None and model_run.model is not None:
+        _send(pipe, MEASURED, model_run.measure)
 
 
 def _cut_the_network() -> None:
@@ -309,6 +314,12 @@ class _ModelRun:
             options = {"max_new_tokens": _room(self.model, self.inputs[""]["input_ids"].shape[1])}
         answer = pipeline({"text": text, "text_pair": pair[0]} if pair else text, **options)
         return {"answer": repr(answer)[:1000] if answer else ""}, {}
+
+    def measure(self) -> Result:
+        sys.modules.pop("hfattn", None)  # the classes of the model are loaded; the batches are made as in training
+        from hfattn.evaluation import outputs_of_texts
+
+        return outputs_of_texts(self.model, self.tokenizer, self.order["measure"])
 
 
 def reads_text(folder: Path) -> bool:

@@ -47,6 +47,7 @@ from .metrics import (
     token_statistics,
     translation_report,
 )
+from .models.pipeline_attn_translation import load_target_tokenizer
 from .tokenizers import is_character_tokenizer
 
 # Languages of the built-in templates, by their names in the place of data.
@@ -286,6 +287,39 @@ def evaluate_translator(
         texts = translate_texts(model, tokenizer, [sources[i] for i in batch], target_tokenizer)
         found |= zip(batch, texts, strict=True)
     return translation_report(sources, [found[i] for i in range(len(sources))], [pair.target for pair in pairs])
+
+
+def outputs_of_texts(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, order: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Compute what the scores of a translation model or a classifier are computed from, without the right answers.
+
+    Args:
+        model: a translation model, classifier or regression.
+        tokenizer: its tokenizer.
+        order: ``texts`` by part: sources, or lists of one text or two; ``searches`` of a translation model: by part and
+            name, the fields of the generation configuration to set; and ``rows``, the number of texts per batch.
+
+    Returns:
+        The ``translations`` by part and search, and nothing; or nothing, and the logits (n, C) by part.
+    """
+    if order["searches"] is None:
+        logits = {}
+        for part, texts in order["texts"].items():
+            inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
+            logits[part] = _logits(model, tokenizer, unlabeled(inputs), order["rows"])
+        return {}, logits
+    target_tokenizer = load_target_tokenizer(model)
+    translations: dict[str, dict[str, list[str]]] = {}
+    for part, sources in order["texts"].items():
+        for search, options in order["searches"][part].items():
+            for name, value in options.items():
+                setattr(model.generation_config, name, value)
+            found: list[str] = []
+            for start in range(0, len(sources), order["rows"]):
+                found += translate_texts(model, tokenizer, sources[start : start + order["rows"]], target_tokenizer)
+            translations.setdefault(part, {})[search] = found
+    return {"translations": translations}, {}
 
 
 def set_reading(

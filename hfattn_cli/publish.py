@@ -62,7 +62,19 @@ def card(
         print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'} [{where}]")
 
 
-def verify(folder: Folder, as_json: AsJson = False, trust: Trust = False) -> None:
+def verify(
+    folder: Folder,
+    as_json: AsJson = False,
+    trust: Trust = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the scores again, on the CPU.")] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="With --measure, the data of the run: a file or an id on the Hub, or test=FILE; may be repeated.",
+        ),
+    ] = None,
+) -> None:
     """Check that a model folder loads without hfattn.
 
     The exit code is 1 if a check fails.
@@ -72,12 +84,18 @@ def verify(folder: Folder, as_json: AsJson = False, trust: Trust = False) -> Non
     generation, tokenizer and pipeline. Files that manifest.json does not list are not published; they are named and
     not checked.
 
+    With --measure, translation models and classifiers are evaluated again, on data that are generated or that --data
+    names. The model runs in the sandbox; labels and reference translations stay outside.
+
     Example: hfattn verify runs/dates
     """
     with one_sentence():
+        from hfattn.errors import UserError
         from hfattn.hub import verify as verify_folder
 
-        report = verify_folder(folder, trust=trust)
+        if data and not measure:
+            raise UserError("--data is for --measure; add --measure.")
+        report = verify_folder(folder, trust=trust, measure=(data or []) if measure else None)
         print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report)
     if not report.passed:
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ from safetensors.torch import load_file, save_file
 from tiny_models import with_tiny_models
 from typer.testing import CliRunner
 
+from hfattn.clean_process import MEASURED
 from hfattn.errors import UserError
 from hfattn.hub import CardConfig, PushOptions, push, verify, write_again, write_manifest
 from hfattn.hub.card import check_card
+from hfattn.hub.clean_run import CleanRun, Result, run_folder
 from hfattn.hub.manifest import check_manifest, published_files, repository_files
+from hfattn.hub.measuring import Measurement, judge_measurement, plan_measurement, scores_of_translations
 from hfattn.hub.stated import missing_statements
 from hfattn.hub.templates import interval
 from hfattn.training.command import parse_command
@@ -143,8 +147,92 @@ def test_a_pulled_folder_passes_verification(runs: dict[str, Path], hub: Hub, tm
     """Its card loads the model from the Hub; verification loads it from the folder."""
     HfApi(endpoint=hub.url, token=hub.token).snapshot_download("user/reader", local_dir=tmp_path)
     assert 'model_id = "user/reader"' in (tmp_path / "README.md").read_text()
-    report = verify(tmp_path)
+    report = verify(tmp_path, measure=[str(data_of("reader", runs))])
     assert report.passed, report
+    (measured,) = (check for check in report.checks if check.name == MEASURED)
+    assert measured.passed, measured
+    assert re.match(r"\d+ scores of validation, test agree ", measured.detail)
+
+
+# Scores that are measured again
+
+
+def data_of(name: str, runs: dict[str, Path]) -> Path:
+    """The file that a run was trained on, of which its results have the name only."""
+    file = json.loads((runs[name] / "results.json").read_text())["configuration"]["data"]["dataset"]
+    return next(path for path in runs[name].parent.parent.rglob(file) if path.is_file())
+
+
+def measured_of(folder: Path, *places: str) -> tuple[Measurement, CleanRun]:
+    results = json.loads((folder / "results.json").read_text())
+    measurement = plan_measurement(results, places)
+    assert isinstance(measurement, Measurement), measurement
+    order = {"hides_hfattn": True, "loads": True, "batches": {}, "pipeline": None, "card_code": None}
+    names = published_files(folder)
+    return measurement, run_folder(folder, names, {**order, "measure": measurement.order}, known=True, trust=True)
+
+
+def edited(measurement: Measurement, *place: str, value: Any) -> Measurement:
+    results = json.loads(json.dumps(measurement.results))
+    there = results
+    for name in place[:-1]:
+        there = there[name]
+    there[place[-1]] = value
+    return replace(measurement, results=results)
+
+
+def test_translations_are_measured_again_without_their_references(runs: dict[str, Path]) -> None:
+    """The sandbox gets no reference, the process that judges compares every score, and neither believes the folder."""
+    measurement, done = measured_of(runs["bahdanau"])
+    sent = json.dumps(measurement.order)
+    assert not any(pair.target in sent for pairs in measurement.items.values() for pair in pairs)
+    honest = judge_measurement(done, measurement)
+    assert honest.passed, honest
+    assert "scores of validation, test, unseen_forms agree within the tolerance for other versions" in honest.detail
+    for place, value in (("test", "exact_match"), 0.8), (("validation", "chrf"), 80), (("test", "bleu"), 80):
+        check = judge_measurement(done, edited(measurement, "metrics", *place, value=value))
+        assert check.passed is False
+        assert f"metrics.{'.'.join(place)} is" in check.detail
+        assert f"{value} is recorded" in check.detail
+    # Without mixed precision, each digit that a card shows counts, also those of slices.
+    exact = edited(measurement, "configuration", "training", "bf16", value=False)
+    for part in measurement.parts:
+        scores = scores_of_translations(measurement, part, done.results[MEASURED])
+        exact = edited(exact, "metrics", part, value=exact.results["metrics"][part] | scores)
+    assert "to the shown digits" in judge_measurement(done, exact).detail
+    bleu = exact.results["metrics"]["unseen_forms"]["beam"]["bleu"]
+    assert judge_measurement(done, edited(exact, "metrics", "unseen_forms", "beam", "bleu", value=bleu + 0.004)).passed
+    assert not judge_measurement(
+        done, edited(exact, "metrics", "unseen_forms", "beam", "bleu", value=bleu + 0.01)
+    ).passed
+    kind = min(exact.results["metrics"]["test"]["exact_match_by_kind"])
+    assert not judge_measurement(done, edited(exact, "metrics", "test", "exact_match_by_kind", kind, value=0.9)).passed
+    assert not judge_measurement(done, edited(measurement, "metrics", "test", value={})).passed
+    for forged in ({}, {"translations": "all right"}, {"translations": {"validation": {"greedy": ["2001-01-01"]}}}):
+        results = {**done.results, MEASURED: Result(forged, {})}
+        assert not judge_measurement(replace(done, results=results), measurement).passed
+    assert not judge_measurement(CleanRun(done.sandbox, True, {}, "it stopped"), measurement).passed
+
+
+def test_only_data_that_the_user_names_are_read(runs: dict[str, Path], tmp_path: Path) -> None:
+    """results.json may name any file; the data must be those of the training, and generated ones not too many."""
+    results = json.loads((runs["reader"] / "results.json").read_text())
+    file = data_of("reader", runs)
+    results["configuration"]["data"]["dataset"] = str(file)
+    told = plan_measurement(results, [])
+    assert told == f"as recorded, not measured again: the data are {str(file)!r}; give them with --data"
+    other = tmp_path / "other.tsv"
+    lines = file.read_text().splitlines(keepends=True)
+    other.write_text("".join([*lines[:-1], lines[1]]))
+    with pytest.raises(AssertionError, match="give the data of the training"):
+        plan_measurement(results, [str(other)])
+    results["configuration"]["data"] |= {"test": "/etc/passwd", "split": [0.75, 0.25]}
+    assert "give it with --data test=FILE" in str(plan_measurement(results, [str(file)]))
+    results = json.loads((runs["vaswani"] / "results.json").read_text())
+    results["configuration"]["data"]["examples"] = 10**9
+    with pytest.raises(UserError, match="more than 1,000,000 examples"):
+        plan_measurement(results, [])
+    assert "only the scores of" in str(plan_measurement({"recipe": "../x", "metrics": {"test": {}}}, []))
 
 
 # Verification

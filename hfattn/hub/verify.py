@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers.pipelines import PIPELINE_REGISTRY
 from yaml import YAMLError
 
-from ..clean_process import FINGERPRINTS
+from ..clean_process import FINGERPRINTS, MEASURED
 from ..errors import UserError
 from ..extras import require
 from ..files import read_json_object
@@ -27,9 +27,11 @@ from .fingerprints import read_fingerprints
 from .foreign import is_foreign, task_of
 from .judging import Check, Recorded, judge_card, judge_model
 from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
+from .measuring import AS_RECORDED, Measurement, judge_measurement, plan_measurement
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
+_TIMEOUT, _MEASURING = 900.0, 7200.0  # seconds
 SCORES_AGREE = "the scores do not contradict each other"
 OF_ITS_AUTHOR = "there is no results.json; its numbers are those of its author, and were not measured again"
 
@@ -78,7 +80,14 @@ class Report:
         }
 
 
-def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = None, trust: bool = False) -> Report:
+def verify(
+    folder: str | Path,
+    timeout: float | None = None,
+    *,
+    original: Path | None = None,
+    trust: bool = False,
+    measure: Sequence[str] | None = None,
+) -> Report:
     """Check a copy of the published files of a model folder, and run its code in a sandbox without hfattn.
 
     The code in the folder is run there, as ``trust_remote_code=True`` runs it, and sends what it computes; this process
@@ -87,9 +96,11 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
 
     Args:
         folder: the model folder.
-        timeout: seconds after which the sandbox is stopped and its checks fail.
+        timeout: seconds after which the sandbox is stopped and its checks fail; by default, 900, and 7200 if the scores
+            are measured again.
         original: the folder that ``folder`` is a copy of, which the report names.
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
+        measure: measure the scores again, on the data at these places; see ``plan_measurement``. None: do not.
 
     Raises:
         UserError: if the folder does not exist, has links or devices, has no model, has an unreadable manifest, or was
@@ -127,7 +138,10 @@ def verify(folder: str | Path, timeout: float = 900, *, original: Path | None = 
             Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
         ]
         known_card = any(check.name == CARD_MATCHES and check.passed for check in checks)
-        checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original, own_card)
+        measurement = _measurement(copy, measure)
+        if timeout is None:
+            timeout = _TIMEOUT if isinstance(measurement, Check) else _MEASURING
+        checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original, own_card, measurement)
     return Report(original, checks, unpublished_files(original, files))
 
 
@@ -157,8 +171,34 @@ def _checked(name: str, check: Callable[[], str]) -> Check:
         return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
+def _measurement(copy: Path, places: Sequence[str] | None) -> Measurement | Check:
+    """Return what is to be measured again, or the check that says why nothing is."""
+    results = read_results(copy) if (copy / "results.json").is_file() else {}
+    if not results.get("metrics"):
+        return Check(MEASURED, None, "there are no scores of a recipe")
+    if places is None:
+        return Check(MEASURED, None, f"{AS_RECORDED}; --measure does")
+    try:
+        planned = plan_measurement(results, places)
+    except AssertionError as error:
+        return Check(MEASURED, False, str(error))
+    except UserError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = printable(f"{type(error).__name__}: {error}", 200)
+        return Check(MEASURED, False, f"results.json does not say how ({reason}); copy the file again")
+    return Check(MEASURED, None, planned) if isinstance(planned, str) else planned
+
+
 def _check_in_a_sandbox(
-    copy: Path, files: Sequence[str], known_card: bool, trust: bool, timeout: float, original: Path, own_card: bool
+    copy: Path,
+    files: Sequence[str],
+    known_card: bool,
+    trust: bool,
+    timeout: float,
+    original: Path,
+    own_card: bool,
+    measurement: Measurement | Check,
 ) -> list[Check]:
     card = (copy / CARD).read_text(encoding="utf-8") if (copy / CARD).is_file() else ""
     code, printed = card_code(card)
@@ -179,11 +219,15 @@ def _check_in_a_sandbox(
         "batches": texts,
         "pipeline": recorded.pipeline,
         "card_code": code,
+        "measure": measurement.order if isinstance(measurement, Measurement) else None,
     }
     known = known_card or code is None
     done = run_folder(copy, files, order, known=known, trust=trust, timeout=timeout, original=original)
     checks = [] if needs_hfattn else judge_model(done, recorded)
-    return checks + ([judge_card(done, recorded)] if code is not None or needs_hfattn else [])
+    if code is not None or needs_hfattn:
+        checks.append(judge_card(done, recorded))
+    again = measurement if isinstance(measurement, Check) else judge_measurement(done, measurement)
+    return [*checks, again]
 
 
 def _fingerprints(copy: Path) -> tuple[dict[str, list[list[str]]], dict[str, torch.Tensor], str | None]:
