@@ -176,7 +176,7 @@ def _compare(measurement: Measurement, result: Result) -> str:
             place = ".".join(("metrics", part, *path))
             assert path in then, f"{place} is {now:.6g}, and not recorded; copy results.json again"
             assert abs(now - then[path]) <= allowed, (
-                f"{place} is {now:.6g}, and {then[path]:.6g} is recorded (tolerance {allowed:.1g}); these are not the "
+                f"{place} is {now:.6g}, and {then[path]:.6g} is recorded (tolerance {allowed:.2g}); these are not the "
                 "scores of this model, so copy results.json and the weights from the run again"
             )
     how = "to the shown digits" if same else "within the tolerance for other versions or devices"
