@@ -1,7 +1,6 @@
 """The commands that publish a finished run: ``card``, ``verify``, ``push``, ``refresh``."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,11 +20,11 @@ from .common import (
     print_plan,
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a finished run.")]
+Folder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of a model, or USER/NAME on the Hub.")]
 
 
 def card(
-    folder: Folder,
+    name: Folder,
     license: Annotated[
         str | None, typer.Option(metavar="ID", help="License of the weights, as the Hub names it: apache-2.0, mit, …")
     ] = None,
@@ -33,6 +32,9 @@ def card(
         list[str] | None, typer.Option(metavar="CODE", help="Language of the texts: en, es, …; may be repeated.")
     ] = None,
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Replace a README.md that hfattn did not write.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Of a repository, open a pull request; without it, list its files.")
+    ] = False,
     trust: Trust = False,
 ) -> None:
     """Write the model card of a finished run again, or that of another model.
@@ -46,24 +48,32 @@ def card(
     The code of the card is run in a sandbox, and its output becomes part of the card. The manifest then lists all files
     of the folder, which verify and push use.
 
+    With the id of a repository, --execute opens a pull request; its other files stay as they are.
+
     Example: hfattn card runs/dates
     """
     with one_sentence():
-        from hfattn.hub import write_again
+        from hfattn.hub import PushOptions, write_again
+        from hfattn.hub import push as push_folder
+        from hfattn.hub.fetching import model_files
         from hfattn.hub.foreign import describe, is_foreign
         from hfattn.hub.stated import state
 
-        if is_foreign(folder):
-            print(describe(folder, license, language or [], rewrite=rewrite, trust=trust))
-            return
-        if license is not None or language:
-            state(folder, license, language or [])
-        where = write_again(folder, trust=trust)
-        print(f"Written: {folder / 'README.md'} and {folder / 'manifest.json'} [{where}]")
+        with model_files(name) as (folder, downloaded):
+            if is_foreign(folder):
+                said = describe(folder, license, language or [], rewrite=rewrite, trust=trust)
+            else:
+                if license is not None or language:
+                    state(folder, license, language or [])
+                where = write_again(folder, trust=trust)
+                said = f"Written: {folder / 'README.md'} and {folder / 'manifest.json'} [{where}]"
+            print(said.replace(str(folder), name) if downloaded else said)
+            if downloaded:
+                print(push_folder(folder, name, PushOptions(pr=True, execute=execute, trust=trust, keep=True)))
 
 
 def verify(
-    folder: Folder,
+    name: Folder,
     as_json: AsJson = False,
     trust: Trust = False,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the scores again, on the CPU.")] = False,
@@ -92,11 +102,14 @@ def verify(
     with one_sentence():
         from hfattn.errors import UserError
         from hfattn.hub import verify as verify_folder
+        from hfattn.hub.fetching import model_files
 
         if data and not measure:
             raise UserError("--data is for --measure; add --measure.")
-        report = verify_folder(folder, trust=trust, measure=(data or []) if measure else None)
-        print(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report)
+        with model_files(name) as (folder, downloaded):
+            report = verify_folder(folder, trust=trust, measure=(data or []) if measure else None)
+            said = json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report)
+            print(said.replace(str(folder), name) if downloaded else said)
     if not report.passed:
         raise typer.Exit(1)
 
@@ -120,7 +133,7 @@ def refresh(
 
 
 def push(
-    folder: Folder,
+    name: Folder,
     repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository, created if needed.")],
     private: Private = False,
     branch: Branch = None,
@@ -142,6 +155,8 @@ def push(
     with one_sentence():
         from hfattn.hub import PushOptions
         from hfattn.hub import push as push_folder
+        from hfattn.hub.fetching import model_files
 
         options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute, trust)
-        print_plan(push_folder(folder, repo_id, options), as_json)
+        with model_files(name) as (folder, _):
+            print_plan(push_folder(folder, repo_id, options), as_json)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hub_server import Hub, HubServer
+from huggingface_hub import constants
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tiny_models import TEXTS, tiny_model, wordpiece_tokenizer
@@ -117,6 +118,13 @@ def test_a_folder_of_the_trainer_is_described_verified_and_pushed(tmp_path: Path
     there = hub.files("model", "user/trained")
     assert not {name for name in there if name.startswith(("checkpoint", "training_args", "trainer_state"))}
     assert {"README.md", "fingerprints.safetensors", "manifest.json", "model.safetensors"} <= there.keys()
+    # A repository is taken by its name.
+    assert "user/trained: all checks passed." in run("verify", "user/trained")
+    hub.put("model", "user/trained", {"notes.pkl": b"", "manifest.json": b"{}"})
+    assert "not a manifest" in run("verify", "user/trained", code=2)
+    said = run("card", "user/trained", "--license", "apache-2.0", "--execute")
+    assert "/discussions/1" in said
+    assert "deleted" not in said
     # What the card says is held against the results, and the outputs against those that were recorded.
     (folder / "README.md").write_text(card.replace("4 of 4", "5 of 5"))
     weights = load_file(folder / "model.safetensors")
@@ -185,6 +193,17 @@ def test_an_adapter_runs_on_its_base_from_the_hub(tmp_path: Path, hub: Hub) -> N
     changed = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     save_file(changed, tmp_path / "lora" / "adapter_model.safetensors", {"format": "pt"})
     assert "FAIL  logits match" in run("verify", "lora", code=1)
+
+
+def test_a_repository_that_does_not_exist_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for offline in (False, True):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        for words in (["card"], ["verify"], ["inspect"], ["push"]):
+            to = ["user/copy"] if words == ["push"] else []
+            said = run(*words, "user/nothing", *to, code=2)
+            assert said.startswith("error: user/nothing was not found locally"), said
+            assert said.count("\n") == 1, said
+            assert ("cannot be reached" in said) is offline
 
 
 def test_what_cannot_be_described_is_one_sentence_and_changes_nothing(tmp_path: Path) -> None:

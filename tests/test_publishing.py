@@ -880,7 +880,7 @@ def test_json_is_for_programs(run: Path, tmp_path: Path) -> None:
         (["train", "--accelerate", "no.yaml", "translation/dates"], "The file no.yaml was not found"),
         (["verify", "nowhere"], "nowhere was not found"),
         (["push", "nowhere", "user/name"], "nowhere was not found"),
-        (["card", "nowhere"], "nowhere has no results.json"),
+        (["card", "nowhere"], "nowhere was not found"),
         (["evaluate", "runs/nowhere", "x.tsv"], "runs/nowhere was not found locally or on the Hub"),
     ],
 )

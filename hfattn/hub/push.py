@@ -64,6 +64,7 @@ class PushOptions:
             ``manifest.json``, leaves them out. Pickles are never pushed.
         execute: send the commit; without it nothing is sent.
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox; see ``verify``.
+        keep: whether files of the repository that the folder does not publish stay there.
     """
 
     private: bool = False
@@ -75,6 +76,7 @@ class PushOptions:
     include: tuple[str, ...] = ()
     execute: bool = False
     trust: bool = False
+    keep: bool = False
 
 
 @dataclass(frozen=True)
@@ -333,7 +335,8 @@ def _compare(
     for name, content in contents.items():
         kind = plan.added if name not in there else plan.unchanged if _same(content, there[name]) else plan.changed
         kind[name] = content.size
-    plan.deleted = [name for name in there if name not in contents and name not in _OWN]
+    if not options.keep:
+        plan.deleted = [name for name in there if name not in contents and name not in _OWN]
     if plan.tag is not None and not plan.new:
         refs = api.list_repo_refs(plan.repo_id, repo_type=repo_type)
         target = next((each.target_commit for each in refs.tags if each.name == plan.tag), None)
@@ -352,13 +355,13 @@ def _check_private(info: Any, repo_id: str) -> None:
 
 
 def _audience(api: HfApi, repo_id: str, private: bool, new: bool) -> str:
+    if not private and not new:
+        return "everyone (public)"  # a token of a Trusted Publisher need not name an account
     owner = repo_id.split("/")[0]
     own = api.whoami(cache=True)["name"] == owner
     if private:
         return f"only you, {owner} (private)" if own else f"the members of {owner} (private)"
-    if new and not own:
-        return f"everyone, unless the settings of {owner} make new repositories private"
-    return "everyone (public)"
+    return "everyone (public)" if own else f"everyone, unless the settings of {owner} make new repositories private"
 
 
 def _tree(api: HfApi, repo_id: str, repo_type: str, revision: str | None) -> dict[str, RepoFile]:
