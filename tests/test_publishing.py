@@ -850,7 +850,7 @@ def test_the_page_on_publishing_after_the_quickstart(
 ) -> None:
     shutil.copytree(runs["bahdanau"], tmp_path / "runs" / "dates", ignore=shutil.ignore_patterns("checkpoints", "logs"))
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "publishing.md").read_text(), re.DOTALL)
+    block = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "publishing.md").read_text(), re.DOTALL)[0]
     quickstart = quickstart_commands()
     assert [command.split()[1] for command in quickstart] == ["translate", "attend", "attend"]
     for command in [*quickstart, *block.strip().splitlines()]:

@@ -17,15 +17,7 @@ from ..clean_process import MEASURED
 from ..data.parts import PARTS
 from ..data.rows import is_local
 from ..errors import UserError
-from ..metrics import (
-    ClassifierEvaluationConfig,
-    RegressionScores,
-    class_predictions,
-    class_results,
-    classification_report,
-    regression_report,
-    translation_report,
-)
+from ..extras import require
 from ..resources import load_recipe, resource
 from .clean_run import CleanRun, Result
 from .code_findings import printable
@@ -80,9 +72,11 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
         The measurement, or why the scores stay as they are recorded.
 
     Raises:
-        UserError: the data cannot be read, or the configuration in ``results.json`` is none of the recipe.
+        UserError: the data cannot be read, a package for that is missing, or the configuration in ``results.json`` is
+            none of the recipe.
         AssertionError: the data are not those of the run.
     """
+    require("recipes", "datasets", "sacrebleu", "sklearn")
     name, metrics = results.get("recipe"), results.get("metrics")
     if name not in _RECIPES or not metrics:
         return f"{AS_RECORDED}: only the scores of {' and '.join(_RECIPES)} can be"
@@ -220,7 +214,8 @@ def scores_of_translations(measurement: Measurement, part: str, result: Result) 
     Raises:
         AssertionError: these are not a text for each source.
     """
-    from ..reports.translation import exact_match_by_kind  # the reports import this package
+    from ..metrics import translation_report  # not installed with the extra that verify needs
+    from ..reports.translation import exact_match_by_kind
 
     pairs, sent = measurement.items[part], result.facts.get("translations")
     found = sent.get(part) if isinstance(sent, dict) else None
@@ -247,6 +242,15 @@ def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dic
     Raises:
         AssertionError: these are not finite logits of each text.
     """
+    from ..metrics import (
+        ClassifierEvaluationConfig,
+        RegressionScores,
+        class_predictions,
+        class_results,
+        classification_report,
+        regression_report,
+    )
+
     texts, logits = measurement.parts[part], result.tensors.get(part)
     assert logits is not None, f"the process sent no logits of {part}"
     complete = logits.ndim == 2 and len(logits) == len(texts) and bool(logits.isfinite().all())
