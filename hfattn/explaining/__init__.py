@@ -1,9 +1,10 @@
 """Attention weights of a model, and the dependence of its answer on the input.
 
-``alignment`` turns the outputs of a model into an ``AttentionRecord``. ``render_html``, ``plot_alignment``,
-``plot_heads``, ``plot_flow`` and ``save_animation`` draw a record, ``rollout`` traces it through the layers, and
-``summary`` measures it. ``saliency`` uses gradients instead of attention; it returns a ``ScoredText``, as do
-``score_attention`` and ``score_unit``, which ``render_scores_html`` and ``plot_scores`` draw as a colored text.
+``cross_attention`` and ``self_attention`` read a text with a model and return an ``AttentionRecord``; ``alignment``
+makes one from the outputs of a model. ``render_html``, ``plot_alignment``, ``plot_heads``, ``plot_flow`` and
+``save_animation`` draw a record, ``rollout`` traces it through the layers, and ``summary`` measures it. ``saliency``
+uses gradients instead of attention; it returns a ``ScoredText``, as do ``score_attention`` and ``score_unit``, which
+``render_scores_html`` and ``plot_scores`` draw as a colored text.
 """
 
 from ..models.alignment import AttentionRecord, alignment
@@ -24,8 +25,9 @@ from .numbers import (
 )
 from .page import render_comparison, render_html, render_list, save_html
 from .plot import plot_alignment, plot_flow, plot_heads
+from .reading import cross_attention, self_attention
 from .rollout import rollout
-from .saliency import attribute, log_odds, saliency, saliency_rows
+from .saliency import METHODS, attribute, log_odds, saliency, saliency_rows
 from .scored import (
     ScoredText,
     plot_rows,
@@ -43,6 +45,7 @@ from .units import HiddenUnits, hidden_units, score_unit, strongest_unit, unit_s
 from .words import hide_special, merge_words
 
 __all__ = [
+    "METHODS",
     "Agreement",
     "AttentionRecord",
     "HiddenUnits",
@@ -53,6 +56,7 @@ __all__ = [
     "attribute",
     "coverage",
     "coverage_deviation",
+    "cross_attention",
     "diagonality",
     "effective_tokens",
     "entropy",
@@ -84,6 +88,7 @@ __all__ = [
     "score_tokens",
     "score_unit",
     "scores_snippet",
+    "self_attention",
     "strongest_unit",
     "summary",
     "unit_states",

@@ -1,0 +1,68 @@
+"""The attention of a model that reads a text."""
+
+from typing import NamedTuple
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import UserError
+from ..loading import Translator, check_embedded
+from ..models.alignment import AttentionRecord, alignment
+from ..pipelines import translations
+
+
+class Translation(NamedTuple):
+    """A translation, its log-probability in nats, and its attention to the source."""
+
+    text: str
+    score: float
+    record: AttentionRecord
+
+
+def cross_attention(
+    name: str,
+    translator: Translator,
+    text: str,
+    num_beams: int | None = None,
+    max_new_tokens: int | None = None,
+    hypotheses: int = 1,
+) -> list[Translation]:
+    """Translate a text, and return its best translations with their attention, the best first.
+
+    Args:
+        name: name of the model, for messages.
+        translator: the model and its tokenizers.
+        text: at least one character.
+        num_beams, max_new_tokens: None selects the default of the model.
+        hypotheses: number of translations; there are at least as many beams.
+
+    Raises:
+        UserError: the text cannot be translated, or the model has no attention.
+    """
+    if hypotheses > 1:
+        num_beams = max(num_beams or translator[0].generation_config.num_beams or 1, hypotheses)
+    (found,) = translations(*translator, [text], num_beams, max_new_tokens, hypotheses)
+    found = found if isinstance(found, list) else [found]
+    if found[0]["alignment"] is None:
+        raise UserError(f"{name} has no attention; choose a model with attention.")
+    return [Translation(each["translation_text"], each["score"], each["alignment"]) for each in found]
+
+
+def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> AttentionRecord:
+    """Return the self-attention, or the attention pooling, of a model or of its encoder.
+
+    Raises:
+        UserError: the model has neither, or the text is too long for it.
+    """
+    encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
+    ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
+    check_embedded(model, ids)
+    model.set_attn_implementation("eager")
+    reader = model.get_encoder() if model.config.is_encoder_decoder else model
+    with torch.inference_mode():
+        outputs = reader(input_ids=ids, attention_mask=mask, output_attentions=True)
+    if not outputs.get("attentions"):
+        if model.config.to_dict().get("attention_score"):
+            raise UserError(f"{name} has no self-attention; hfattn attend shows its attention to the source.")
+        raise UserError(f"{name} has no attention; choose a model with attention.")
+    return alignment(outputs, kind="self", tokenizer=tokenizer, input_ids=ids, attention_mask=mask)
