@@ -4,8 +4,10 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from .errors import UserError
+from .yaml_values import read_yaml
 
 PACKAGE = Path(__file__).parent
 
@@ -19,6 +21,42 @@ def resource(*parts: str) -> Path:
 def recipe_folders() -> list[Path]:
     """Return the folders of all recipes."""
     return sorted(path.parent for path in resource("recipes").glob("*/train.py"))
+
+
+class Configuration(NamedTuple):
+    """A YAML file, and the ``train.py`` of the recipe that reads it."""
+
+    path: Path
+    script: Path
+
+
+def find_configuration(name: str | Path) -> Configuration:
+    """Find a configuration, by its path or as ``hfattn recipes list`` shows it: ``translation/dates``.
+
+    The recipe of a file is the one that its key ``recipe`` names: a recipe of the package, or the path of a folder,
+    relative to that of the file. Without the key, it is the ``train.py`` beside the file.
+
+    Raises:
+        UserError: the file or the recipe was not found, or the file is not YAML.
+    """
+    path = Path(name) if Path(name).suffix in (".yaml", ".yml") else resource("recipes") / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"The configuration {name} was not found; hfattn recipes list shows those that exist.")
+    values = read_yaml(path)
+    recipe = values.get("recipe") if isinstance(values, dict) else None
+    if recipe is None:
+        script = path.parent / "train.py"
+        if not script.is_file():
+            raise UserError(
+                f"{path} names no recipe; write a line such as 'recipe: classification', or keep the file beside the "
+                "train.py of a recipe."
+            )
+        return Configuration(path, script)
+    for folder in (path.parent / str(recipe), resource("recipes") / str(recipe)):
+        if isinstance(recipe, str) and (folder / "train.py").is_file():
+            return Configuration(path, folder / "train.py")
+    known = ", ".join(folder.name for folder in recipe_folders())
+    raise UserError(f"{path} has the recipe {recipe!r}; write one of {known}, or a folder with a train.py.")
 
 
 def load_recipe(path: Path) -> ModuleType:

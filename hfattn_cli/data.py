@@ -1,5 +1,6 @@
-"""The commands ``hfattn data``: write generated datasets to folders, and publish them."""
+"""The commands ``hfattn data``: show what is in a dataset, write generated datasets to folders, and publish them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,9 @@ from .common import (
     print_plan,
 )
 
-data_app = typer.Typer(help="Write the generated datasets to folders, and publish them.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Show what is in a dataset; write generated datasets to folders, and publish them.", no_args_is_help=True
+)
 
 
 @data_app.command("make")
@@ -80,3 +83,68 @@ def push_data(
             raise UserError(f"{folder} has no README.md, the card of a dataset; write one with hfattn data make.")
         options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute)
         print_plan(push(folder, repo_id, options, repo_type="dataset"), as_json)
+
+
+@data_app.command("show", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def show_data(
+    context: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG_OR_DATA",
+            help="Configuration, or a file, a folder or the id of a dataset with labeled texts.",
+        ),
+    ],
+) -> None:
+    """Show what is in a dataset, and which fields deal with what is wrong in it. Overrides may follow.
+
+    The data are not changed.
+
+    Example: hfattn data show tickets.csv --data.text_column message --data.label_column intent
+    """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
+    with one_sentence():
+        require("recipes")
+        import yaml
+
+        from hfattn.data import LabeledDataConfig
+        from hfattn.data.report import describe, report_labeled
+        from hfattn.loading import load_tokenizer
+        from hfattn.resources import find_configuration, load_recipe, resource
+        from hfattn.training import load_config
+        from hfattn.training.config import checked, split_overrides
+
+        named = source.endswith((".yaml", ".yml")) or (resource("recipes") / f"{source}.yaml").is_file()
+        if not named:
+            fields = {
+                name.removeprefix("data."): yaml.safe_load(value) for name, value in split_overrides(context.args)
+            }
+            print(report_labeled(checked(LabeledDataConfig, {**fields, "dataset": source}, prefix="data.")))
+            return
+        found = find_configuration(source)
+        recipe = load_recipe(found.script)
+        config = load_config(recipe.Config, found.path, context.args)
+        data = config.data
+        if not isinstance(data, LabeledDataConfig) or data.dataset in data.generated:
+            if found.script.parent.name == "char_lm":
+                raise UserError("The data of char_lm are one text; hfattn data show is for examples.")
+            print(describe(data, 1))
+            return
+        count = None
+        pretrained = getattr(config, "pretrained", None)
+        if pretrained is not None:
+            tokenizer = load_tokenizer(pretrained)
+
+            def count(texts: Sequence[str]) -> list[int]:
+                return [len(ids) for ids in tokenizer(list(texts)).input_ids]
+
+        print(
+            report_labeled(
+                data,
+                count_tokens=count,
+                max_length=getattr(data, "max_length", None),
+                regression=getattr(data, "regression", False),
+            )
+        )

@@ -6,22 +6,31 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from .common import NewFolder, check_output, one_sentence
 
-Configuration = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="YAML file of a recipe, or its name as listed: translation/dates.")
+if TYPE_CHECKING:
+    from hfattn.resources import Configuration
+
+Config = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration as listed (translation/dates), or YAML file that is beside a train.py or has a line such "
+        "as 'recipe: translation'.",
+    ),
 ]
 
 recipes_app = typer.Typer(help="List, copy and validate recipes; check and record their runs.", no_args_is_help=True)
 
 
 def train(
-    config: Configuration,
+    config: Config,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="[--FIELD VALUE]...", help="Fields to override, --output_dir, --resume, --push_to."),
@@ -39,45 +48,28 @@ def train(
     """
     from hfattn.errors import UserError
     from hfattn.extras import require
+    from hfattn.resources import find_configuration
 
     with one_sentence():
         require("recipes")
-        path = find_config(config)
+        found = find_configuration(config)
         if accelerate is not None and not accelerate.is_file():
             raise UserError(f"The file {accelerate} was not found; recipes/accelerate/ has examples.")
-        command = training_command(path, overrides or [], accelerate)
+        command = training_command(found, overrides or [], accelerate)
         print(shlex.join(command), flush=True)
     if not dry_run:
         raise typer.Exit(run_training(command))
 
 
-def find_config(config: str) -> Path:
-    """Return the YAML file of a configuration that the user names, by path or as listed.
-
-    Raises:
-        UserError: it does not exist, or its folder has no train.py.
-    """
-    from hfattn.errors import UserError
-    from hfattn.resources import resource
-
-    path = Path(config) if Path(config).suffix == ".yaml" else resource("recipes") / f"{config}.yaml"
-    if not path.is_file():
-        raise UserError(f"The configuration {config} was not found; hfattn recipes list shows those that exist.")
-    script = path.parent / "train.py"
-    if not script.is_file():
-        raise UserError(f"{script} was not found; keep {path.name} in the folder of a recipe, beside its train.py.")
-    return path
-
-
-def training_command(config: Path, overrides: list[str], accelerate: Path | None = None) -> list[str]:
+def training_command(config: "Configuration", overrides: list[str], accelerate: Path | None = None) -> list[str]:
     """Return the command that trains a configuration: in one process, or as a configuration of Accelerate says."""
-    words = [_from_here(config.parent / "train.py"), "--config", _from_here(config), *overrides]
+    words = [_from_here(config.script), "--config", _from_here(config.path), *overrides]
     return (
         ["python", *words] if accelerate is None else ["accelerate", "launch", "--config_file", str(accelerate), *words]
     )
 
 
-def run_training(command: list[str], log: TextIO | None = None) -> int:
+def run_training(command: list[str], log: TextIO | None = None, variables: Mapping[str, str] | None = None) -> int:
     """Run a training command with this interpreter, whatever is on the PATH.
 
     Ctrl-C is left to the training, which saves a checkpoint.
@@ -85,6 +77,7 @@ def run_training(command: list[str], log: TextIO | None = None) -> int:
     Args:
         command: as ``training_command`` returns it.
         log: file for the output; default: the terminal.
+        variables: environment variables to add.
 
     Returns:
         The exit code.
@@ -92,7 +85,10 @@ def run_training(command: list[str], log: TextIO | None = None) -> int:
     # -P: the modules beside the launcher are not those that Accelerate imports.
     launcher = ["-P", str(Path(__file__).with_name("launcher.py"))]
     words = command[1:] if command[0] == "python" else [*launcher, *command[2:]]
-    with subprocess.Popen([sys.executable, *words], stdout=log, stderr=log and subprocess.STDOUT) as process:
+    environment = {**os.environ, **(variables or {})}
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=log, stderr=log and subprocess.STDOUT, env=environment
+    ) as process:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             return process.wait()
@@ -142,26 +138,23 @@ def copy_recipe(
 
 @recipes_app.command("validate", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def validate_recipe(
-    context: typer.Context, config: Annotated[Path, typer.Argument(help="YAML file of a recipe; overrides may follow.")]
+    context: typer.Context,
+    config: Config,
 ) -> None:
-    """Check a configuration without training.
+    """Check a configuration without training. Overrides may follow.
 
     Example: hfattn recipes validate recipes/translation/dates.yaml
     """
-    from hfattn.errors import UserError
     from hfattn.extras import require
-    from hfattn.resources import load_recipe
+    from hfattn.resources import find_configuration, load_recipe
 
     with one_sentence():
         require("recipes")
         from hfattn.training import load_config
 
-        if not config.is_file():
-            raise UserError(
-                f"The configuration file {config} was not found; hfattn recipes list shows those that exist."
-            )
-        recipe = load_recipe(config.parent / "train.py")
-        recipe.validate(load_config(recipe.Config, config, context.args))
+        path, script = find_configuration(config)
+        recipe = load_recipe(script)
+        recipe.validate(load_config(recipe.Config, path, context.args))
         print(f"{config} is valid.")
 
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from .common import one_sentence
-from .recipes import Configuration, find_config, run_training, training_command
+from .recipes import Config, run_training, training_command
 
 
 def tune(
-    config: Configuration,
+    config: Config,
     search: Annotated[
         Path, typer.Argument(metavar="SEARCH", help="YAML file of the search: fields, metric, trials, seed.")
     ],
@@ -30,22 +30,22 @@ def tune(
     """
     from hfattn.errors import INTERRUPTED, UserError
     from hfattn.extras import require
-    from hfattn.resources import load_recipe
+    from hfattn.resources import find_configuration, load_recipe
 
     with one_sentence():
         require("tune")
         from hfattn.training import load_config
         from hfattn.tuning import RECORD, SearchConfig, best_overrides, first_overrides, table, tune
 
-        path = find_config(config)
-        name = f"{path.parent.name}/{path.stem}"
-        settings, recipe = load_config(SearchConfig, search), load_recipe(path.parent / "train.py")
+        found = find_configuration(config)
+        path, name = found.path, f"{found.script.parent.name}/{found.path.stem}"
+        settings, recipe = load_config(SearchConfig, search), load_recipe(found.script)
         recipe.validate(load_config(recipe.Config, path, [*(overrides or []), *first_overrides(settings)]))
-        folder = output_dir or Path("runs") / f"tune-{path.parent.name}-{path.stem}"
+        folder = output_dir or Path("runs") / f"tune-{found.script.parent.name}-{path.stem}"
 
         def train(words: list[str], log: Path) -> None:
             with log.open("a", encoding="utf-8") as file:
-                code = run_training(training_command(path, words), file)
+                code = run_training(training_command(found, words), file)
             if code == INTERRUPTED:
                 raise KeyboardInterrupt("Interrupted. To continue, give the same command again.")
             if code != 0:

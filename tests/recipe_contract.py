@@ -1,13 +1,16 @@
 """What holds for every training recipe. The tests of a recipe inherit these classes and say how it is run in small."""
 
+import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+import yaml
 from commands import (
     ROOT,
     TWO_PROCESSES,
@@ -21,7 +24,12 @@ from commands import (
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
+from hfattn.clean_process import MEASURED
 from hfattn.errors import UserError
+from hfattn.hub.clean_run import CleanRun, Result
+from hfattn.hub.measuring import judge_measurement, plan_measurement
+from hfattn.loading import load_any_model
+from hfattn.measured_outputs import outputs_of_texts
 from hfattn.reports.base import TrainedRun
 
 CLOCKS = ("runtime", "per_second", "preparation_time")
@@ -44,6 +52,10 @@ def flat(values: dict[str, Any], *path: str) -> dict[tuple[str, ...], Any]:
     for name, value in values.items():
         found |= flat(value, *path, name) if isinstance(value, dict) else {(*path, name): value}
     return found
+
+
+def is_path(place: Any) -> bool:
+    return isinstance(place, str) and Path(place).is_absolute()
 
 
 def without_clocks(metrics: dict[str, Any]) -> dict[tuple[str, ...], Any]:
@@ -104,6 +116,33 @@ class FinishedRun(RecipeTests):
         for name, (part, score) in self.stated.items():
             assert values[name] == pytest.approx(results["metrics"][part][score], abs=1e-6)  # rounded
         self.check_card(card, printed_by_card(finished / "run"), results)
+
+    def test_its_scores_are_measured_again(self, finished: Path) -> None:
+        """As ``hfattn verify --measure`` does in a sandbox; the model is not told the right answers."""
+        results, data = results_of(finished / "run"), yaml.safe_load((finished / "tiny.yaml").read_text())["data"]
+        files = {name: data.get(name) for name in ("dataset", "validation", "test")}
+        places = [str(file) if name == "dataset" else f"{name}={file}" for name, file in files.items() if is_path(file)]
+        planned = plan_measurement(results, places)
+        if isinstance(planned, str):
+            assert self.recipe in ("baselines", "masked_lm"), planned
+            assert planned.startswith("as recorded, not measured again: only the scores of classification, ")
+            return
+        model, tokenizer, _ = load_any_model(str(finished / "run"))
+        facts, tensors = outputs_of_texts(model.eval(), tokenizer, json.loads(json.dumps(planned.order)))
+        done = CleanRun("none", True, {MEASURED: Result(json.loads(json.dumps(facts)), tensors)}, None)
+        check = judge_measurement(done, planned)
+        assert check.passed, check.detail
+        same = results["training"]["precision"] == "float32"
+        assert f"agree {'to the shown digits' if same else 'within the tolerance'}" in check.detail
+        for part, scores in results["metrics"].items():
+            name = next(name for name in ("accuracy", "exact_match", "f1", "pearson") if name in scores)
+            edited = json.loads(json.dumps(results))
+            edited["metrics"][part][name] += 0.001 if same else 0.2
+            found = judge_measurement(done, replace(planned, results=edited))
+            assert part == "train" or not found.passed
+            assert part == "train" or f"metrics.{part}.{name} is " in found.detail
+        nothing = CleanRun("none", True, {MEASURED: Result({}, {})}, None)
+        assert "the process " in judge_measurement(nothing, planned).detail
 
 
 class KilledRun(RecipeTests):

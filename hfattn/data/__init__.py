@@ -15,13 +15,14 @@ from .packing import PackedBlocks, PackedText, pack
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
-from .rows import Row, Rows, is_local, open_rows
+from .rows import GIVEN, Row, Rows, Source, is_local, open_rows
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
 from .vectors import Coverage, load_embeddings, word_vectors
 
 __all__ = [
+    "GIVEN",
     "MASKED",
     "Answer",
     "AugmentationConfig",
@@ -55,6 +56,7 @@ __all__ = [
     "Row",
     "Rows",
     "SentencePairs",
+    "Source",
     "Streams",
     "Tagged",
     "TaggedSentences",

@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from ..errors import UserError
 from ..fields import at_least, share
 from .labeled import Labeled, LabeledTexts
-from .rows import JSON_LINES, local_file, open_rows, read_lines
+from .rows import JSON_LINES, is_table, local_file, open_rows, read_lines
 
 MASKED = "\ue000"  # in place of a masked word: a private-use character, which tokenizers of hfattn encode as unknown
 LONGEST_NGRAM = 5  # words
@@ -19,8 +19,7 @@ def read_unlabeled(dataset: str, text_column: str = "text", without: Collection[
     """Read unlabeled texts; each gets class 0.
 
     Args:
-        dataset: path of a ``.txt`` file with one text per line, of a ``.jsonl`` file, or of a tab-separated file whose
-            first line names its columns.
+        dataset: path of a ``.txt`` file with one text per line, or of another file with columns, as in ``open_rows``.
         text_column: column of the texts, for files with columns.
         without: texts to leave out. Repeated texts are read once.
 
@@ -28,13 +27,13 @@ def read_unlabeled(dataset: str, text_column: str = "text", without: Collection[
         UserError: the file or column does not exist, or no text remains.
     """
     path = local_file(dataset)
-    if path is None or path.suffix not in (JSON_LINES, ".tsv", ".txt"):
-        raise UserError(f"{dataset} is not a file of texts; write the path of a .txt, {JSON_LINES} or .tsv file.")
+    if path is None or (path.suffix not in (JSON_LINES, ".tsv", ".txt") and not is_table(path)):
+        raise UserError(f"{dataset} is not a file of texts; write the path of a .txt, {JSON_LINES}, .csv or .tsv file.")
     if path.suffix == ".txt":
         found = [(line.strip(), number) for number, line in read_lines(path) if line.strip()]
     else:
         rows = open_rows(dataset)
-        found = [(rows.text(row, text_column, "text"), row.number) for row in rows]
+        found = [(rows.text(row, text_column, "text", "text_column"), row.number) for row in rows]
     left, items = set(without), []
     for text, number in found:
         if text not in left:

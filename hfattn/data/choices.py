@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .batches import TrainingExamples
 from .examples import Examples
-from .rows import Row, Rows, open_rows
+from .rows import Row, Rows, Source, open_rows
 
 NEIGHBOURS = 100  # texts of similar length among which a wrong choice is drawn
 
@@ -46,7 +46,7 @@ class Choices(Examples[Choice]):
 
 
 def read_choices(
-    dataset: str,
+    dataset: Source,
     *,
     context_column: str,
     choice_columns: Sequence[str],
@@ -56,10 +56,10 @@ def read_choices(
     split: str = "train",
     revision: str | None = None,
 ) -> Choices:
-    """Read questions with several choices from a file or from a dataset on the Hub.
+    """Read questions with several choices.
 
     Args:
-        dataset: path of a ``.jsonl`` file or of a tab-separated file, or id of a dataset on the Hub.
+        dataset: a source of rows, as in ``open_rows``.
         context_column: column of the context, such as a question or the beginning of a sentence.
         choice_columns: one column that holds a list of choices, or one column for each choice. A text in a single
             column is a single choice, for ``with_distractors``.
@@ -75,7 +75,7 @@ def read_choices(
     used, items = {context_column, *choice_columns, label_column}, []
     for row in rows:
         choices = _choices(rows, row, choice_columns)
-        label = 0 if label_column is None else rows.value(row, label_column)
+        label = 0 if label_column is None else rows.value(row, label_column, "label_column")
         index = int(label) if isinstance(label, str) and label.isdecimal() else label
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(choices):
             raise UserError(
@@ -83,14 +83,15 @@ def read_choices(
                 "one, counted from 0."
             )
         fields = {name: row.values[name] for name in row.values if name not in used}
-        items.append(Choice(rows.text(row, context_column, "context"), choices, index, row.number, fields))
+        context = rows.text(row, context_column, "context", "context_column")
+        items.append(Choice(context, choices, index, row.number, fields))
     if not items:
         raise UserError(f"{rows.name} is empty; write a context, its choices and a label on each line.")
     return Choices(rows.name, items, unit=rows.unit)
 
 
 def _choices(rows: Rows, row: Row, columns: Sequence[str]) -> tuple[str, ...]:
-    held = rows.value(row, columns[0])
+    held = rows.value(row, columns[0], "choice_columns")
     if len(columns) > 1 or not isinstance(held, list):
         return tuple(rows.text(row, column, "choice") for column in columns)
     if len(held) < 2 or not all(isinstance(choice, str) and choice.strip() for choice in held):

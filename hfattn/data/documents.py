@@ -1,21 +1,22 @@
 """Documents: texts without labels, one in each row or line, or separated by a pattern in their first line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError
 from .examples import Examples
-from .rows import JSON_LINES, local_file, open_rows, read_lines
+from .rows import Rows, Source, local_file, open_rows, read_lines
 from .text import EMBEDDED, open_text, split_positions
 
 
 class Document(NamedTuple):
-    """A text, and the line number in the file where it begins."""
+    """A text, the line number in the file where it begins, and the other columns of that row."""
 
     text: str
     line: int | None = None
+    fields: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Documents(Examples[Document]):
 
 
 def read_documents(
-    dataset: str,
+    dataset: Source,
     *,
     lines_are_texts: bool = True,
     text_column: str = "text",
@@ -41,11 +42,11 @@ def read_documents(
     split: str = "train",
     revision: str | None = None,
 ) -> Documents:
-    """Read documents from a file or from a dataset on the Hub; documents that contain only white space are left out.
+    """Read documents; those that contain only white space are left out.
 
     Args:
         dataset: ``"embedded"``, the topics of the Python language reference that CPython contains; the path of a
-            ``.txt``, ``.jsonl`` or tab-separated file; or the id of a dataset on the Hub.
+            ``.txt`` file; or another source of rows, as in ``open_rows``.
         lines_are_texts: whether each line or row is a document, or part of one with ``document_start``. Otherwise, the
             whole dataset is one document whose rows are joined by newlines.
         text_column: name of the column with the text; ``.txt`` files have no columns.
@@ -66,19 +67,20 @@ def read_documents(
     begins = None if document_start is None else compiled(document_start)
     path = local_file(dataset)
     if path is not None and path.suffix == ".txt":
-        name, unit, lines = path.name, "Line", read_lines(path)
+        lines: Iterable[tuple[int, str, Mapping[str, Any]]]
+        name, unit, lines = path.name, "Line", ((number, line, {}) for number, line in read_lines(path))
     else:
         rows = open_rows(dataset, config=config, split=split, revision=revision)
-        name, unit, lines = rows.name, rows.unit, ((row.number, rows.text(row, text_column)) for row in rows)
-    documents: list[tuple[int, list[str]]] = []
+        name, unit, lines = rows.name, rows.unit, _texts_in_rows(rows, text_column)
+    documents: list[tuple[int, list[str], Mapping[str, Any]]] = []
     begun = 0
-    for number, line in lines:
+    for number, line, fields in lines:
         begin = begins is None or begins.search(line) is not None
         begun += begin
         if begin or not documents:  # the lines before the first match are a document too
-            documents.append((number, []))
+            documents.append((number, [], fields))
         documents[-1][1].append(line)
-    texts = [Document("\n".join(parts), number) for number, parts in documents]
+    texts = [Document("\n".join(parts), number, fields) for number, parts, fields in documents]
     texts = [document for document in texts if document.text.strip()]
     if not texts:
         raise UserError(f"{name} is empty; it must have at least one text.")
@@ -87,17 +89,18 @@ def read_documents(
     return Documents(name, texts, unit=unit)
 
 
-def _one_document(dataset: str, text_column: str, **of_hub: Any) -> Documents:
-    path = local_file(dataset)
-    if path is not None and path.suffix == JSON_LINES:
-        rows = open_rows(dataset)
-        name, text = rows.name, "\n".join(rows.text(row, text_column) for row in rows)
-    else:
-        opened = open_text(dataset, text_column=text_column, **of_hub)
-        name, text = opened.name, "".join(opened.pieces())
+def _texts_in_rows(rows: Rows, column: str) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    for row in rows:
+        fields = {name: row.values[name] for name in row.values if name != column}
+        yield row.number, rows.text(row, column, None, "text_column"), fields
+
+
+def _one_document(dataset: Source, text_column: str, **of_hub: Any) -> Documents:
+    opened = open_text(dataset, text_column=text_column, **of_hub)
+    text = "".join(opened.pieces())
     if not text.strip():
-        raise UserError(f"{name} is empty; it must have at least one text.")
-    return Documents(name, [Document(text)])
+        raise UserError(f"{opened.name} is empty; it must have at least one text.")
+    return Documents(opened.name, [Document(text)])
 
 
 def compiled(expression: str) -> re.Pattern[str]:

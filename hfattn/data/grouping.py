@@ -27,16 +27,10 @@ def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: 
     Raises:
         UserError: the split is impossible, or leaves a part empty.
     """
-    import networkx  # slow to import, and only needed here
-
-    graph = networkx.Graph()
-    for item in pairs:
-        networkx.add_path(graph, pairs.texts(item))
-    component_of = {text: i for i, texts in enumerate(networkx.connected_components(graph)) for text in texts}
-    components: dict[int, list[Any]] = defaultdict(list)
-    for item in pairs:
-        components[component_of[pairs.texts(item)[0]]].append(item)
-    order = list(components.values())
+    connected: dict[int, list[Any]] = defaultdict(list)
+    for item, component in zip(pairs, components(pairs), strict=True):
+        connected[component].append(item)
+    order = list(connected.values())
     Random(seed).shuffle(order)
     lacking = [where.stop - where.start for where in split_positions(len(pairs), split, "pairs")]
     part_of: dict[str, int] = {}
@@ -47,6 +41,17 @@ def split_by_shared_text(pairs: Kind, split: Sequence[float | int | str], seed: 
     return pairs.distribute(
         [part_of[pairs.texts(item)[0]] for item in pairs], split, len(order), "groups of connected pairs"
     )
+
+
+def components(pairs: Examples[Any]) -> list[int]:
+    """Return the number of the connected component of each pair: pairs that share a text are connected."""
+    import networkx  # slow to import, and only needed here
+
+    graph = networkx.Graph()
+    for item in pairs:
+        networkx.add_path(graph, pairs.texts(item))
+    component_of = {text: i for i, texts in enumerate(networkx.connected_components(graph)) for text in texts}
+    return [component_of[pairs.texts(item)[0]] for item in pairs]
 
 
 def split_by_phrase(texts: LabeledTexts, split: Sequence[float | int | str], seed: int) -> list[LabeledTexts]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -11,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import UserError
 from .encoding import EncodedExamples, Segmenter, Side
 from .examples import Examples
-from .rows import Rows, open_rows
+from .rows import Rows, Source, open_rows
 
 
 class Labeled(NamedTuple):
@@ -58,32 +57,38 @@ class LabeledTexts(Examples[Labeled]):
 
 
 def read_labeled(
-    dataset: str | Path,
+    dataset: Source,
     *,
     text_column: str = "text",
     pair_column: str | None = None,
     label_column: str = "label",
     labels: Sequence[str] | None = None,
+    rename_labels: Mapping[str, str | None] | None = None,
     regression: bool = False,
+    empty: str = "error",
+    duplicates: str = "keep",
     part_column: str | None = None,
     config: str | None = None,
     split: str = "train",
     revision: str | None = None,
 ) -> LabeledTexts:
-    """Read labeled texts from a file or from a dataset on the Hub.
+    """Read labeled texts.
 
     Labels are class names or class indices, or numbers of a ``regression``. All other columns are stored in ``fields``.
 
     Args:
-        dataset: path of a ``.jsonl`` file or of a tab-separated file whose first line names its columns, or id of a
-            dataset on the Hub.
+        dataset: a source of rows, as in ``open_rows``.
         text_column, label_column: columns to read; ``review.text`` is the field ``text`` nested in the column
             ``review``.
         pair_column: column of the second text, if each example consists of two.
         labels: names of the classes, from class 0 on. If a dataset on the Hub names its classes, give the same names in
             any order, or a new name for each. By default, the names of that dataset or, if it names none, all labels
             that occur: numbers in ascending order, names in alphabetical order.
+        rename_labels: other names for labels of the data, such as ``{"refund ": "Refund"}``; rows with a label that is
+            renamed to None are left out.
         regression: labels are numbers to predict, and ``label_column`` is their name.
+        empty: whether an empty text or label is an ``"error"``, or ``"drop"`` leaves the row out.
+        duplicates: ``"drop"`` reads rows with the same texts and the same label once.
         part_column: column with the name of the part to which a row belongs. Only rows of the part ``split`` are read,
             and the column is not in ``fields``.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
@@ -92,19 +97,38 @@ def read_labeled(
         UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
             line number.
     """
-    rows = open_rows(str(dataset), config=config, split=split, revision=revision)
+    rows = open_rows(dataset, config=config, split=split, revision=revision)
     written: list[Any] = []
     unnumbered = []
     used = {text_column, label_column, pair_column, part_column}
     parts_seen = set()
+    renamed, names_known = dict(rename_labels or {}), rows.classes.get(label_column)
+    if renamed:  # the classes are then those of the new names
+        rows = replace(rows, classes={})
+    found: set[str] = set()
     for row in rows:
         if part_column is not None:
-            parts_seen.add(rows.text(row, part_column))
+            parts_seen.add(rows.text(row, part_column, None, "part_column"))
             if rows.text(row, part_column) != split:
                 continue
-        text = rows.text(row, text_column, "text")
-        pair = None if pair_column is None else rows.text(row, pair_column, "text")
-        label = rows.value(row, label_column)
+        text = rows.text(row, text_column, None, "text_column")
+        pair = None if pair_column is None else rows.text(row, pair_column, None, "pair_column")
+        label = rows.value(row, label_column, "label_column")
+        without_text = not text.strip() or (pair is not None and not pair.strip())
+        no_label = label is None or (isinstance(label, str) and not label.strip())
+        if without_text or (no_label and (empty == "drop" or not regression)):
+            if empty == "drop":
+                continue
+            what = "text" if without_text else "label"
+            raise UserError(
+                f"{rows.place(row)} has an empty {what}; fill it in, or write data.empty: drop to leave such rows out."
+            )
+        if renamed:
+            label = names_known[label] if names_known and isinstance(label, int) and label >= 0 else label
+            found.add(str(label))
+            label = renamed.get(str(label), label)
+            if label is None:
+                continue
         if regression:
             label = _number(label, rows.place(row))
         elif isinstance(label, bool) or not isinstance(label, int | str):
@@ -119,6 +143,16 @@ def read_labeled(
         )
     if not written:
         raise UserError(f"{rows.name} is empty; write a text and its label on each line.")
+    if labels is None and (unknown := [name for name in renamed if name not in found]):
+        seen = ", ".join(map(repr, sorted(found)))
+        raise UserError(
+            f"data.rename_labels names {unknown[0]!r}, and the labels of {rows.name} are {seen}; correct it."
+        )
+    if duplicates == "drop":
+        keys = [(item.text, item.pair, str(label)) for item, label in zip(unnumbered, written, strict=True)]
+        first = {key: i for i, key in reversed(list(enumerate(keys)))}
+        kept = sorted(first.values())
+        unnumbered, written = [unnumbered[i] for i in kept], [written[i] for i in kept]
     if regression:
         numbered = [item._replace(label=0, number=label) for label, item in zip(written, unnumbered, strict=True)]
         return LabeledTexts(rows.name, numbered, [label_column], unit=rows.unit)

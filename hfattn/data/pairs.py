@@ -1,15 +1,16 @@
 """Pairs of a source text and a target text: reading, splitting, and encoding as training examples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from .encoding import EncodedExamples, Segmenter, Side
 from .examples import Examples
-from .rows import Row, Rows, open_rows, parallel_files, read_lines
+from .rows import Row, Rows, Source, open_rows, parallel_files, read_lines
 
 
 class Pair(NamedTuple):
@@ -20,12 +21,14 @@ class Pair(NamedTuple):
         target: its translation.
         kind: kind of pair, such as the written form of a date; empty if unknown.
         line: line number in the file; None if the pair is not from a file.
+        fields: the other columns of its row.
     """
 
     source: str
     target: str
     kind: str = ""
     line: int | None = None
+    fields: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Pairs(Examples[Pair]):
 
 
 def read_pairs(
-    dataset: str | Path,
+    dataset: Source,
     *,
     source_column: str = "source",
     target_column: str = "target",
@@ -49,33 +52,35 @@ def read_pairs(
     split: str = "train",
     revision: str | None = None,
 ) -> Pairs:
-    """Read pairs from a file, from two parallel files, or from a dataset on the Hub.
+    """Read pairs.
 
     Args:
         dataset: one of
 
             - the path of a tab-separated UTF-8 file without a header: a source, a tab and its target on each line;
-            - the path of a ``.jsonl`` file: an object with both columns on each line;
             - two paths at once, such as ``"folder/train.{en,de}"``: the sources and their targets, line by line;
-            - the id of a dataset on the Hub.
+            - another source of rows, as in ``open_rows``, with both columns.
 
-        source_column, target_column: names of the columns in JSON lines or on the Hub; ``translation.en`` is the field
-            ``en`` nested in the column ``translation``.
+        source_column, target_column: names of the columns; ``translation.en`` is the field ``en`` nested in the column
+            ``translation``.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
         UserError: the file, dataset or column does not exist, is empty, or has a malformed line; the message has the
             line number.
     """
-    dataset, columns = str(dataset), (source_column, target_column)
-    if files := parallel_files(dataset):
-        rows = _parallel_rows(dataset, files, columns)
+    columns = (source_column, target_column)
+    used = {*columns, *(column.partition(".")[0] for column in columns)}
+    if isinstance(dataset, str | Path) and (files := parallel_files(str(dataset))):
+        rows = _parallel_rows(str(dataset), files, columns)
     else:
         rows = open_rows(dataset, columns=columns, config=config, split=split, revision=revision)
-    items = [
-        Pair(rows.text(row, source_column, "source"), rows.text(row, target_column, "target"), line=row.number)
-        for row in rows
-    ]
+    items = []
+    for row in rows:
+        source = rows.text(row, source_column, "source", "source_column")
+        target = rows.text(row, target_column, "target", "target_column")
+        fields = {name: row.values[name] for name in row.values if name not in used}
+        items.append(Pair(source, target, line=row.number, fields=fields))
     if not items:
         raise UserError(f"{rows.name} is empty; write a source and its target on each line.")
     return Pairs(rows.name, items, unit=rows.unit)

@@ -20,7 +20,7 @@ from .batches import TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
 from .model_limits import check_tokenizer
-from .rows import Rows, local_file, open_rows
+from .rows import Rows, Source, local_file, open_rows
 
 
 class Answer(NamedTuple):
@@ -53,24 +53,29 @@ class Questions(Examples[Question]):
     def texts(self, item: Question) -> tuple[str, ...]:
         return item.question, item.context
 
+    @property
+    def references(self) -> list[list[str]]:
+        """The correct answers to each question."""
+        return [[answer.text for answer in item.answers] for item in self.items]
+
     def place(self, index: int) -> str:
         return f"{super().place(index)} (id {self.items[index].id!r})"
 
 
 def read_questions(
-    dataset: str | Path,
+    dataset: Source,
     *,
     unanswerable: bool = False,
     config: str | None = None,
     split: str = "train",
     revision: str | None = None,
 ) -> Questions:
-    """Read questions from a file or from a dataset on the Hub.
+    """Read questions.
 
     Args:
-        dataset: path of a ``.json`` file of SQuAD 1.1 or 2.0; or path of a ``.jsonl`` file or id of a dataset on the
-            Hub, with ``question``, ``context``, ``answers`` and optionally ``id`` in each row. Answers are ``{"text":
-            [...], "answer_start": [...]}``, or a list of objects with both keys.
+        dataset: path of a ``.json`` file of SQuAD 1.1 or 2.0; or another source of rows, as in ``open_rows``, with
+            ``question``, ``context``, ``answers`` and optionally ``id`` in each row. Answers are ``{"text": [...],
+            "answer_start": [...]}``, or a list of objects with both keys.
         unanswerable: whether unanswerable questions are accepted, as in SQuAD 2.0.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
@@ -78,11 +83,11 @@ def read_questions(
         UserError: the file or dataset does not exist or is empty, or a question is malformed; in particular, if the
             context does not contain an answer at its ``answer_start``.
     """
-    path = local_file(str(dataset))
+    path = local_file(dataset)
     if path is not None and path.suffix == ".json":
         questions = Questions(path.name, list(_squad_questions(path)))
     else:
-        rows = open_rows(str(dataset), config=config, split=split, revision=revision)
+        rows = open_rows(dataset, config=config, split=split, revision=revision)
         questions = Questions(rows.name, list(_questions_in_rows(rows)), unit=rows.unit)
     if not questions.items:
         raise UserError(f"{questions.name} is empty; write questions with their contexts and answers.")
@@ -174,6 +179,7 @@ class FoundAnswer(NamedTuple):
     Attributes:
         text: text of the answer; empty if the model predicts that there is none.
         span: the best span of the context, even if the answer is "no answer".
+        start: character of the context at which that span starts.
         null_margin: score of "no answer", the lowest over the windows, minus the score of the span. A score is the sum
             of a start and an end logit.
         probability: probability of the answer among the ``n_best`` spans and, if allowed, "no answer".
@@ -181,6 +187,7 @@ class FoundAnswer(NamedTuple):
 
     text: str
     span: str
+    start: int
     null_margin: float
     probability: float
 
@@ -280,7 +287,7 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
     @property
     def references(self) -> list[list[str]]:
         """The correct answers to each question."""
-        return [[answer.text for answer in item.answers] for item in self.questions]
+        return self.questions.references
 
     def answers(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> list[FoundAnswer]:
         """Decode the answer to each question.
@@ -310,7 +317,7 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
 
     def _answer(self, question: int, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> FoundAnswer:
         context, null = self.questions.items[question].context, float("inf")
-        spans: dict[str, float] = {}  # a text that occurs in several windows or places counts once
+        spans: dict[str, tuple[float, int]] = {}  # a text that occurs in several windows or places counts once
         for row in self.rows_of[question]:
             null = min(null, float(starts[row][self.nulls[row]] + ends[row][self.nulls[row]]))
             offsets = self.contexts[row]
@@ -321,16 +328,19 @@ class EncodedQuestions(TrainingExamples[dict[str, Any]]):
                 first, length = divmod(place, self.max_answer_length)
                 if first + length < len(tokens):
                     start, end = offsets[tokens[first], 0], offsets[tokens[first + length], 1]
-                    text = context[start:end].strip()
-                    spans[text] = max(float(scores[first, length]), spans.get(text, -np.inf))
-        ranked = sorted(spans.items(), key=lambda span: -span[1])[: self.n_best]
-        span, score = ranked[0]
-        given, compared = score, [each for _, each in ranked]
+                    written = context[start:end]
+                    text, start = written.strip(), int(start) + len(written) - len(written.lstrip())
+                    score = float(scores[first, length])
+                    if text not in spans or score > spans[text][0]:
+                        spans[text] = score, start
+        ranked = sorted(spans.items(), key=lambda span: -span[1][0])[: self.n_best]
+        span, (score, start) = ranked[0]
+        given, compared = score, [each for _, (each, _) in ranked]
         if self.null_threshold is not None:
             compared.append(null)
             given = null if null - score > self.null_threshold else score
         probability = float(1 / np.exp(np.array(compared) - given).sum())
-        return FoundAnswer(span if given == score else "", span, null - score, probability)
+        return FoundAnswer(span if given == score else "", span, start, null - score, probability)
 
 
 def _highest(scores: np.ndarray, number: int) -> list[int]:

@@ -1,11 +1,19 @@
-"""Rows with columns from tab-separated files, JSON lines and datasets on the Hub, each with its position."""
+"""Rows with columns from files, folders, datasets on the Hub and datasets in memory, each with its position.
 
+``datasets`` loads all but tab-separated files and JSON lines. In the former, quotes are part of the texts here; in the
+latter, ``datasets`` turns texts that look like dates into dates. It also names no line of a malformed file.
+"""
+
+import csv
+import itertools
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import yaml
 from huggingface_hub import HfApi, hf_hub_download
@@ -14,13 +22,31 @@ from huggingface_hub.errors import HfHubHTTPError
 from ..errors import UserError
 from ..hub_access import hub_errors, local_path, not_found
 
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+    Source: TypeAlias = str | Path | Dataset | DatasetDict
+else:
+    Source: TypeAlias = Any
+
+GIVEN = "given in Python"  # the value of data.dataset for a dataset in memory
 EVALUATION = "eval.yaml"  # the file by which the Hub takes a dataset for a benchmark
 JSON_LINES = ".jsonl"
-_FILES = {JSON_LINES, ".csv", ".json", ".md", ".tsv", ".txt"}
+# Files that ``datasets`` loads, also if they are compressed, and the name of the builder.
+_BUILDERS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".arrow": "arrow"}
+_COMPRESSED = {".bz2", ".gz", ".xz", ".zst"}
+_SHEETS = {".ods", ".xls", ".xlsx"}
+_FILES = {JSON_LINES, *_BUILDERS, *_COMPRESSED, *_SHEETS, ".md", ".tsv", ".txt"}
+_DELIMITERS = ",;\t|"
+_SAVED = ("dataset_dict.json", "state.json")  # of folders of ``save_to_disk``
 
 
 class Row(NamedTuple):
-    """The values of a row by column, and its number: lines of a file count from 1, rows of a dataset from 0."""
+    """The values of a row by column, and its number.
+
+    Lines and records of a file count from 1, rows of a dataset from 0. A record of a CSV file may have several lines,
+    and its header has no number.
+    """
 
     number: int
     values: Mapping[str, Any]
@@ -33,7 +59,7 @@ class Rows:
     Attributes:
         name: name of the file or dataset, without the folders of a local path.
         start: function that starts reading from the beginning.
-        unit: "Line" for a file, "Row" for a dataset.
+        unit: "Line" or "Record" for a file, "Row" for a dataset.
         classes: names of the classes of each column that holds class numbers, or lists of them.
     """
 
@@ -49,8 +75,13 @@ class Rows:
         """Describe the position of a row, for messages."""
         return f"{self.unit} {row.number} of {self.name}"
 
-    def value(self, row: Row, column: str) -> Any:
+    def value(self, row: Row, column: str, field: str | None = None) -> Any:
         """Return the value of a column; ``translation.en`` is a field nested in a column.
+
+        Args:
+            row: the row.
+            column: name of the column.
+            field: field of the section ``data`` that names the column, for the message.
 
         Raises:
             UserError: the column does not exist; the message lists the columns.
@@ -60,24 +91,26 @@ class Rows:
         found: Any = row.values
         for name in column.split("."):
             if not isinstance(found, Mapping) or name not in found:
-                raise UserError(
-                    f"{self.place(row)} has no column {column!r}; write one of {', '.join(_columns(row.values))}."
-                )
+                known, where = ", ".join(_columns(row.values)), f" in data.{field}" if field else ""
+                raise UserError(f"{self.place(row)} has no column {column!r}; write one of {known}{where}.")
             found = found[name]
         return found
 
-    def text(self, row: Row, column: str, what: str | None = None) -> str:
+    def text(self, row: Row, column: str, what: str | None = None, field: str | None = None) -> str:
         """Return the text in a column.
 
         Args:
             row: the row.
             column: name of the column, as in ``value``.
             what: name of the kind of text, used in the message if it is empty; None accepts empty texts.
+            field: as in ``value``.
 
         Raises:
             UserError: the column does not exist, its value is not a text, or the text is empty and ``what`` is given.
         """
-        value = self.value(row, column)
+        value = self.value(row, column, field)
+        if value is None:  # a missing value of a Parquet file or of JSON
+            value = ""
         if not isinstance(value, str):
             raise UserError(f"{self.place(row)} holds {value!r} in {column!r}, not text; write another column.")
         if what and not value.strip():
@@ -94,44 +127,84 @@ def _columns(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def open_rows(
-    dataset: str,
+    dataset: Source,
     *,
     columns: Sequence[str] | None = None,
     config: str | None = None,
     split: str = "train",
     revision: str | None = None,
 ) -> Rows:
-    """Open the rows of a file or of a dataset on the Hub.
+    """Open the rows of a file, a folder, a dataset on the Hub, or a dataset in memory.
 
     Args:
-        dataset: path of a UTF-8 file, or id of a dataset on the Hub. A ``.jsonl`` file has a JSON object on each line;
-            other files have tab-separated columns without quotes or escapes.
+        dataset: one of
+
+            - the path of a ``.jsonl`` file: a JSON object on each line;
+            - the path of a ``.csv`` file: records with the columns of its first line, separated by commas, semicolons,
+              tabs or bars, whichever that line has most of; a field in quotes may have several lines. All values are
+              texts, as they are written;
+            - the path of a ``.json`` file with a list of objects, of a ``.parquet`` or of an ``.arrow`` file; and of
+              these and of the two above with ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` added;
+            - the path of another file: UTF-8, with tab-separated columns without quotes or escapes;
+            - the path of a folder of ``save_to_disk``, or of any folder that ``load_dataset`` reads;
+            - the id of a dataset on the Hub;
+            - a ``Dataset`` or a ``DatasetDict``.
+
         columns: names of the columns of a tab-separated file; by default, they are in its first line.
-        config, split, revision: configuration, split and revision of a dataset on the Hub.
+        config: configuration of a folder or of a dataset on the Hub.
+        split: split of a folder, of a dataset on the Hub, or of a ``DatasetDict``.
+        revision: revision of a dataset on the Hub.
 
     Raises:
-        UserError: the file or dataset does not exist, has another format, or, during reading, has a malformed line.
+        UserError: the file, dataset or split does not exist, has another format, or, during reading, has a malformed
+            line.
     """
-    path = local_file(dataset)
+    if not isinstance(dataset, str | Path):
+        return _given_rows(dataset, split)
+    path = local_data(dataset := str(dataset))
     if path is None:
         return _hub_rows(dataset, config, split, revision)
-    if path.suffix in (".csv", ".json"):
-        raise UserError(f"{path.name} is neither JSON lines nor tab-separated; convert it to {JSON_LINES} or .tsv.")
+    if path.is_dir():
+        return _folder_rows(path, config, split)
+    if path.suffix in _SHEETS:
+        raise UserError(f"{path.name} is a file of a spreadsheet; save it as CSV in UTF-8.")
     if path.suffix == JSON_LINES:
         return Rows(path.name, lambda: _json_rows(path))
+    if is_table(path):
+        return _table_rows(path)
     return Rows(path.name, lambda: _tab_separated_rows(path, columns))
 
 
-def local_file(dataset: str) -> Path | None:
-    """Return the path of a local file, or None if ``dataset`` can only be the id of a dataset on the Hub.
+def local_data(dataset: str) -> Path | None:
+    """Return the path of a local file or folder, or None if ``dataset`` can only be the id of a dataset on the Hub.
 
     Raises:
-        UserError: the file does not exist, or is a folder.
+        UserError: the file or folder does not exist.
     """
     path = local_path(dataset, "dataset")
     if path is None and Path(dataset).suffix in _FILES:
         raise not_found(dataset, "dataset")
     return path
+
+
+def local_file(dataset: Source) -> Path | None:
+    """Return the path of a local file, or None for other sources.
+
+    Raises:
+        UserError: the file does not exist.
+    """
+    path = local_data(str(dataset)) if isinstance(dataset, str | Path) else None
+    return None if path is None or path.is_dir() else path
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is one with columns that ``open_rows`` does not read line by line."""
+    return _format(path) in (*_BUILDERS, JSON_LINES) and path.suffix != JSON_LINES
+
+
+def _format(path: Path) -> str:
+    """Return the suffix of a file, without that of its compression."""
+    return Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
 
 
 def parallel_files(dataset: str) -> tuple[str, str] | None:
@@ -143,10 +216,10 @@ def parallel_files(dataset: str) -> tuple[str, str] | None:
 
 
 def is_local(dataset: str) -> bool:
-    """Return whether ``dataset`` is a local file, or two parallel ones, and not the id of a dataset on the Hub.
+    """Return whether ``dataset`` is a local file, or two parallel ones, and not a source that has splits.
 
     Raises:
-        UserError: the file does not exist, or is a folder.
+        UserError: the file does not exist.
     """
     return parallel_files(dataset) is not None or local_file(dataset) is not None
 
@@ -181,7 +254,7 @@ def _tab_separated_rows(path: Path, columns: Sequence[str] | None) -> Iterator[R
             found = {1: "no tab", 2: "one tab"}.get(len(values), f"{len(values) - 1} tabs")
             raise UserError(
                 f"Line {number} of {path.name} has {found}; write the columns {' and '.join(columns)} on each line, "
-                "with one tab between two of them."
+                "with one tab between two of them, or save the file as CSV if a field is in quotes."
             )
         else:
             yield Row(number, dict(zip(columns, values, strict=True)))
@@ -202,6 +275,109 @@ def _json_rows(path: Path) -> Iterator[Row]:
                 '{"column": "value"}.'
             )
         yield Row(number, values)
+
+
+def _table_rows(path: Path) -> Rows:
+    import datasets
+
+    kind = _format(path)
+    options: dict[str, Any] = {}
+    if kind == ".csv":
+        names, delimiter = _header(path)
+        # As texts: "01", "NA" and "1e5" are the names of classes.
+        texts = datasets.Features({name: datasets.Value("string") for name in names})
+        options = {"features": texts, "sep": delimiter, "na_filter": False}
+    with _loading(path.name):
+        rows = datasets.load_dataset(
+            _BUILDERS.get(kind, "json"), data_files=str(path), split="train", streaming=True, **options
+        )
+    columnar = kind in (".parquet", ".arrow")
+    return _rows_of(path.name, rows, *(("Row", 0) if columnar else ("Record", 1)))
+
+
+def _header(path: Path) -> tuple[list[str], str]:
+    """Return the names of the columns of a CSV file, and its delimiter: the most frequent one of its first line."""
+    import fsspec
+
+    with _loading(path.name), fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        if not first.strip():
+            raise UserError(f"{path.name} begins with an empty line; write the names of its columns there.")
+        delimiter = max(_DELIMITERS, key=first.count)
+        file.seek(0)
+        records = csv.reader(file, delimiter=delimiter)
+        names = next(records)
+        second: list[str] = next((record for record in records if record), [])
+    if len(set(names)) < len(names) or not all(name.strip() for name in names):
+        raise UserError(
+            f"The columns of {path.name} are {', '.join(map(repr, names))}; give each a name of its own in the first "
+            "line."
+        )
+    # pandas would take the first fields of such a file for row names.
+    if len(second) > len(names):
+        raise UserError(
+            f"Record 1 of {path.name} has {len(second)} fields, and the columns are {', '.join(names)}; write a field "
+            f"for each column, in quotes if it contains {delimiter!r}."
+        )
+    return names, delimiter
+
+
+def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
+    import datasets
+
+    with _loading(str(folder)):
+        if any((folder / name).is_file() for name in _SAVED):
+            return _given_rows(datasets.load_from_disk(str(folder)), split, folder.name)
+        builder = datasets.load_dataset_builder(str(folder), config)
+        options = {"na_filter": False} if builder.name.startswith("csv") else {}  # "NA" is a text
+        rows = datasets.load_dataset(str(folder), config, split=split, streaming=True, **options)
+    return _rows_of(folder.name, rows)
+
+
+def _given_rows(given: "Dataset | DatasetDict", split: str, name: str = "the given dataset") -> Rows:
+    if isinstance(given, Mapping):
+        if split not in given:
+            raise UserError(f"The splits of {name} are {', '.join(given)}, and not {split!r}; name one of them.")
+        given = given[split]
+    return _rows_of(name, given)
+
+
+def _rows_of(name: str, rows: Any, unit: str = "Row", first: int = 0) -> Rows:
+    """Return the rows of a dataset of ``datasets``, which is in memory or streamed."""
+    import datasets
+
+    def start() -> Iterator[Row]:
+        iterator = iter(rows)
+        for number in itertools.count(first):
+            with _loading(name):
+                values = next(iterator, None)
+            if values is None:
+                return
+            yield Row(number, values)
+
+    features = rows.features or {}
+    # This includes columns of lists of classes.
+    kinds = {column: kind.feature if isinstance(kind, datasets.List) else kind for column, kind in features.items()}
+    classes = {column: kind.names for column, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
+    return Rows(name, start, unit, classes)
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Turn the errors of ``datasets``, which have no common base class, into one sentence."""
+    logger = logging.getLogger("datasets")
+    disabled, logger.disabled = logger.disabled, True  # it logs what it raises
+    try:
+        yield
+    except UserError:
+        raise
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is not UTF-8; convert it, for example with iconv -f CP1252 -t UTF-8.") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"{name} does not load ({type(error).__name__}: {reason}); correct it.") from error
+    finally:
+        logger.disabled = disabled
 
 
 class HubDataset(NamedTuple):
@@ -265,7 +441,4 @@ def _hub_rows(dataset: str, config: str | None, split: str, revision: str | None
             f"The dataset {dataset} does not load ({type(error).__name__}: {reason}); check its name, configuration "
             "and split."
         ) from error
-    # This includes columns of lists of classes.
-    kinds = {name: kind.feature if isinstance(kind, datasets.List) else kind for name, kind in rows.features.items()}
-    classes = {name: kind.names for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}
-    return Rows(dataset, lambda: map(Row, range(len(rows)), rows), "Row", classes)
+    return _rows_of(dataset, rows)

@@ -16,7 +16,7 @@ from .batches import IGNORED, TrainingExamples
 from .encoding import lengths_of
 from .examples import Examples
 from .model_limits import check_tokenizer
-from .rows import JSON_LINES, Rows, local_file, open_rows, read_lines
+from .rows import JSON_LINES, Rows, Source, is_table, local_file, open_rows, read_lines
 
 OUTSIDE = "O"
 _DOCUMENT = "-DOCSTART-"  # separates the documents of a CoNLL file
@@ -48,7 +48,7 @@ class TaggedSentences(Examples[Tagged]):
 
 
 def read_tagged(
-    dataset: str | Path,
+    dataset: Source,
     *,
     tokens_column: str = "tokens",
     tags_column: str | None = None,
@@ -58,13 +58,13 @@ def read_tagged(
     split: str = "train",
     revision: str | None = None,
 ) -> TaggedSentences:
-    """Read tagged sentences from a file or from a dataset on the Hub.
+    """Read tagged sentences.
 
     Args:
-        dataset: path of a ``.jsonl`` file or id of a dataset on the Hub, with a list of words and a list of tags in
-            each row; or path of any other file in the format of the CoNLL shared tasks: on each line a word in the
-            first column and its tag in the last, separated by tabs or spaces, and an empty line after each sentence.
-            -DOCSTART- lines are ignored.
+        dataset: a source of rows, as in ``open_rows``, with a list of words and a list of tags in each row; or path of
+            any other file in the format of the CoNLL shared tasks: on each line a word in the first column and its tag
+            in the last, separated by tabs or spaces, and an empty line after each sentence. -DOCSTART- lines are
+            ignored.
         tokens_column, tags_column: columns of the words and the tags; None for the tags: ``ner_tags`` if it exists,
             otherwise ``tags``. Tags are names or numbers.
         labels: names of the tags, from tag 0 on. None: the names of the dataset on the Hub, or else O and, for each
@@ -77,13 +77,13 @@ def read_tagged(
         UserError: the file, dataset or column does not exist or is empty, or a line is malformed; the message has the
             line number.
     """
-    path = local_file(str(dataset))
+    path = local_file(dataset)
     known: Sequence[str] | None = None
-    conll = None if path is None or path.suffix in (JSON_LINES, ".json", ".csv") else path
+    conll = None if path is None or path.suffix == JSON_LINES or is_table(path) else path
     if conll is not None:
         name, unit, read = conll.name, "Line", list(_conll_sentences(conll))
     else:
-        rows = open_rows(str(dataset), config=config, split=split, revision=revision)
+        rows = open_rows(dataset, config=config, split=split, revision=revision)
         first = next(iter(rows), None)
         column = tags_column or ("ner_tags" if first is not None and "ner_tags" in first.values else "tags")
         known = rows.classes.get(column)
@@ -145,7 +145,7 @@ def _sentences_in_rows(
     rows: Rows, tokens_column: str, tags_column: str, names: Sequence[str] | None
 ) -> Iterator[Tagged]:
     for row in rows:
-        words, tags = rows.value(row, tokens_column), rows.value(row, tags_column)
+        words, tags = rows.value(row, tokens_column, "tokens_column"), rows.value(row, tags_column, "tags_column")
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             raise UserError(f"{rows.place(row)} holds {words!r} in {tokens_column!r}; write a list of words.")
         if not isinstance(tags, list) or not all(type(tag) in (int, str) for tag in tags):

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..tokenizers import uncovered_characters
-from .rows import local_file, open_rows
+from .rows import JSON_LINES, Source, is_table, local_file, open_rows
 
 EMBEDDED = "embedded"
 PIECE_BYTES = 1 << 20
@@ -75,7 +75,7 @@ class Text:
 
 
 def open_text(
-    dataset: str,
+    dataset: Source,
     *,
     text_column: str = "text",
     config: str | None = None,
@@ -85,9 +85,9 @@ def open_text(
     """Open a text by name.
 
     Args:
-        dataset: ``"embedded"``, the Python language reference that CPython contains; the path of a UTF-8 file; or the
-            id of a dataset on the Hub, whose rows are joined by newlines.
-        text_column: name of the column with the text, for a dataset on the Hub.
+        dataset: ``"embedded"``, the Python language reference that CPython contains; the path of a UTF-8 file; or a
+            source of rows, as in ``open_rows``, with a column of texts, which are joined by newlines.
+        text_column: name of the column with the text.
         config, split, revision: configuration, split and revision of a dataset on the Hub.
 
     Raises:
@@ -95,10 +95,16 @@ def open_text(
     """
     if dataset == EMBEDDED:
         return Text("python-language-reference", _embedded_pieces)
-    if (path := local_file(dataset)) is not None:
+    path = local_file(dataset)
+    if path is not None and path.suffix != JSON_LINES and not is_table(path):
         return Text(path.name, lambda: _file_pieces(path))
     rows = open_rows(dataset, config=config, split=split, revision=revision)
-    return Text(dataset, lambda: ("\n" * bool(i) + rows.text(row, text_column) for i, row in enumerate(rows)))
+
+    def pieces() -> Iterator[str]:
+        for i, row in enumerate(rows):
+            yield "\n" * bool(i) + rows.text(row, text_column, None, "text_column")
+
+    return Text(rows.name, pieces)
 
 
 def _embedded_pieces() -> Iterator[str]:

@@ -4,7 +4,7 @@ from ..files import write_json, writing
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .callbacks import SampleCallback, TranslationCallback
-from .command import RecipeCommand, parse_command
+from .command import RecipeCommand, parse_command, restoring
 from .config import family_config, first_changed, load_config, model_config
 from .distillation import (
     DistillationConfig,
@@ -15,7 +15,7 @@ from .distillation import (
     TeacherOutputs,
 )
 from .extractive import ExtractiveTrainer
-from .fine_tuned_classifier import ClassifierTrainer, class_weights
+from .fine_tuned_classifier import ClassifierTrainer, class_weights, loss_options, weighted_loss
 from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, check_averaging, tuned, tuning_facts
 from .from_scratch import PretrainedOrScratchConfig, scratch_config, scratch_model
 from .multiple_choice import ChoiceTrainer, scores_by_question
@@ -80,12 +80,14 @@ __all__ = [
     "is_hierarchical",
     "last_complete_checkpoint",
     "load_config",
+    "loss_options",
     "model_config",
     "optimizer_class_and_arguments",
     "own_classifier_config",
     "own_facts",
     "parse_command",
     "publish_run",
+    "restoring",
     "run_facts",
     "scores_by_question",
     "scores_of_part",
@@ -95,6 +97,7 @@ __all__ = [
     "training_arguments",
     "tuned",
     "tuning_facts",
+    "weighted_loss",
     "write_json",
     "writing",
 ]

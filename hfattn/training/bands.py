@@ -12,7 +12,7 @@ from typing import Any
 WIDTH = 3  # standard deviations on each side of the mean
 FEWEST = 3  # seeds that a standard deviation is computed from
 CPU_SHARE = 0.02  # of the mean: least half-width of a tiny variant, whose score differs between CPUs
-_LOSSES = ("nats_", "bits_", "perplexity", "loss", "mean_squared_error")
+_LOSSES = ("nats_", "bits_", "perplexity", "pseudo_perplexity", "loss", "mean_squared_error")
 _CORRELATIONS = ("pearson", "spearman")
 _OUT_OF_100 = ("bleu", "chrf")
 _DIGITS = 4  # significant digits of the mean that the edges are rounded to, outward
@@ -65,6 +65,7 @@ def sampling_error(mean: float, metric: str, counts: Mapping[str, Any]) -> float
         return 0.0
     token_wise = metric.rpartition(".")[2].startswith("token_")
     whole = [value for name, value in counts.items() if type(value) is int and (not token_wise or "tokens" in name)]
+    whole = [value for value in whole if value > 1]  # a model that finds nothing has predicted 0
     if not whole:
         return 0.0
     n = min(whole)

@@ -4,7 +4,9 @@ import argparse
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any, NoReturn
 import yaml
 from filelock import FileLock, Timeout
 from transformers import TrainingArguments, set_seed
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
 from ..errors import UserError
 from ..files import read_json_object, write_at_once
@@ -23,6 +25,7 @@ from .config import split_overrides
 from .selection import read_search
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
+LOGS = "TENSORBOARD_LOGGING_DIR"  # environment variable
 LOCK = Path("checkpoints") / ".lock"  # held by the process that trains; the system releases it when that ends
 # What may change when a run is resumed: how long it trains, and what does not change its weights.
 _MAY_CHANGE = ("card", "sample")
@@ -52,9 +55,11 @@ class RecipeCommand:
         run: the run folder.
         resume: whether to continue the run in that folder.
         overrides: command-line arguments that change fields of the YAML file.
+        argv: the whole command line, from the script on, as results.json records it.
         push_to: repository on the Hub to push the finished run to, if any.
         push_private: whether to create that repository as private.
         search: search.json of the search that chose the settings, if any.
+        datasets: a ``Dataset`` or ``DatasetDict`` to train on instead of ``data.dataset``, if any.
     """
 
     recipe: str
@@ -62,9 +67,11 @@ class RecipeCommand:
     run: Path
     resume: bool
     overrides: list[str]
+    argv: list[str]
     push_to: str | None = None
     push_private: bool = False
     search: Path | None = None
+    datasets: Any = None
 
     @property
     def _writes(self) -> bool:
@@ -130,7 +137,7 @@ class RecipeCommand:
             UserError: under the same conditions as ``check_run``.
         """
         self.check_run()
-        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.run / "logs"))
+        os.environ.setdefault(LOGS, str(self.run / "logs"))
         disable_progress_bar()  # bars for the shards of each checkpoint would interrupt the lines of ProgressLines
         set_seed(arguments.seed)
 
@@ -159,7 +166,7 @@ class RecipeCommand:
             started = read_yaml(path)
             if not isinstance(started, dict):
                 raise UserError(f"{path} is damaged; choose another folder with --output_dir.")
-            before, after = (dict(_leaves(each)) for each in (started, now))
+            before, after = (dict(leaves(each)) for each in (started, now))
             for name in after | before:
                 old, new = (fields.get(name, _ABSENT) for fields in (before, after))
                 if old != new and not _may_change(name):
@@ -169,12 +176,30 @@ class RecipeCommand:
                     )
         write_at_once(path, yaml.safe_dump(now, sort_keys=False, allow_unicode=True))
 
+    def unlock(self) -> None:
+        """Let other processes train in the run folder, or read what this one has written."""
+        self._lock.release(force=True)
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+
+@contextmanager
+def restoring(command: RecipeCommand) -> Iterator[None]:
+    """Undo at the end what a recipe changes in its process, for a process that goes on: a notebook or a search."""
+    logs, bars = os.environ.get(LOGS), is_progress_bar_enabled()
+    try:
+        yield
+    finally:
+        command.unlock()
+        if logs is None:
+            os.environ.pop(LOGS, None)
+        if bars:
+            enable_progress_bar()
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the fields of nested sections by their names with dots."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -198,8 +223,33 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; --help shows the options.")
 
 
-def parse_command(recipe: str, description: str, words: list[str] | None = None) -> RecipeCommand:
-    """Parse the command line of a recipe. The run folder defaults to ``runs/<recipe>-<config>``."""
+def parse_command(recipe: str, description: str, argv: list[str] | None = None) -> RecipeCommand:
+    """Parse the command line of a recipe, and check that the run may be pushed if it asks for that.
+
+    Args:
+        recipe, description: see ``read_command``.
+        argv: the script and its arguments; default: those of this process.
+
+    Raises:
+        UserError: as ``read_command``, or the Hub would refuse the push.
+    """
+    command = read_command(recipe, description, sys.argv if argv is None else argv)
+    if command.push_to is not None:
+        check_may_push(command.push_to, private=command.push_private)
+    return command
+
+
+def read_command(recipe: str, description: str, argv: list[str]) -> RecipeCommand:
+    """Read the command line of a recipe. The run folder defaults to ``runs/<recipe>-<config>``.
+
+    Args:
+        recipe: name of the recipe.
+        description: what ``--help`` prints.
+        argv: the script and its arguments.
+
+    Raises:
+        UserError: an argument is missing or invalid.
+    """
     parser = _Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -218,10 +268,8 @@ def parse_command(recipe: str, description: str, words: list[str] | None = None)
     parser.add_argument(
         "--search", metavar="FILE", type=Path, help="search.json of hfattn tune, whose best settings this run has"
     )
-    known, overrides = parser.parse_known_args(words)
+    known, overrides = parser.parse_known_args(argv[1:])
     run = known.output_dir or Path("runs") / f"{recipe}-{known.config.stem}"
-    if known.push_to is not None:
-        check_may_push(known.push_to, private=known.push_private)
     return RecipeCommand(
-        recipe, known.config, run, known.resume, overrides, known.push_to, known.push_private, known.search
+        recipe, known.config, run, known.resume, overrides, argv, known.push_to, known.push_private, known.search
     )

@@ -39,6 +39,7 @@ def load_config(schema: type[Schema], path: str | Path, overrides: list[str] | N
         raise UserError(
             f"{path.name} is not a mapping of fields; write lines such as 'data:' and below it '  max_length: 100'."
         )
+    values.pop("recipe", None)  # names the train.py that reads the file
     for name, text in split_overrides(overrides or []):
         try:
             value = _value(text, _type(schema, name))

@@ -20,6 +20,7 @@ from huggingface_hub.dataclasses import strict
 from ..errors import UserError
 from ..files import read_json_object, write_json
 from ..hub.card import read_results
+from ..hub.consistency import check_consistency
 from ..models.strict_config import unknown_name_message
 from ..plots import length_label
 from ..yaml_values import read_yaml
@@ -34,16 +35,16 @@ from .bands import (
     sampling_error,
     transferred_deviation,
 )
-from .command import parse_command
+from .command import read_command
 from .config import checked, load_config, split_overrides
 from .selection import chosen_on, reported_on_its_own_choice
 
 SUFFIX = ".expected.json"
 PAGE = "RESULTS.md"
 _CLOCKS = ("runtime", "per_second", "preparation_time")  # durations of an evaluation, which are not scores
-_GROUPS = ("by_slice", "by_word", "counterfactual")
+GROUPS = ("by_slice", "by_word", "counterfactual")
 _SEED = "training.seed"  # recorded in a separate field, not as an override
-_PLACES = {  # fields that say where data and models are
+PLACES = {  # fields that say where data and models are
     *("data.dataset", "data.validation", "data.test", "data.config", "data.vectors", "data.words"),
     *("data.text_column", "data.pair_column", "data.label_column", "data.part_column"),
     *("data.source_column", "data.target_column", "encoder.name", "model.name", "teacher.name", "tokenizer.name"),
@@ -262,8 +263,15 @@ def read_run(folder: Path) -> FinishedRun:
     scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
     if not scripts or "--config" not in results["command"]:
         raise UserError(f"{path} has the command {results['command']!r}, which is not a recipe's; run a recipe.")
-    command = parse_command(results["recipe"], "", words[scripts[0] + 1 :])
+    command = read_command(results["recipe"], "", words[scripts[0] :])
     return FinishedRun(folder, results, dict(split_overrides(command.overrides)))
+
+
+def _check_scores(run: FinishedRun) -> None:
+    try:
+        check_consistency(run.results)
+    except AssertionError as error:
+        raise UserError(f"{run.folder / 'results.json'} contradicts itself: {error}.") from None
 
 
 def _value_at(values: Any, place: str) -> Any:
@@ -277,11 +285,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def is_clock(name: str) -> bool:
+    """Return whether a value of an evaluation is a duration."""
+    return name.endswith(_CLOCKS)
+
+
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the nested scores, without durations and without scores by slice, except BLEU by source length."""
     kept: dict[str, Any] = {}
     for name, value in values.items():
-        if name.endswith(_CLOCKS) or "_by_" in name or name in _GROUPS:
+        if is_clock(name) or "_by_" in name or name in GROUPS:
             continue
         if name == "by_source_length":
             kept[name] = {length_label(row): {"pairs": row["pairs"], "bleu": row["bleu"]} for row in value}
@@ -295,7 +308,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 def _places(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted path of each number; names that contain a dot are skipped."""
     for name, value in values.items():
-        if "." in name or name.endswith(_CLOCKS):
+        if "." in name or is_clock(name):
             continue
         if isinstance(value, dict):
             yield from _places(value, f"{prefix}{name}.")
@@ -359,8 +372,9 @@ def judge(run: FinishedRun, expected: Expected, tiny: bool | None = None) -> Ver
         tiny: whether to compare with the tiny variant; by default, the run's command determines the variant.
 
     Raises:
-        UserError: the run lacks the score, or its variant has no band yet.
+        UserError: the run lacks the score, its scores contradict each other, or its variant has no band yet.
     """
+    _check_scores(run)
     tiny = is_tiny(run, expected) if tiny is None else tiny
     name = "tiny" if tiny else "full"
     metric = (expected.tiny.metric if tiny else None) or expected.metric
@@ -404,8 +418,10 @@ def record_run(run: FinishedRun, expected: Expected, overrides: list[str]) -> Ex
     """Add the facts of a full run. They replace those of an earlier run with the same seed and overrides.
 
     Raises:
-        UserError: the run is of the tiny variant, lacks the score, or was chosen on the part that is reported.
+        UserError: the run is of the tiny variant, lacks the score, or was chosen on the part that is reported; or its
+            scores contradict each other.
     """
+    _check_scores(run)
     if is_tiny(run, expected):
         raise UserError(f"{run.folder} is a run of the tiny variant of {run.name}; only full runs are recorded.")
     if own_choice := reported_on_its_own_choice(expected.metric, run.results.get("selection")):
@@ -442,7 +458,7 @@ def own_runs(expected: Expected, config: Path) -> list[Recorded]:
     """
     groups: dict[tuple[str, ...], list[Recorded]] = {}
     for run in expected.full.recorded:
-        if all(name in _PLACES for name, _ in split_overrides(run.overrides)):
+        if all(name in PLACES for name, _ in split_overrides(run.overrides)):
             groups.setdefault(tuple(run.overrides), []).append(run)
     if not groups:
         return []
@@ -453,6 +469,32 @@ def own_runs(expected: Expected, config: Path) -> list[Recorded]:
         return sum(Path(value).name != Path(str(_value_at(plain, name))).name for name, value in models)
 
     return groups[min(groups, key=lambda words: (others(words), -len(groups[words])))]
+
+
+def runs_like(run: FinishedRun, expected: Expected, schema: type[Any], config: Path) -> list[Recorded]:
+    """Return the recorded runs with the settings of a run, one for each seed; places may differ, as in ``own_runs``.
+
+    Args:
+        run: the finished run.
+        expected: the expected scores of its configuration.
+        schema: the recipe's ``Config``.
+        config: the YAML file.
+
+    Raises:
+        UserError: the recipe has no field that the command of the run overrides.
+    """
+
+    def settings(words: list[str]) -> dict[str, str]:
+        return {name: value for name, value in split_overrides(words) if name not in PLACES}
+
+    own = settings(differing_overrides(run, schema, config))
+    if not own:
+        return own_runs(expected, config)
+    groups: dict[tuple[str, ...], list[Recorded]] = {}
+    for each in expected.full.recorded:
+        if settings(each.overrides) == own:
+            groups.setdefault(tuple(each.overrides), []).append(each)
+    return max(groups.values(), key=len, default=[])
 
 
 def with_band(expected: Expected, config: Path) -> Expected:
@@ -511,12 +553,16 @@ def _banded(
 
 
 def _deviation_of(name: str, recipes: Path) -> tuple[float, str]:
-    """Return the relative deviation over the recorded seeds of a configuration, or over those of its tiny variant."""
+    """Return the relative deviation over the recorded seeds of a configuration, or over those of its tiny variant.
+
+    The seeds are those with the settings of the YAML file, or if these are too few, those of the most runs alike.
+    """
     other = read_expected(recipes / f"{name}{SUFFIX}")
+    own = [run.score for run in own_runs(other, recipes / f"{name}.yaml")]
     groups: dict[tuple[str, ...], list[float]] = {}
     for run in other.full.recorded:
         groups.setdefault(tuple(run.overrides), []).append(run.score)
-    scores = max(groups.values(), key=len, default=[])
+    scores = own if len(own) >= FEWEST else max(groups.values(), key=len, default=[])
     if len(scores) >= FEWEST:
         return relative_deviation(scores, other.metric), f"{name}, {len(scores)} seeds"
     if len(other.tiny.scores) >= FEWEST:

@@ -1,6 +1,7 @@
 """Fine-tuning of classifiers, with class weights and texts that are read in several windows."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,6 +41,44 @@ def class_weights(wanted: str | Sequence[float] | None, texts: LabeledTexts) -> 
             f"{', '.join(texts.labels)}."
         )
     return torch.tensor(wanted, dtype=torch.float)
+
+
+def weighted_loss(
+    outputs: Any,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+    *,
+    weights: torch.Tensor,
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """Return the cross-entropy of a classifier with class weights, a ``compute_loss_func`` of the Trainer.
+
+    Args:
+        outputs: of the model, with ``logits`` (B, C), or (B, 1) of a single sigmoid.
+        labels: (B,) classes.
+        num_items_in_batch: number of texts in all batches of the step; None: those of this batch.
+        weights: (C,), or for a single sigmoid (2,), from ``class_weights``.
+        label_smoothing: share of the probability that all classes get.
+    """
+    logits, weights = outputs.logits.float(), weights.to(outputs.logits.device)
+    labels = labels.reshape(-1)
+    if logits.shape[-1] == 1:
+        total = functional.binary_cross_entropy_with_logits(
+            logits[:, 0], labels.to(logits.dtype), weight=weights[labels.long()], reduction="sum"
+        )
+    else:
+        total = functional.cross_entropy(
+            logits, labels, weight=weights, reduction="sum", label_smoothing=label_smoothing
+        )
+    return total / (len(logits) if num_items_in_batch is None else num_items_in_batch)
+
+
+def loss_options(wanted: str | Sequence[float] | None, texts: LabeledTexts, label_smoothing: float) -> dict[str, Any]:
+    """Return the arguments of a Trainer for class weights; none if ``wanted`` is None. See ``class_weights``."""
+    weights = class_weights(wanted, texts)
+    if weights is None:
+        return {}
+    return {"compute_loss_func": partial(weighted_loss, weights=weights, label_smoothing=label_smoothing)}
 
 
 class ClassifierTrainer(FineTuningTrainer):

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from ..data import LabeledDataConfig, LabeledTexts, load_embeddings
+from ..data import LabeledDataConfig, LabeledTexts, Source, load_embeddings
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..metrics import ClassifierEvaluationConfig
@@ -49,7 +49,7 @@ class OwnClassifierDataConfig(LabeledDataConfig):
             raise ValueError(f"regression is for labels that are numbers, and {self.dataset} has classes; remove it.")
 
     def read(
-        self, dataset: str, split: str, train: LabeledTexts | None = None, *, regression: bool = False
+        self, dataset: Source, split: str, train: LabeledTexts | None = None, *, regression: bool = False
     ) -> LabeledTexts:
         return super().read(dataset, split, train, regression=self.regression)
 

@@ -6,7 +6,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from .arguments import trains_on_cuda
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers", "datasets", "evaluate", "accelerate")
 
 
-def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def run_facts(
+    recipe: str, path: Path, configuration: Mapping[str, Any], seed: int, argv: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Return the command of a run, its configuration, the versions of libraries and the hardware.
 
     Absolute paths are shortened, so that no folder of the machine is recorded.
@@ -30,17 +32,18 @@ def run_facts(recipe: str, path: Path, configuration: Mapping[str, Any], seed: i
         path: the YAML file.
         configuration: the configuration after overrides.
         seed: random seed of the run.
+        argv: the script and its arguments; default: those of this process.
     """
     return {
         "recipe": recipe,
         "config": path.stem,
-        "command": _command(),
+        "command": _command(sys.argv if argv is None else argv),
         "seed": seed,
         "configuration": _without_folders(configuration),
         "commit": hfattn_commit(),
         "dataset": _hub_facts(configuration.get("data", {})),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "hardware": _hardware(),
+        "versions": versions(),
+        "hardware": hardware(),
     }
 
 
@@ -66,9 +69,9 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _command() -> str:
+def _command(argv: Sequence[str]) -> str:
     # A resumed run has the same results as an uninterrupted one.
-    words = [_without_folders(word) for word in sys.argv if word != "--resume"]
+    words = [_without_folders(word) for word in argv if word != "--resume"]
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     launcher = "accelerate launch" + (f" --multi_gpu --num_processes {processes}" if processes > 1 else "")
     if processes > 1 and not trains_on_cuda():
@@ -98,12 +101,18 @@ def _hub_facts(data: Mapping[str, Any]) -> dict[str, Any] | None:
     return found and {"id": name, **found._asdict()}
 
 
-def _hardware() -> dict[str, Any]:
-    hardware: dict[str, Any] = {"cpu": cpu_name(), "threads": torch.get_num_threads()}
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that train."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def hardware() -> dict[str, Any]:
+    """Return the name of the CPU, the number of threads, the name of the GPU if that trains, and the processes."""
+    found: dict[str, Any] = {"cpu": cpu_name(), "threads": torch.get_num_threads()}
     if trains_on_cuda():
-        hardware["gpu"] = torch.cuda.get_device_name()
-    hardware["processes"] = int(os.environ.get("WORLD_SIZE", "1"))
-    return hardware
+        found["gpu"] = torch.cuda.get_device_name()
+    found["processes"] = int(os.environ.get("WORLD_SIZE", "1"))
+    return found
 
 
 def cpu_name() -> str:

@@ -224,7 +224,7 @@ class ReliableTrainer(Trainer):
         return {"part": "validation", "metric": self.args.metric_for_best_model or "loss"}
 
     def training_facts(self, unit: str, number: float) -> dict[str, Any]:
-        """Return the steps, duration and memory of a finished training run for ``results.json``.
+        """Return the steps, duration, precision and memory of a finished training run for ``results.json``.
 
         Args:
             unit: plural name of a training example, such as "windows".
@@ -236,6 +236,7 @@ class ReliableTrainer(Trainer):
             # Averaged checkpoints have no single step number.
             "best_step": None if self.averaging.last else self.state.best_global_step,
             "wall_time_seconds": round(self.training_seconds, 2),  # includes evaluations and checkpoints
+            "precision": "bfloat16" if self.args.bf16 else "float16" if self.args.fp16 else "float32",
             f"{unit}_per_second": round(number / self.training_seconds),
             "peak_memory_bytes": _peak_memory(),
         }

@@ -27,7 +27,7 @@ from hfattn.generated import reviews_es
 from hfattn.hub import CardConfig
 from hfattn.metrics import ClassifierEvaluationConfig, class_predictions, read_swaps
 from hfattn.reports.baselines import report
-from hfattn.training import finishing, load_config, parse_command
+from hfattn.training import RecipeCommand, finishing, load_config, parse_command
 
 RECIPE = "baselines"
 
@@ -100,8 +100,7 @@ def validate(config: Config) -> BaselineClassifier:
     return BaselineClassifier(config.cleaning, config.features, config.vectors, config.classifier, config.encoder)
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("A baseline is fitted by one process; launch it with --num_processes 1.")
@@ -111,7 +110,7 @@ def main() -> None:
     # Data
 
     seed = config.training.seed
-    parts = config.data.read_parts(seed)
+    parts = config.data.read_parts(seed, command.datasets)
     check_columns(config.evaluation.columns, parts["train"])
     if config.data.training_examples is not None:
         parts["train"] = parts["train"].sample(config.data.training_examples, seed)
@@ -150,4 +149,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

@@ -19,6 +19,7 @@ from hfattn.data import (
     Documents,
     PackedBlocks,
     PartsConfig,
+    Source,
     check_causal,
     check_model,
     check_positions,
@@ -37,6 +38,7 @@ from hfattn.reports.causal_lm import SampleConfig, continuations, report, with_t
 from hfattn.training import (
     FineTuningTrainer,
     PretrainedOrScratchConfig,
+    RecipeCommand,
     SampleCallback,
     finishing,
     load_config,
@@ -73,7 +75,7 @@ class DataConfig(PartsConfig[Documents]):
         if self.document_start is not None and not self.lines_are_texts:
             raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
 
-    def read(self, dataset: str, split: str, train: Documents | None = None) -> Documents:
+    def read(self, dataset: Source, split: str, train: Documents | None = None) -> Documents:
         return read_documents(
             dataset,
             lines_are_texts=self.lines_are_texts,
@@ -146,8 +148,7 @@ def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrained
     return scratch_config(config.model, from_data)
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -155,7 +156,7 @@ def main() -> None:
     # Data: documents -> a stream of tokens -> windows
 
     data, pretrained = config.data, config.pretrained
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     tokenizer = load_tokenizer(pretrained or TokenizerLocation(**config.tokenizer))
     packed = {part: pack([item.text for item in documents], tokenizer) for part, documents in parts.items()}
     stride = config.evaluation.stride or data.max_length
@@ -228,4 +229,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

@@ -67,7 +67,8 @@ def read_parts(arguments: argparse.Namespace) -> dict[str, LabeledTexts]:
         for each in dataclasses.fields(LabeledDataConfig)
         if each.name in arguments
     }
-    parts = checked(LabeledDataConfig, fields).read_parts(arguments.seed)
+    # The validation texts are drawn with --seed, and not by class.
+    parts = checked(LabeledDataConfig, {**fields, "split_seed": None, "stratify": False}).read_parts(arguments.seed)
     whole = parts["train"]
     if len(whole.labels) != 2:
         raise UserError(f"{whole.name} has {len(whole.labels)} classes, and the probe needs two.")

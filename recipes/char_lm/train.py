@@ -22,6 +22,7 @@ from hfattn.reports.base import TrainedRun
 from hfattn.reports.char_lm import SampleConfig, report
 from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
 from hfattn.training import (
+    RecipeCommand,
     ReliableTrainer,
     SampleCallback,
     StatefulTrainer,
@@ -100,8 +101,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     return arguments
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -109,8 +109,9 @@ def main() -> None:
     # Data: text -> tokenizer -> ids -> windows or streams
 
     data = config.data
+    source = data.dataset if command.datasets is None else command.datasets
     text = open_text(
-        data.dataset, text_column=data.text_column, config=data.config, split=data.hub_split, revision=data.revision
+        source, text_column=data.text_column, config=data.config, split=data.hub_split, revision=data.revision
     )
     training_text = text.part(split_positions(len(text), data.split)[0])
     tokenizer = build_character_tokenizer(training_text.counts, **asdict(config.tokenizer))
@@ -180,4 +181,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

@@ -2,7 +2,8 @@
 
 accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml
 accelerate launch recipes/classification/train.py --config recipes/classification/sst2_minilm.yaml \\
-    --model.name my_model --data.dataset my.jsonl --data.test null --data.split_by text --data.labels null
+    --model.name my_model --data.dataset my.jsonl --data.test null --data.split_by text --data.stratify true \\
+    --data.labels null
 accelerate launch recipes/classification/train.py --config recipes/classification/opinions.yaml --resume
 """
 
@@ -38,6 +39,7 @@ from hfattn.training import (
     ClassifierTrainer,
     OwnClassifierConfig,
     OwnClassifierDataConfig,
+    RecipeCommand,
     ReliableTrainer,
     TuningConfig,
     check_averaging,
@@ -48,6 +50,7 @@ from hfattn.training import (
     has_one_sigmoid,
     initialize_embeddings,
     load_config,
+    loss_options,
     own_classifier_config,
     own_facts,
     parse_command,
@@ -60,7 +63,7 @@ from hfattn.training.config import checked
 RECIPE = "classification"
 GENERATED = generated_for(RECIPE)
 FROM_SCRATCH_ONLY = ("tokenizer", "data.sentence_ends", "data.vectors", "data.words", "sample.alignments")
-PRETRAINED_ONLY = ("tuning", "class_weights", "data.overlap")
+PRETRAINED_ONLY = ("tuning", "data.overlap")
 
 
 # Configuration
@@ -134,8 +137,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     return arguments
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -143,7 +145,7 @@ def main() -> None:
     # Data: texts -> ids, with the tokenizer of the pretrained model or one that is learned on the training texts
 
     data, pretrained = config.data, config.pretrained
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     check_columns(config.evaluation.columns, parts["train"])
     if data.training_examples is not None:
         parts["train"] = parts["train"].sample(data.training_examples, arguments.seed)
@@ -216,6 +218,7 @@ def main() -> None:
             **options,
         )
     else:
+        options |= loss_options(config.class_weights, parts["train"], arguments.label_smoothing_factor)
         trainer = ReliableTrainer(model, arguments, data_collator=DataCollatorWithPadding(tokenizer), **options)
     command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)
     trainer.train_or_resume(command.resume)
@@ -225,12 +228,9 @@ def main() -> None:
     outputs = {
         part: trainer.predict(dataset, metric_key_prefix=part) for part, dataset in encoded.items() if part != "train"
     }
-    if pretrained:
-        model_facts = tuning_facts(model, loaded, config.tuning, pretrained)
-        model = trainer.whole_model()
-    else:
-        model = trainer.whole_model()
-        model_facts = own_facts(model, config.model.get("preset"))
+    model_facts = tuning_facts(model, loaded, config.tuning, pretrained) if pretrained else {}
+    model = trainer.whole_model()
+    model_facts = model_facts or own_facts(model, config.model.get("preset"))
     set_reading(model, tokenizer, data.max_length, data.too_long, overlap)
 
     # Output files: a folder that loads without hfattn, results, pictures and a card
@@ -247,4 +247,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

@@ -35,6 +35,7 @@ from hfattn.training import (
     ImitatedTexts,
     OwnClassifierConfig,
     OwnClassifierDataConfig,
+    RecipeCommand,
     Teacher,
     TeacherConfig,
     finishing,
@@ -100,8 +101,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     return config.arguments(run, ddp_find_unused_parameters=False)
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -109,7 +109,7 @@ def main() -> None:
     # Data: texts, also those that only the teacher labels -> ids, with a tokenizer learned on the labeled texts
 
     data, distillation = config.data, config.distillation
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     check_columns(config.evaluation.columns, parts["train"])
     extra = extra_texts(config, parts, arguments.seed)
     items = [item for texts in (parts["train"], *extra.values()) for item in texts]
@@ -212,4 +212,4 @@ def extra_texts(config: Config, parts: Mapping[str, LabeledTexts], seed: int) ->
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

@@ -25,6 +25,7 @@ from hfattn.data import (
     Masking,
     PartsConfig,
     SentencePairs,
+    Source,
     check_length,
     check_model,
     check_positions,
@@ -42,6 +43,7 @@ from hfattn.reports.base import TrainedRun
 from hfattn.reports.masked_lm import SampleConfig, fill_in, report
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
+    RecipeCommand,
     TrainingConfig,
     finishing,
     load_config,
@@ -88,7 +90,7 @@ class DataConfig(PartsConfig[Documents]):
         if self.dataset == EMBEDDED and (self.validation, self.test, self.document_start) != (None, None, None):
             raise ValueError("embedded has documents of its own; remove validation, test and document_start.")
 
-    def read(self, dataset: str, split: str, train: Documents | None = None) -> Documents:
+    def read(self, dataset: Source, split: str, train: Documents | None = None) -> Documents:
         return read_documents(
             dataset,
             text_column=self.text_column,
@@ -157,8 +159,7 @@ def make_examples(
     return MaskedTexts(documents, tokenizer, data.max_length, packing=data.packing, **options)
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -170,7 +171,7 @@ def main() -> None:
         settings = load_model_config(pretrained)
         masked_lm_class(settings, data.next_sentence)
         tokenizer = load_tokenizer(pretrained)
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     if not pretrained:
         tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False, masks=True)
         settings = own_config(config, len(tokenizer), tokenizer.pad_token_id)
@@ -233,4 +234,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

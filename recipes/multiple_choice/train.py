@@ -18,6 +18,7 @@ from hfattn.data import (
     Choices,
     EncodedChoices,
     PartsConfig,
+    Source,
     WindowCollator,
     check_model,
     fingerprints,
@@ -35,6 +36,7 @@ from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     ChoiceTrainer,
     PretrainedOrScratchConfig,
+    RecipeCommand,
     finishing,
     load_config,
     parse_command,
@@ -79,7 +81,7 @@ class DataConfig(PartsConfig[Choices]):
         if not self.distractors and self.label_column is None:
             raise ValueError("label_column is null, so nothing says which choice is right; write it, or distractors.")
 
-    def read(self, dataset: str, split: str, train: Choices | None = None) -> Choices:
+    def read(self, dataset: Source, split: str, train: Choices | None = None) -> Choices:
         return read_choices(
             dataset,
             context_column=self.context_column,
@@ -94,8 +96,8 @@ class DataConfig(PartsConfig[Choices]):
     def cut(self, whole: Choices, seed: int) -> list[Choices]:
         return split_by_shared_text(whole, self.split, seed)  # no context and no right choice is in two parts
 
-    def read_parts(self, seed: int) -> dict[str, Choices]:
-        parts = super().read_parts(seed)
+    def read_parts(self, seed: int, given: Source | None = None) -> dict[str, Choices]:
+        parts = super().read_parts(seed, given)
         for part, questions in parts.items():
             number = self.training_examples if part == "train" else self.evaluation_examples
             if self.distractors:
@@ -149,8 +151,7 @@ def own_config(config: Config, vocab_size: int, pad: int) -> PreTrainedConfig:
     return scratch_config(config.model, from_data, FAMILIES)
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -158,7 +159,7 @@ def main() -> None:
     # Data: each choice with its context -> ids
 
     data, pretrained = config.data, config.pretrained
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     if pretrained:
         tokenizer = load_tokenizer(pretrained)
     else:
@@ -215,4 +216,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

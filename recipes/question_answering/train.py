@@ -18,12 +18,14 @@ from hfattn.data import (
     PartsConfig,
     Question,
     Questions,
+    Source,
     check_columns,
     check_model,
     fingerprints,
     read_questions,
 )
 from hfattn.errors import UserError, one_sentence
+from hfattn.evaluation import set_answering
 from hfattn.fields import at_least
 from hfattn.generated import generated_for
 from hfattn.loading import load_model, load_tokenizer
@@ -33,6 +35,7 @@ from hfattn.reports.question_answering import EvaluatedQuestions, report
 from hfattn.training import (
     ExtractiveTrainer,
     FineTuningConfig,
+    RecipeCommand,
     finishing,
     load_config,
     parse_command,
@@ -66,7 +69,7 @@ class DataConfig(PartsConfig[Questions]):
         options = {"unanswerable": self.unanswerable}
         return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed, **options)
 
-    def read(self, dataset: str, split: str, train: Questions | None = None) -> Questions:
+    def read(self, dataset: Source, split: str, train: Questions | None = None) -> Questions:
         return read_questions(
             dataset, unanswerable=self.unanswerable, config=self.config, split=split, revision=self.revision
         )
@@ -112,8 +115,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     return arguments
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -122,7 +124,7 @@ def main() -> None:
 
     data = config.data
     tokenizer = load_tokenizer(config.model)
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     check_columns(config.evaluation.columns, parts["train"])
     encoded = {
         part: EncodedQuestions(
@@ -174,6 +176,7 @@ def main() -> None:
     facts = tuning_facts(model, loaded, config.tuning, config.model)
     model = trainer.whole_model()
     tokenizer.model_max_length = data.max_length
+    set_answering(model, encoded["train"])
 
     # Output files
 
@@ -187,4 +190,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

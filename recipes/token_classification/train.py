@@ -25,6 +25,7 @@ from transformers import (
 from hfattn.data import (
     EncodedSentences,
     PartsConfig,
+    Source,
     Tagged,
     TaggedSentences,
     check_columns,
@@ -44,6 +45,7 @@ from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     FineTuningTrainer,
     PretrainedOrScratchConfig,
+    RecipeCommand,
     TuningConfig,
     finishing,
     load_config,
@@ -86,7 +88,7 @@ class DataConfig(PartsConfig[TaggedSentences]):
     def generate(self, seed: int) -> dict[str, TaggedSentences]:
         return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
 
-    def read(self, dataset: str, split: str, train: TaggedSentences | None = None) -> TaggedSentences:
+    def read(self, dataset: Source, split: str, train: TaggedSentences | None = None) -> TaggedSentences:
         return read_tagged(
             dataset,
             tokens_column=self.tokens_column,
@@ -159,8 +161,7 @@ def label_names(labels: list[str]) -> dict[str, Any]:
     return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -170,7 +171,7 @@ def main() -> None:
     data, pretrained = config.data, config.pretrained
     if pretrained:
         tokenizer = load_tokenizer(pretrained)
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     if not pretrained:
         texts = [" ".join(item.words) for item in parts["train"]]
         tokenizer = build_tokenizer(config.tokenizer, texts, ends=False)
@@ -243,4 +244,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from hfattn import BahdanauConfig, VaswaniConfig
-from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, fingerprints, read_pairs
+from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, Source, fingerprints, read_pairs
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import GENERATED, generated_for
@@ -31,6 +31,7 @@ from hfattn.reports.base import TrainedRun
 from hfattn.reports.translation import EvaluatedPairs, SampleConfig, report
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
+    RecipeCommand,
     ReliableSeq2SeqTrainer,
     Seq2SeqArguments,
     TrainingConfig,
@@ -73,7 +74,7 @@ class DataConfig(PartsConfig[Pairs]):
     def generate(self, seed: int) -> dict[str, Pairs]:
         return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
 
-    def read(self, dataset: str, split: str, train: Pairs | None = None) -> Pairs:
+    def read(self, dataset: Source, split: str, train: Pairs | None = None) -> Pairs:
         return read_pairs(
             dataset,
             source_column=self.source_column,
@@ -143,8 +144,7 @@ def choose(length: int, number: int | None, seed: int) -> list[int]:
     return sorted(Random(seed).sample(range(length), number))
 
 
-def main() -> None:
-    command = parse_command(RECIPE, __doc__ or "")
+def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
@@ -152,7 +152,7 @@ def main() -> None:
     # Data: pairs -> tokenizers learned from the training pairs -> token ids
 
     data = config.data
-    parts = data.read_parts(arguments.seed)
+    parts = data.read_parts(arguments.seed, command.datasets)
     tokenizer, target_tokenizer = build_tokenizers(config.tokenizer, parts["train"])
     samplers = build_sampler(config.tokenizer, tokenizer), build_sampler(config.tokenizer, target_tokenizer)
     encoded = {
@@ -243,4 +243,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     with one_sentence():
-        main()
+        main(parse_command(RECIPE, __doc__ or ""))
