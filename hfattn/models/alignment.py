@@ -197,9 +197,9 @@ class AttentionRecord:
     def to_html(self, title: str | None = None) -> str:
         """Return one self-contained HTML page, to be written to a file in UTF-8.
 
-        For the records of hfattn, it is the interactive page of ``hfattn.explain.render_html``; for records of the copy
-        of this file in a model repository, it is the table of ``render_table``. ``render_html`` accepts both kinds of
-        records.
+        For the records of hfattn, it is the interactive page of ``hfattn.explaining.render_html``; for records of the
+        copy of this file in a model repository, it is the table of ``render_table``. ``render_html`` accepts both kinds
+        of records.
 
         Args:
             title: heading of the page; default ``self.title``.

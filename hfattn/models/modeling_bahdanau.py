@@ -29,7 +29,15 @@ from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_rec
 from .configuration_bahdanau import BahdanauConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
-from .recurrent_cells import DirectedLayer, RecurrentCell, RecurrentLayer, State, find_cell, real_steps, where_moved
+from .recurrent_cells import (
+    DirectedLayer,
+    RecurrentCell,
+    RecurrentLayer,
+    State,
+    find_cell,
+    real_steps,
+    where_moved,
+)
 
 
 @dataclass
@@ -54,9 +62,11 @@ def _embed(embedding: nn.Embedding, ids: torch.Tensor | None, embeds: torch.Tens
     if ids is None and embeds is None:
         source = " For features of the source alone, run model.get_encoder()." if prefix else ""
         raise ValueError(f"Pass {'labels, ' if prefix else ''}{prefix}input_ids or {prefix}inputs_embeds.{source}")
-    embeds = embedding(ids) if embeds is None else embeds
-    if embeds.shape[1] == 0:
-        raise ValueError(f"{prefix}input_ids is empty; pass at least one token, such as the end token.")
+    if ids is not None:  # those of texts without a token are floats
+        embeds = embedding(ids.long())
+    assert embeds is not None
+    if prefix and embeds.shape[1] == 0:
+        raise ValueError(f"{prefix}input_ids is empty; pass at least one token, such as the start token.")
     return embeds
 
 

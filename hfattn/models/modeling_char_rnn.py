@@ -95,7 +95,9 @@ class CharRNNModel(CharRNNPreTrainedModel):
         if past_key_values is not None:
             check_recurrent(past_key_values)
 
-        hidden_states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, T, D)
+        if inputs_embeds is None:  # the ids of texts without a token are floats
+            inputs_embeds = self.embed_tokens(input_ids.long())  # type: ignore[union-attr]
+        hidden_states = inputs_embeds  # (B, T, D)
         num_steps = hidden_states.shape[1]
         mask = real_steps(attention_mask, hidden_states, "attention_mask")
         states = self._states_before(conditioning, past_key_values, hidden_states.shape[0])

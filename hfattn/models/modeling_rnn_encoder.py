@@ -1,8 +1,7 @@
 """A recurrent text encoder, classifier with optional hierarchical attention (Yang et al. 2016), and tagger.
 
-Shapes: B batch, S length of a text, D embedding width, H hidden width, W annotation width (H, or 2 H if the layers are
-bidirectional), V vocabulary size; for hierarchical pooling K sentences in the batch, L words in a sentence, N sentences
-in a text.
+Shapes: B batch, S length of a text, D embedding width, H hidden width, W annotation width (H, or 2 H if bidirectional),
+V vocabulary size; for hierarchical pooling K sentences in the batch, L words in a sentence, N sentences in a text.
 """
 
 from typing import Any, NamedTuple
@@ -200,7 +199,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         """Encode a batch of texts.
 
         Args:
-            input_ids: (B, S).
+            input_ids: (B, S), of any type if S is 0.
             attention_mask: (B, S), 0 at padding, which may be at any position; None if there is no padding.
             inputs_embeds: (B, S, D), instead of ``input_ids``.
             sentence_ids: (B, S), for hierarchical pooling: consecutive words with the same number form a sentence.
@@ -219,7 +218,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass exactly one of input_ids and inputs_embeds.")
-        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, S, D)
+        embeddings = self.embed_tokens(input_ids.long()) if inputs_embeds is None else inputs_embeds  # type: ignore[union-attr]
         mask = real_steps(attention_mask, embeddings, "attention_mask")
         if not self.config.mask_padding:
             mask = None
@@ -287,7 +286,7 @@ class RNNEncoderModel(RNNEncoderPreTrainedModel):
         if self.word_attention is not None:
             pooled, weights = self.word_attention(hidden_states, mask)
             return pooled, (weights[:, None, None],)
-        if self.pooling == "last":
+        if self.pooling == "last" or hidden_states.shape[1] == 0:  # zeros, if there are no words
             return state[0], None
         if mask is None:
             return hidden_states.mean(1) if self.pooling == "mean" else hidden_states.amax(1), None

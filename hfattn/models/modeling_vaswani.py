@@ -164,9 +164,15 @@ class VaswaniAttention(nn.Module):
         if is_fused(self.config, self.kind):
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5
-            context, weights = attend(
-                self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-            )
+            if 0 in (query.shape[2], key.shape[2]):  # texts without a token
+                context, weights = torch.zeros_like(query).transpose(1, 2), None
+            else:
+                context, weights = attend(
+                    self, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+                )
+                if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype == torch.bool:
+                    # Where all keys are padding, the context is zero, as in ``Attention``.
+                    context = context * attention_mask.any(-1).transpose(1, 2)[..., None]
         else:
             eager = self.config._attn_implementation == "eager"
             need_weights = eager or bool(kwargs.get("output_attentions", self.config.output_attentions))
@@ -363,7 +369,9 @@ class VaswaniStack(VaswaniPreTrainedModel):
             if self.config.is_encoder_decoder and self.is_decoder:
                 prefix, source = "decoder_", " For features of the source alone, run model.get_encoder()."
             raise ValueError(f"Pass either {prefix}input_ids or {prefix}inputs_embeds, and not both.{source}")
-        return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
+        if inputs_embeds is None:  # the ids of texts without a token are floats
+            inputs_embeds = self.embed_tokens(input_ids.long())  # type: ignore[union-attr]
+        return inputs_embeds * self.embed_scale
 
     def add_positions(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Add positions (1 or B, T) to embeddings (B, T, H), with dropout on the sum (section 5.4).
@@ -378,7 +386,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
             )
         elif self.config.positions == "learned":
             number = self.embed_positions.num_embeddings
-            checkable = positions.device.type == "cpu" and not torch.compiler.is_compiling()
+            checkable = positions.device.type == "cpu" and not torch.compiler.is_compiling() and positions.numel() > 0
             if checkable and (last := int(positions.max())) >= number:
                 raise ValueError(
                     f"The text reaches position {last} and there are {number} learned positions; cut it, or make the "
@@ -783,12 +791,15 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         )
 
     def _pool(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """(B, S, H) -> (B, H)."""
+        """(B, S, H) -> (B, H); zeros if a text has no tokens."""
+        if hidden_states.shape[1] == 0:
+            return hidden_states.new_zeros(hidden_states.shape[0], hidden_states.shape[2])
         if attention_mask is None:
             return hidden_states.mean(1) if self.config.classifier_pooling == "mean" else hidden_states[:, 0]
         if self.config.classifier_pooling == "first":
             first = attention_mask.long().argmax(-1)  # the first token after padding on the left
-            return hidden_states[torch.arange(len(first), device=first.device), first]
+            pooled = hidden_states[torch.arange(len(first), device=first.device), first]
+            return pooled * attention_mask.bool().any(-1, keepdim=True)
         weights = attention_mask[..., None].to(hidden_states.dtype)
         return (hidden_states * weights).sum(1) / weights.sum(1).clamp(min=1)
 

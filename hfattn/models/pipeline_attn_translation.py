@@ -107,7 +107,7 @@ class AttnTranslationPipeline(Pipeline):
         if not isinstance(input_, str) or not input_:
             raise ValueError(f"Cannot translate {input_!r}; give a text of at least one character.")
         try:
-            encoded = self.tokenizer(input_, return_tensors="pt")
+            encoded = self.tokenizer(input_, return_tensors="pt", return_attention_mask=True)
         except Exception as error:  # tokenizers raises this class itself
             unknown = ", ".join(map(repr, sorted(set(input_).difference(*self.tokenizer.get_vocab()))))
             raise ValueError(

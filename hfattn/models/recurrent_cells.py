@@ -49,10 +49,9 @@ class RecurrentCell(nn.Module):
     bias_hh_l0: torch.Tensor
 
     def forward(self, *inputs: Any, method: str = "run") -> Any:
-        """Call ``run``, or another method by its name.
+        """Call ``run``, or another method by its name, as in ``cell(projected, state, method="step")``.
 
-        From outside, methods are called in this way, as in ``cell(projected, state, method="step")``. Offloaded weights
-        are loaded, and adapters are applied, only around a call of the module.
+        Offloaded weights are loaded, and adapters are applied, only around a call of the module.
         """
         return getattr(self, method)(*inputs)
 
@@ -293,8 +292,7 @@ def real_steps(
     Args:
         mask: (B, T) or, with a cache, (B, past + T): 0 at padding.
         name: name of the mask in the error message.
-        simplify: whether to check that the mask hides anything. The check synchronizes with the device, so use it once
-            for all layers of a text, not for a single step.
+        simplify: check that the mask hides anything, which synchronizes with the device; not for single steps.
 
     Raises:
         ValueError: the mask has another shape.
@@ -307,7 +305,7 @@ def real_steps(
             f"{name} has the shape {tuple(mask.shape)}; pass one of shape {(batch_size, num_steps)}, or a longer one "
             "that starts with the steps in the cache."
         )
-    mask = mask[:, -num_steps:].bool()  # the state includes earlier steps
+    mask = mask[:, mask.shape[1] - num_steps :].bool()  # the state includes earlier steps
     if torch.compiler.is_compiling():
         return mask  # a graph cannot depend on the values of this mask
     return None if simplify and num_steps > 1 and bool(mask.all()) else mask
@@ -338,6 +336,9 @@ class RecurrentLayer(GradientCheckpointingLayer):
         Returns:
             Outputs (B, T, H), and the tensors (B, H) of the state after the last step.
         """
+        if inputs.shape[1] == 0:  # texts without a token
+            new = state or (inputs.new_zeros(len(inputs), self.rnn.hidden_size),) * self.rnn.num_states
+            return new[0][:, None][:, :0], *new
         if mask is None:
             outputs, new = self._run(inputs, state)
             return outputs, *new

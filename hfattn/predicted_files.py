@@ -1,0 +1,259 @@
+"""Files of predictions: what a model predicts for the rows of a file."""
+
+import csv
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, tee
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from datasets import Dataset
+from tqdm import tqdm
+
+from .data.rows import Row, Rows, local_file, open_rows, read_lines
+from .errors import UserError
+from .files import read_json_object, writing
+from .predicting import Predictor, predictions
+
+FORMATS = (".jsonl", ".csv", ".parquet")
+GIVEN = "given_"  # starts the name of a column of the input that is also that of a prediction
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """The rows of a file, and the columns that a model reads of them.
+
+    Attributes:
+        rows: the rows.
+        columns: columns of the file, in the order of ``Predictor.columns``.
+    """
+
+    rows: Rows
+    columns: Sequence[str]
+
+    def parts(self, predictor: Predictor, row: Row) -> dict[str, Any]:
+        """Return the parts of an input that a row holds.
+
+        Raises:
+            UserError: a column does not exist or holds no text.
+        """
+        given = {
+            part: self.rows.value(row, column) for part, column in zip(predictor.columns, self.columns, strict=False)
+        }
+        # Words that are separated already, as taggers are trained on.
+        if isinstance(words := given.get("text"), list | tuple):
+            given["text"] = " ".join(map(str, words))
+        return predictor.parts(given, self.rows.place(row))
+
+
+def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None = None, **of_hub: Any) -> InputFile:
+    """Open the inputs of a model.
+
+    Args:
+        predictor: the model.
+        file: a ``.txt`` file with a text on each line, "-" for such lines from the standard input, or a file or dataset
+            that ``open_rows`` reads.
+        columns: its columns, in the order of ``predictor.columns``. By default, those that the model was trained on, or
+            the names of ``predictor.columns``, or the only column.
+        of_hub: ``config``, ``split`` and ``revision`` of a dataset on the Hub.
+
+    Raises:
+        UserError: the file does not exist or is empty, or its columns are not clear.
+    """
+    if file == "-":
+        lines = enumerate((line.rstrip("\r\n") for line in sys.stdin), 1)
+        return InputFile(
+            Rows("the standard input", lambda: (Row(number, {"text": text}) for number, text in lines)), ("text",)
+        )
+    if Path(file).suffix == ".txt":
+        path = local_file(file)
+        assert path is not None
+        rows = Rows(path.name, lambda: (Row(number, {"text": text}) for number, text in read_lines(path)))
+        return InputFile(rows, ("text",))
+    rows = open_rows(file, **of_hub)
+    first = next(iter(rows), None)
+    if first is None:
+        raise UserError(f"{rows.name} is empty; give a file with at least one row.")
+    if columns is not None:
+        if not predictor.required <= len(columns) <= len(predictor.columns):
+            wanted = ",".join(predictor.columns[: max(predictor.required, len(columns))])
+            raise UserError(f"columns names {len(columns)} columns; write those for {wanted}, as the file calls them.")
+        return InputFile(rows, columns)
+    for names in (_trained_columns(predictor), predictor.columns, predictor.columns[: predictor.required]):
+        if names and all(name in first.values for name in names):
+            return InputFile(rows, names)
+    if len(first.values) == predictor.required:
+        return InputFile(rows, tuple(first.values))
+    raise UserError(
+        f"{rows.name} has the columns {', '.join(first.values)}; name those with {' and '.join(predictor.columns)} in "
+        "columns."
+    )
+
+
+def _lines(numbered: Iterable[tuple[int, str]]) -> Iterator[Row]:
+    return (Row(number, {"text": text}) for number, text in numbered)
+
+
+def _trained_columns(predictor: Predictor) -> tuple[str, ...]:
+    """Return the columns of the data that a run was trained on; none if the model was not trained by a recipe."""
+    path = Path(predictor.name) / "results.json"
+    data = read_json_object(path).get("configuration", {}).get("data", {}) if path.is_file() else {}
+    names = {"text": ("text_column", "source_column", "words_column"), "pair": ("pair_column",)}
+    found = (
+        (data.get(name) for name in names.get(part, (f"{part}_column",)) if data.get(name))
+        for part in predictor.columns
+    )
+    return tuple(name for parts in found if (name := next(parts, None)))
+
+
+def predict_file(
+    predictor: Predictor, inputs: InputFile, output: Path, batch_size: int = 32, resume: bool = False
+) -> int:
+    """Write what a model predicts for each row of a file, beside the columns of the row.
+
+    The rows that are finished are kept in a file beside ``output``, whose name ends in ``.part``, until all are. A
+    column that has the name of a prediction is renamed: "label" becomes "given_label".
+
+    Args:
+        predictor: the model.
+        inputs: the rows.
+        output: file to create: ``.jsonl``, ``.csv`` (lists and objects as JSON) or ``.parquet``.
+        batch_size: rows in a batch.
+        resume: continue the file of an earlier call with the same model and inputs.
+
+    Returns:
+        The number of rows that were predicted now.
+
+    Raises:
+        UserError: the file exists or cannot be resumed, or a row cannot be read.
+    """
+    check_new_file(output, resume)
+    part = _part(output)
+    made_by = {"model": predictor.name, "inputs": inputs.rows.name, "columns": list(inputs.columns)}
+    done = _finished_rows(part, made_by)
+    number, advice = 0, "free some space and continue with --resume"
+    try:
+        with writing(output.parent, advice), part.open("a", encoding="utf-8") as file:
+            if done is None:
+                print(json.dumps(made_by), file=file)
+            for row in tqdm(_predicted(predictor, inputs, batch_size, done or 0), unit=" rows", disable=None):
+                print(_json(row), file=file, flush=True)
+                number += 1
+    except BaseException:
+        if not number and not done:
+            part.unlink(missing_ok=True)
+        raise
+    with writing(output.parent, advice):
+        _convert(part, output)
+    part.unlink()
+    return number
+
+
+def print_predictions(predictor: Predictor, inputs: InputFile, batch_size: int = 32) -> None:
+    """Print the rows that ``predict_file`` writes, as JSON lines."""
+    for row in _predicted(predictor, inputs, batch_size):
+        print(_json(row), flush=True)
+
+
+def _predicted(predictor: Predictor, inputs: InputFile, batch_size: int, done: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield each row after the first ``done``, with what the model predicts for it."""
+    rows, read = tee(islice(inputs.rows, done, None))
+    parts = (inputs.parts(predictor, row) for row in read)
+    for row, prediction in zip(rows, predictions(predictor, parts, batch_size), strict=True):
+        yield {GIVEN + name if name in prediction else name: value for name, value in row.values.items()} | prediction
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str)
+
+
+def check_new_file(output: Path, resume: bool = False) -> None:
+    """Check before any work that a file of predictions can be written.
+
+    Raises:
+        UserError: its format is unknown, it exists, its folder does not exist, or it is that of an interrupted call,
+            which is not to be resumed.
+    """
+    if output.suffix not in FORMATS:
+        raise UserError(f"Cannot write {output.name}: end the name with {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
+    if not output.parent.is_dir():
+        raise UserError(f"The folder {output.parent} does not exist; create it first.")
+    if output.exists():
+        raise UserError(f"{output} exists already; choose a new file.")
+    if _part(output).exists() and not resume:
+        raise UserError(
+            f"{_part(output)} holds the rows of an interrupted command; continue with --resume, or remove it."
+        )
+
+
+def _part(output: Path) -> Path:
+    return output.with_name(f"{output.name}.part")
+
+
+def _finished_rows(part: Path, made_by: Mapping[str, Any]) -> int | None:
+    """Return how many rows the file of an interrupted call holds, and remove an incomplete one; None: no such file."""
+    if not part.exists():
+        return None
+    with part.open("rb+") as file:
+        begun, count = file.readline(), 0
+        if not begun.endswith(b"\n"):
+            file.truncate(0)
+            return None
+        if json.loads(begun) != made_by:
+            raise UserError(f"{part} was made by another model or from another file; remove it, or choose a new file.")
+        end = file.tell()
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            count, end = count + 1, end + len(line)
+        file.truncate(end)
+    return count
+
+
+def _convert(part: Path, output: Path) -> None:
+    """Write the rows of a ``.part`` file to a file of the format that its name ends with."""
+    made = output.with_name(f".{output.name}")
+    try:
+        with part.open(encoding="utf-8") as file:
+            next(file)
+            if output.suffix == ".jsonl":
+                with made.open("w", encoding="utf-8") as new:
+                    shutil.copyfileobj(file, new)
+            elif output.suffix == ".csv":
+                with made.open("w", encoding="utf-8", newline="") as new:
+                    writer: csv.DictWriter[str] | None = None
+                    for line in file:
+                        row = json.loads(line)
+                        if writer is None:
+                            writer = csv.DictWriter(new, row)
+                            writer.writeheader()
+                        writer.writerow({name: _cell(value) for name, value in row.items()})
+            else:
+                with TemporaryDirectory() as folder:
+                    rows = Dataset.from_generator(_rows_of, gen_kwargs={"part": part}, cache_dir=folder)
+                    rows.to_parquet(made)
+        made.replace(output)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _rows_of(part: Path) -> Iterator[dict[str, Any]]:
+    with part.open(encoding="utf-8") as file:
+        yield from map(json.loads, islice(file, 1, None))
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+__all__ = [
+    "InputFile",
+    "check_new_file",
+    "open_inputs",
+    "predict_file",
+    "print_predictions",
+]

@@ -1,0 +1,412 @@
+"""Predict with a trained model of any task: classes, numbers, tags, answers, choices, translations, continuations.
+
+``open_predictor`` loads a model, and ``predictions`` reads any number of inputs in batches of similar length. For the
+rows of files see ``predicted_files``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TokenClassificationPipeline,
+)
+
+from .baselines import BaselineClassifier
+from .baselines.classifier import SETTINGS
+from .data import EncodedQuestions, LabeledTexts, Question, Questions, unlabeled
+from .errors import UserError
+from .evaluation import ANSWERS, class_names, is_regression, predicted_probabilities, stored_settings, text_logits
+from .generation import evaluation_mode
+from .loading import load_any_model, max_positions
+from .tokenizers import uncovered_characters
+from .training.arguments import trains_on_cuda
+
+Input = str | Sequence[str] | Mapping[str, Any]
+Fields = Mapping[str, Any]
+Predict = Callable[[Sequence[Fields]], list[dict[str, Any]]]
+
+_AHEAD = 64  # batches that are sorted by length together
+_LONGEST = 256  # tokens of a text whose model does not say how long it may get
+_MASKED = 5  # most probable tokens in the place of a mask
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """How a model predicts. An option that is not for its task is refused.
+
+    Attributes:
+        abstain: whether a classifier gives no class below the threshold that is stored with it.
+        hypotheses: number of translations of each text, the best first.
+        num_beams: number of beams of a model that generates; None selects the default of the model.
+        max_new_tokens: longest generated text, in tokens; None selects the default of the model.
+    """
+
+    abstain: bool = False
+    hypotheses: int = 1
+    num_beams: int | None = None
+    max_new_tokens: int | None = None
+
+    def refuse_except(self, name: str, *allowed: str) -> None:
+        """Refuse options that are set and not for the task of a model.
+
+        Raises:
+            UserError: there is one.
+        """
+        for option in fields(self):
+            if option.name not in allowed and getattr(self, option.name) != option.default:
+                known = f"its options are {' and '.join(allowed)}" if allowed else "it has no options"
+                raise UserError(f"{option.name} is not for the task of {name}; {known}.")
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A model that is ready to predict.
+
+    Attributes:
+        name: folder or Hub id of the model.
+        columns: names of the parts of an input.
+        required: number of the parts that an input must have; those after them are optional.
+        predict: function that predicts for a batch of inputs, each with its parts by name.
+        tokenizer: tokenizer of the inputs; None for a baseline.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    required: int
+    predict: Predict
+    tokenizer: PreTrainedTokenizerBase | None = None
+
+    def parts(self, given: Input, place: str = "The input") -> dict[str, Any]:
+        """Return the parts of an input by name.
+
+        Raises:
+            UserError: a part is missing, is not a text or, for "choices", several, or has a character that the
+                tokenizer does not know.
+        """
+        names = " and ".join(self.columns[: self.required])
+        if isinstance(given, str):
+            given = (given,)
+        if not isinstance(given, Mapping):
+            if not self.required <= len(given) <= len(self.columns):
+                raise UserError(f"{place} has {len(given)} parts, and {self.name} reads {names}; give these.")
+            given = dict(zip(self.columns, given, strict=False))
+        found = {}
+        for i, name in enumerate(self.columns):
+            value = given.get(name)
+            if value is None and i >= self.required:
+                continue
+            several = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 1
+            texts: Any = value if name == "choices" and several else [value]
+            if not all(isinstance(text, str) for text in texts):
+                wanted = "a list of texts" if name == "choices" else "a text"
+                said = f"holds {value!r} as {name}" if name in given else f"has no {name}"
+                raise UserError(f"{place} {said}; {self.name} reads {names}, so write {wanted} there.")
+            if self.tokenizer is not None and (unknown := uncovered_characters(self.tokenizer, "".join(texts))):
+                raise UserError(
+                    f"{place} has {unknown[0]!r}, which is not in the vocabulary of {self.name}; remove it, or train "
+                    "with tokenizer.unknown: true."
+                )
+            found[name] = value
+        return found
+
+
+def open_predictor(name: str, options: PredictOptions | None = None) -> Predictor:
+    """Load a model from a folder or the Hub, onto the GPU if there is one.
+
+    Raises:
+        UserError: the model cannot be loaded or has no head, or an option is not for its task.
+    """
+    options = options or PredictOptions()
+    if (Path(name) / SETTINGS).is_file():
+        options.refuse_except(name, "abstain")
+        baseline = BaselineClassifier.from_pretrained(name)
+        return Predictor(name, ("text",), 1, partial(_baseline, baseline, _bound(name, baseline.threshold, options)))
+    model, tokenizer, target_tokenizer = load_any_model(name)
+    if trains_on_cuda():
+        model.to("cuda")
+    kind = type(model).__name__
+    if model.can_generate() and model.config.is_encoder_decoder:
+        options.refuse_except(name, "hypotheses", "num_beams", "max_new_tokens")
+        translate = partial(_translate, model, tokenizer, target_tokenizer or tokenizer, options)
+        return Predictor(name, ("text",), 1, translate, tokenizer)
+    if model.can_generate():
+        options.refuse_except(name, "num_beams", "max_new_tokens")
+        return Predictor(name, ("text",), 1, partial(_continue, model, tokenizer, options), tokenizer)
+    if "SequenceClassification" in kind:
+        if model.config.id2label == {0: "score"}:  # of the recipe multiple_choice
+            options.refuse_except(name)
+            return Predictor(name, ("context", "choices"), 2, partial(_choose, model, tokenizer), tokenizer)
+        options.refuse_except(name, "abstain")
+        if is_regression(model):
+            options.refuse_except(name)
+            return Predictor(name, ("text", "pair"), 1, partial(_numbers, model, tokenizer), tokenizer)
+        bound = _bound(name, stored_settings(model).get("threshold"), options)
+        return Predictor(name, ("text", "pair"), 1, partial(_classify, model, tokenizer, bound), tokenizer)
+    options.refuse_except(name)
+    if "TokenClassification" in kind:
+        return Predictor(name, ("text",), 1, _tagger(model, tokenizer), tokenizer)
+    if "QuestionAnswering" in kind:
+        return Predictor(name, ("question", "context"), 2, partial(_answer, model, tokenizer), tokenizer)
+    if "MaskedLM" in kind:
+        return Predictor(name, ("text",), 1, partial(_fill, model, tokenizer), tokenizer)
+    raise UserError(f"{name} is a {kind}, which has no predictions; give a model with a head for its task.")
+
+
+def _bound(name: str, threshold: float | None, options: PredictOptions) -> float:
+    """Return the probability below which a classifier abstains."""
+    if options.abstain and threshold is None:
+        raise UserError(f"{name} has no threshold; train with evaluation.coverage, or do not ask it to abstain.")
+    return threshold if options.abstain and threshold is not None else 0.0
+
+
+def predictions(
+    predictor: Predictor, inputs: Iterable[Input], batch_size: int = 32, place: str = "Input"
+) -> Iterator[dict[str, Any]]:
+    """Yield what a model predicts for each input, in their order.
+
+    Inputs are read a few thousand at a time, and those of similar length share a batch, so memory is bounded.
+
+    Args:
+        predictor: the model.
+        inputs: for each, its text, its texts in the order of ``predictor.columns``, or its parts by name.
+        batch_size: inputs in a batch.
+        place: what an input is called in messages, with its number, from 1 on.
+
+    Raises:
+        UserError: an input lacks a part.
+    """
+    numbered = (predictor.parts(given, f"{place} {number}") for number, given in enumerate(inputs, 1))
+    while ahead := list(islice(numbered, batch_size * _AHEAD)):
+        order = sorted(range(len(ahead)), key=lambda i: len(str(ahead[i])))
+        found: dict[int, dict[str, Any]] = {}
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            found |= zip(places, predictor.predict([ahead[i] for i in places]), strict=True)
+        yield from (found[i] for i in range(len(ahead)))
+
+
+# Classes, numbers and choices
+
+
+def _labeled(inputs: Sequence[Fields]) -> LabeledTexts:
+    pairs = any("pair" in each for each in inputs)
+    return unlabeled([(each["text"], each.get("pair", "")) if pairs else each["text"] for each in inputs])
+
+
+def _classify(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, bound: float, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    probabilities = predicted_probabilities(model, tokenizer, _labeled(inputs), len(inputs))
+    return _classes(probabilities, class_names(model), bound)
+
+
+def _baseline(baseline: BaselineClassifier, bound: float, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
+    return _classes(baseline.predict([each["text"] for each in inputs]), baseline.labels, bound)
+
+
+def _classes(probabilities: np.ndarray, names: Sequence[str], bound: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": names[row.argmax()] if row.max() >= bound else None,
+            "probability": float(row.max()),
+            "probabilities": dict(zip(names, map(float, row), strict=True)),
+        }
+        for row in probabilities
+    ]
+
+
+def _numbers(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    return [{"number": float(row[0])} for row in text_logits(model, tokenizer, _labeled(inputs), len(inputs))]
+
+
+def _choose(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    pairs = [(each["context"], choice) for each in inputs for choice in each["choices"]]
+    logits = iter(text_logits(model, tokenizer, unlabeled(pairs), len(pairs))[:, 0].tolist())
+    found = []
+    for each in inputs:
+        scores = torch.tensor([next(logits) for _ in each["choices"]]).softmax(0)
+        best = int(scores.argmax())
+        found.append({"choice": best, "answer": each["choices"][best], "probabilities": scores.tolist()})
+    return found
+
+
+# Parts of a text
+
+
+def _tagger(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Predict:
+    limit = min(tokenizer.model_max_length, max_positions(model.config) or tokenizer.model_max_length)
+    tokenizer.model_max_length = limit
+    # Long texts are read in windows, which only a limit can cause.
+    stride = {"stride": limit // 4} if limit < 10**6 else {}
+    pipeline = TokenClassificationPipeline(
+        model=model, tokenizer=tokenizer, device=model.device, aggregation_strategy="first", **stride
+    )
+
+    def predict(inputs: Sequence[Fields]) -> list[dict[str, Any]]:
+        return [{"entities": [_entity(each["text"], found) for found in _found(each["text"])]} for each in inputs]
+
+    def _found(text: str) -> list[dict[str, Any]]:
+        return pipeline(text) if text.strip() else []
+
+    return predict
+
+
+def _entity(text: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    start, end = int(found["start"]), int(found["end"])
+    return {
+        "label": found["entity_group"],
+        "text": text[start:end],
+        "start": start,
+        "end": end,
+        "probability": float(found["score"]),
+    }
+
+
+@torch.inference_mode()
+def _answer(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    limit = min(tokenizer.model_max_length, max_positions(model.config) or tokenizer.model_max_length, 384)
+    settings = {"max_length": limit, "overlap": limit // 3, **stored_settings(model, ANSWERS)}
+    asked = [Question(str(i), each["question"], each["context"]) for i, each in enumerate(inputs)]
+    encoded = EncodedQuestions(Questions("the input", asked), tokenizer, **settings)
+    starts: list[np.ndarray] = []
+    ends: list[np.ndarray] = []
+    collate = DataCollatorWithPadding(tokenizer)
+    for first in range(0, len(encoded), len(inputs)):
+        rows = encoded.rows[first : first + len(inputs)]
+        batch = collate([{name: row[name] for name in row if not name.endswith("_positions")} for row in rows])
+        outputs = model(**batch.to(model.device))
+        starts += list(outputs.start_logits.float().cpu().numpy())
+        ends += list(outputs.end_logits.float().cpu().numpy())
+    return [
+        {"answer": found.text, "start": found.start if found.text else None, "probability": found.probability}
+        for found in encoded.answers(starts, ends)
+    ]
+
+
+@torch.inference_mode()
+def _fill(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
+    mask = tokenizer.mask_token
+    if without := next((each["text"] for each in inputs if mask not in each["text"]), None):
+        raise UserError(f"{without!r} has no {mask}; write it in the place of the tokens to predict.")
+    encoded = tokenizer([each["text"] for each in inputs], padding=True, truncation=True, return_tensors="pt")
+    logits = model(**encoded.to(model.device)).logits.float().softmax(-1).cpu()
+    found = []
+    for row, ids in zip(logits, encoded["input_ids"].cpu(), strict=True):
+        best = row[ids == tokenizer.mask_token_id].topk(_MASKED)
+        found.append(
+            {
+                "masks": [
+                    [
+                        {"token": tokenizer.decode([token]), "probability": probability}
+                        for token, probability in zip(tokens, probabilities, strict=True)
+                    ]
+                    for tokens, probabilities in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                ]
+            }
+        )
+    return found
+
+
+# Generated texts
+
+
+def _translate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase,
+    options: PredictOptions,
+    inputs: Sequence[Fields],
+) -> list[dict[str, Any]]:
+    texts = [each["text"] for each in inputs]
+    encoded = tokenizer(texts, padding=True, truncation=True, return_attention_mask=True, return_tensors="pt")
+    encoded = {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    ids = _generated(model, encoded, options)
+    scores = sequence_scores(model, encoded, ids)
+    written = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
+    best = [{"translation": text, "score": score} for text, score in zip(written, scores.tolist(), strict=True)]
+    if options.hypotheses == 1:
+        return best
+    groups = (best[i : i + options.hypotheses] for i in range(0, len(best), options.hypotheses))
+    return [{**group[0], "hypotheses": group} for group in groups]
+
+
+@torch.inference_mode()
+def sequence_scores(model: PreTrainedModel, source: Mapping[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
+    """Return the log-probability log p(y | x) of each target, the sum over its tokens and its end token, in nats.
+
+    Args:
+        model: an encoder-decoder in evaluation mode.
+        source: ``input_ids`` and ``attention_mask`` (B, S).
+        ids: (B n, T) n targets for each source, which begin with the start token; what follows the first end token
+            does not count.
+
+    Returns:
+        (B n,), in float32.
+    """
+    count = len(ids) // len(source["input_ids"])
+    repeated = {name: tensor.repeat_interleave(count, dim=0) for name, tensor in source.items()}
+    logits = model(**repeated, decoder_input_ids=ids[:, :-1]).logits.float()
+    targets = ids[:, 1:]
+    scores = logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    end = model.generation_config.eos_token_id
+    ends = torch.tensor([] if end is None else end, device=ids.device).reshape(-1)
+    ended = torch.isin(targets, ends)
+    return scores.masked_fill(ended.cumsum(1) - ended.long() > 0, 0.0).sum(1)
+
+
+def _continue(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: PredictOptions, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    texts = [each["text"] for each in inputs]
+    # Where the tokenizer cannot pad, the prompts are read one by one.
+    groups = [texts] if tokenizer.pad_token is not None else [[text] for text in texts]
+    found = []
+    for group in groups:
+        padding: dict[str, Any] = {"padding": True, "padding_side": "left"} if len(group) > 1 else {}
+        encoded = tokenizer(group, return_attention_mask=True, return_tensors="pt", **padding).to(model.device)
+        length, positions = encoded["input_ids"].shape[1], max_positions(model.config)
+        if length == 0 or (positions is not None and length >= positions):
+            raise UserError(
+                f"A prompt has {length} tokens, and the model reads 1 to {(positions or length + 1) - 1}; change it."
+            )
+        ids = _generated(model, {name: encoded[name] for name in ("input_ids", "attention_mask")}, options)
+        found += tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)
+    return [{"continuation": text} for text in found]
+
+
+def _generated(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], options: PredictOptions) -> torch.Tensor:
+    """Return the ids that a model generates, without drawing at random."""
+    given: dict[str, Any] = {"do_sample": False, "num_return_sequences": options.hypotheses}
+    beams = options.num_beams or model.generation_config.num_beams or 1
+    given["num_beams"] = max(beams, options.hypotheses)
+    stored = model.generation_config.to_diff_dict()
+    if options.max_new_tokens is not None or not stored.keys() & {"max_length", "max_new_tokens"}:
+        positions, wanted = max_positions(model.config), options.max_new_tokens or _LONGEST
+        read = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+        given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read)
+    with evaluation_mode(model), torch.inference_mode():
+        return model.generate(**inputs, **given)
+
+
+__all__ = [
+    "PredictOptions",
+    "Predictor",
+    "open_predictor",
+    "predictions",
+    "sequence_scores",
+]
