@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredictive, attend
-from hfattn.explain import (
+from hfattn.explaining import (
     AttentionRecord,
     ScoredText,
     hide_special,

@@ -5,7 +5,7 @@
 - Each public module gets a page with its names in the order of ``__all__``. Names of modules and model classes in code
   become links to these pages.
 - ``<!-- figure NAME: caption -->`` inserts a figure of figures.py, for light and dark pages.
-  ``<!-- page NAME: caption -->`` inserts an interactive page of hfattn.explain.
+  ``<!-- page NAME: caption -->`` inserts an interactive page of hfattn.explaining.
 - ``<!-- shot NAME: caption -->`` inserts the picture of a demo that screenshots.py takes.
 - ``<!-- table NAME -->`` inserts a table of tables.py, built from recorded runs. ``<!-- texts colored -->`` inserts a
   text with several kinds of scores.
@@ -37,12 +37,15 @@ from hfattn import models  # noqa: E402
 
 MODULES = (
     "hfattn",
+    "hfattn.api",
     "hfattn.adapters",
     "hfattn.attention",
-    "hfattn.explain",
+    "hfattn.explaining",
     "hfattn.loading",
     "hfattn.generation",
     "hfattn.evaluation",
+    "hfattn.predicting",
+    "hfattn.predicted_files",
     "hfattn.tokenizers",
     "hfattn.data",
     "hfattn.generated",
@@ -74,7 +77,8 @@ def on_config(config: MkDocsConfig) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add pages from outside docs/ and generated pages."""
     for module in MODULES:
-        names = importlib.import_module(module).__all__
+        # The functions of hfattn itself are on the page of hfattn.api.
+        names = importlib.import_module(module if module != "hfattn" else "hfattn.models").__all__
         text = f"# `{module}`\n\n::: {module}\n    options:\n      members: [{', '.join(names)}]\n"
         files.append(File.generated(config, f"api/{module}.md", content=text))
     for name in figures.FIGURES:

@@ -1,11 +1,13 @@
 """hfattn: attention and recurrent models for the Hugging Face ecosystem.
 
-Importing it registers every model with the Auto classes of transformers. It requires only torch and transformers.
+Importing it registers every model with the Auto classes of transformers. It requires only torch and transformers; a
+function that needs more says what to install.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from . import models
+from . import api, models
+from .api import Run, evaluate, explain, predict, push, train, verify  # noqa: F401  (in __all__ by api.__all__)
 from .custom_code import CustomCode
 from .models.alignment import AttentionRecord
 from .models.strict_config import StrictConfig
@@ -17,7 +19,7 @@ __version__ = "0.1.0"
 
 
 def _interactive_page(record: AttentionRecord, title: str | None) -> str:
-    from .explain.page import render_html
+    from .explaining.page import render_html
 
     return render_html(record, title)
 
@@ -38,4 +40,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:
-    __all__ = models.__all__
+    __all__ = api.__all__ + models.__all__

@@ -120,7 +120,7 @@ def main() -> None:
             model of pictures, the names of pictures; see ``drawn_picture``.
         pipeline: the task of the pipeline to run; None for none.
         card_code: the code of the card; None for none.
-        measure: what ``hfattn.evaluation.outputs_of_texts`` computes with the model; None for nothing.
+        measure: what ``hfattn.measured_outputs.outputs_of_texts`` computes with the model; None for nothing.
 
     Each result is 8 bytes with its length, least significant first, and a safetensors file. The metadata of that file
     are its ``name`` and the JSON object ``facts``; in the facts of a failure, ``error`` says what was raised.
@@ -317,7 +317,7 @@ class _ModelRun:
 
     def measure(self) -> Result:
         sys.modules.pop("hfattn", None)  # the classes of the model are loaded; the batches are made as in training
-        from hfattn.evaluation import outputs_of_texts
+        from hfattn.measured_outputs import outputs_of_texts
 
         return outputs_of_texts(self.model, self.tokenizer, self.order["measure"])
 

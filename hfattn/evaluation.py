@@ -13,6 +13,7 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
 from .data import (
+    EncodedQuestions,
     LabeledTexts,
     PackedBlocks,
     Pairs,
@@ -47,12 +48,13 @@ from .metrics import (
     token_statistics,
     translation_report,
 )
-from .models.pipeline_attn_translation import load_target_tokenizer
 from .tokenizers import is_character_tokenizer
 
 # Languages of the built-in templates, by their names in the place of data.
 TEMPLATES = {"templates": ("en",), "templates_es": ("es",)}
-TASK = "text-classification"  # key of a classifier in its configuration's task_specific_params
+# Keys of the configuration's task_specific_params.
+TASK = "text-classification"
+ANSWERS = "question-answering"
 
 
 @torch.inference_mode()
@@ -63,6 +65,7 @@ def score_ids(
     stride: int | None = None,
     unit: str = "character",
     rows: int = 8,
+    streams: int | None = None,
 ) -> dict[str, float]:
     """Score each token of a text except the first, once.
 
@@ -74,6 +77,8 @@ def score_ids(
             only. The default is ``window``, without overlap.
         unit: name of a token, such as "character", for the names of the scores.
         rows: windows per batch.
+        streams: if given, the text is cut into so many parts, which are read side by side in windows of ``window``, and
+            the state is carried from window to window.
 
     Returns:
         accuracy, perplexity, bits and nats per unit, and the number of predictions.
@@ -83,16 +88,17 @@ def score_ids(
     """
     scores = LanguageModelScores(unit)
     if window is None:
-        dataset: PackedBlocks | Streams = Streams(ids, min(2048, len(ids) - 1), num_streams=1, keep_tail=True)
-        rows = 1
+        window, streams = min(2048, len(ids) - 1), 1
+    if streams is None:
+        dataset: PackedBlocks | Streams = PackedBlocks(ids, window, window if stride is None else stride)
     else:
-        dataset = PackedBlocks(ids, window, window if stride is None else stride)
+        dataset, rows = Streams(ids, window, num_streams=streams, keep_tail=True), streams
     cache = None
     for start in range(0, len(dataset), rows):
         batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))
         inputs = batch["input_ids"].to(model.device)
         labels = batch["labels"][:, -inputs.shape[1] :].to(model.device)
-        outputs = model(inputs, past_key_values=cache, use_cache=window is None)
+        outputs = model(inputs, past_key_values=cache, use_cache=streams is not None)
         cache = outputs.past_key_values
         statistics = SimpleNamespace(predictions=token_statistics(outputs.logits, labels), label_ids=labels)
         result = scores(statistics, compute_result=start + rows >= len(dataset))
@@ -226,10 +232,9 @@ def evaluate_folder(
             return evaluate_regression(model, tokenizer, texts)
         if templates:
             return _template_scores(
-                lambda texts: _probabilities(model, tokenizer, unlabeled(texts)), data, columns, threshold
+                lambda texts: predicted_probabilities(model, tokenizer, unlabeled(texts)), data, columns, threshold
             )
-        # A classifier with one sigmoid has two classes, but its configuration names neither.
-        labels = None if model.config.num_labels == 1 else [name for _, name in sorted(model.config.id2label.items())]
+        labels = None if model.config.num_labels == 1 else class_names(model)
         texts = _labeled_texts(data, columns, labels, limit, places)
         return evaluate_classifier(model, tokenizer, texts, threshold=threshold)
     if model.can_generate():
@@ -289,39 +294,6 @@ def evaluate_translator(
     return translation_report(sources, [found[i] for i in range(len(sources))], [pair.target for pair in pairs])
 
 
-def outputs_of_texts(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, order: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Compute what the scores of a translation model or a classifier are computed from, without the right answers.
-
-    Args:
-        model: a translation model, classifier or regression.
-        tokenizer: its tokenizer.
-        order: ``texts`` by part: sources, or lists of one text or two; ``searches`` of a translation model: by part and
-            name, the fields of the generation configuration to set; and ``rows``, the number of texts per batch.
-
-    Returns:
-        The ``translations`` by part and search, and nothing; or nothing, and the logits (n, C) by part.
-    """
-    if order["searches"] is None:
-        logits = {}
-        for part, texts in order["texts"].items():
-            inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
-            logits[part] = _logits(model, tokenizer, unlabeled(inputs), order["rows"])
-        return {}, logits
-    target_tokenizer = load_target_tokenizer(model)
-    translations: dict[str, dict[str, list[str]]] = {}
-    for part, sources in order["texts"].items():
-        for search, options in order["searches"][part].items():
-            for name, value in options.items():
-                setattr(model.generation_config, name, value)
-            found: list[str] = []
-            for start in range(0, len(sources), order["rows"]):
-                found += translate_texts(model, tokenizer, sources[start : start + order["rows"]], target_tokenizer)
-            translations.setdefault(part, {})[search] = found
-    return {"translations": translations}, {}
-
-
 def set_reading(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -351,9 +323,28 @@ def set_threshold(model: PreTrainedModel, threshold: float) -> None:
     model.config.task_specific_params = {**parameters, TASK: {**parameters[TASK], "threshold": threshold}}
 
 
-def _stored(model: PreTrainedModel) -> dict[str, Any]:
-    """Return what ``set_reading`` and ``set_threshold`` stored; empty for models of others."""
-    return dict((model.config.to_dict().get("task_specific_params") or {}).get(TASK, {}))
+def set_answering(model: PreTrainedModel, encoded: EncodedQuestions) -> None:
+    """Store in a model's configuration how answers are found, so that they are found in the same way elsewhere."""
+    model.config.task_specific_params = {
+        ANSWERS: {
+            "max_length": encoded.max_length,
+            "overlap": encoded.overlap,
+            "n_best": encoded.n_best,
+            "max_answer_length": encoded.max_answer_length,
+            "null_threshold": encoded.null_threshold,
+        }
+    }
+
+
+def stored_settings(model: PreTrainedModel, task: str = TASK) -> dict[str, Any]:
+    """Return what ``set_reading``, ``set_threshold`` or ``set_answering`` stored; empty for models of others."""
+    return dict((model.config.to_dict().get("task_specific_params") or {}).get(task, {}))
+
+
+def class_names(model: PreTrainedModel) -> list[str]:
+    """Return the names of a classifier's classes; two for one sigmoid, which its configuration does not name."""
+    count = model.config.num_labels
+    return ["0", "1"] if count == 1 else [model.config.id2label[i] for i in range(count)]
 
 
 def evaluate_classifier(
@@ -376,7 +367,7 @@ def evaluate_classifier(
         threshold: the classifier abstains below this probability of its most probable class; None: never.
     """
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        probabilities = _probabilities(model, tokenizer, texts, rows)
+        probabilities = predicted_probabilities(model, tokenizer, texts, rows)
     logits = np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
     return _classifier_scores(logits, texts, threshold)
 
@@ -394,20 +385,25 @@ def evaluate_regression(
     For the arguments see ``evaluate_classifier``.
     """
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-        predicted = _logits(model, tokenizer, texts, rows)[:, 0].numpy()
+        predicted = text_logits(model, tokenizer, texts, rows)[:, 0].numpy()
     right = np.array([item.target for item in texts])
     scores = RegressionScores()(EvalPrediction(predictions=predicted, label_ids=right), compute_result=True)
     return {**scores, **regression_report(texts, predicted)}
 
 
-def _probabilities(
+def predicted_probabilities(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int = 128
 ) -> np.ndarray:
-    return class_probabilities(_logits(model, tokenizer, texts, rows)).numpy()
+    """Return the probabilities (n, C) that a classifier gives to n texts, read as ``text_logits`` does."""
+    return class_probabilities(text_logits(model, tokenizer, texts, rows)).numpy()
 
 
-def _logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int) -> torch.Tensor:
-    reading = _stored(model)
+def text_logits(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: LabeledTexts, rows: int
+) -> torch.Tensor:
+    """Return the logits (n, C) of n texts, read with the settings stored by ``set_reading``, otherwise cut to the
+    maximum length of the tokenizer or the model."""
+    reading = stored_settings(model)
     reading.pop("threshold", None)
     if not reading:
         positions = max_positions(model.config)
@@ -453,45 +449,6 @@ def classify(
     return {"texts": list(texts), "label": label, "probability": round(float(probabilities[best]), 4)}
 
 
-def classify_folder(name: str, texts: Sequence[str | tuple[str, str]], abstain: bool = False) -> list[dict[str, Any]]:
-    """Classify texts, or pairs of texts, with a classifier from a folder or the Hub.
-
-    Args:
-        name: folder or Hub id of a classifier, or folder of a baseline.
-        texts: texts or pairs; long ones are read as in the recipe.
-        abstain: give no class where its probability is below the threshold that was chosen on validation texts
-            (``evaluation.coverage``) and is stored with the model.
-
-    Returns:
-        For each text ``label``, None where the classifier abstains, and ``probability``, that of the best class.
-
-    Raises:
-        UserError: the model cannot be read, is no classifier, or has no threshold to abstain with.
-    """
-    if (Path(name) / SETTINGS).is_file():
-        if not all(isinstance(text, str) for text in texts):
-            raise UserError("A baseline reads one text, and these are pairs; give texts.")
-        baseline = BaselineClassifier.from_pretrained(name)
-        probabilities, labels, threshold = baseline.predict(texts), baseline.labels, baseline.threshold  # type: ignore[arg-type]
-    else:
-        model, tokenizer, _ = load_any_model(name)
-        if "SequenceClassification" not in type(model).__name__:
-            raise UserError(f"{name} is a {type(model).__name__}, which does not classify texts; give a classifier.")
-        if is_regression(model):
-            raise UserError(f"{name} predicts a number and no class; use the pipeline text-classification.")
-        probabilities, threshold = _probabilities(model, tokenizer, unlabeled(texts)), _stored(model).get("threshold")
-        # A classifier with one sigmoid has two classes, but its configuration names neither.
-        names = {0: "0", 1: "1"} if model.config.num_labels == 1 else model.config.id2label
-        labels = [names[i] for i in range(probabilities.shape[1])]
-    if abstain and threshold is None:
-        raise UserError(f"{name} has no threshold; train with evaluation.coverage, or do not ask it to abstain.")
-    best = probabilities.argmax(axis=1)
-    return [
-        {"label": None if abstain and row[i] < threshold else labels[i], "probability": float(row[i])}
-        for row, i in zip(probabilities, best.tolist(), strict=True)
-    ]
-
-
 def report_lines(scores: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Format scores, one per line; scores of slices follow the name of the slice."""
     lines = []
@@ -512,7 +469,6 @@ def _shown(value: Any) -> str:
 
 __all__ = [
     "classify",
-    "classify_folder",
     "evaluate_classifier",
     "evaluate_folder",
     "evaluate_regression",
@@ -524,6 +480,7 @@ __all__ = [
     "score_ids",
     "score_opened",
     "score_text",
+    "set_answering",
     "set_reading",
     "set_threshold",
 ]

@@ -24,6 +24,7 @@ EXTRAS = {
     "publish": ("detect_secrets",),
     "recipes": _RECIPES,
     "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
+    "data": (*_RECIPES, "py3langid"),
     "tune": (*_RECIPES, "optuna"),
     "trackio": (*_RECIPES, "trackio"),
     "explain": _EXPLAIN,

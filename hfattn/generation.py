@@ -111,7 +111,9 @@ def translate_texts(
         texts: source texts.
         target_tokenizer: tokenizer of the target, if it has its own vocabulary.
     """
-    inputs = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt").to(model.device)
+    inputs = tokenizer(list(texts), padding=True, truncation=True, return_attention_mask=True, return_tensors="pt").to(
+        model.device
+    )
     with evaluation_mode(model), torch.no_grad():
         ids = model.generate(**inputs)
     writer = tokenizer if target_tokenizer is None else target_tokenizer

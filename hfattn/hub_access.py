@@ -26,7 +26,7 @@ Kind = Literal["model", "dataset"]
 
 _WANTED = {
     "model": "a model folder or the id of a model on the Hub",
-    "dataset": "a file or the id of a dataset on the Hub",
+    "dataset": "a file, a folder or the id of a dataset on the Hub",
 }
 
 
@@ -38,10 +38,10 @@ def local_path(name: str, kind: Kind = "model") -> Path | None:
 
     Args:
         name: a path or an id.
-        kind: kind of object: the folder of a model, or the file of a dataset.
+        kind: kind of object: the folder of a model, or the file or folder of a dataset.
 
     Raises:
-        UserError: the name can only be a path and does not exist, or a model is a file, or a dataset is a folder.
+        UserError: the name can only be a path and does not exist, or a model is a file.
     """
     path = _expanded(name)
     if not name.strip() or (not path.exists() and (name.startswith("runs/") or not is_id(name))):
@@ -50,8 +50,8 @@ def local_path(name: str, kind: Kind = "model") -> Path | None:
         return None
     if not path.is_dir() and not path.is_file():  # reading a device or a pipe may never end
         raise UserError(f"{name} is neither a file nor a folder; give {_WANTED[kind]}.")
-    if path.is_dir() != (kind == "model"):
-        raise UserError(f"{name} is a {'folder' if path.is_dir() else 'file'}; give {_WANTED[kind]}.")
+    if kind == "model" and path.is_file():
+        raise UserError(f"{name} is a file; give {_WANTED[kind]}.")
     return path
 
 

@@ -12,7 +12,7 @@ from .plots import plot_bleu_by_length, plot_confusion, plot_curves, plot_predic
 
 def plot_attention(path: Path, record: AttentionRecord, title: str) -> None:
     """Draw an attention record as a picture, and as a page with the suffix ``.html`` beside it."""
-    from .explain import plot_alignment, save_html
+    from .explaining import plot_alignment, save_html
 
     plot_alignment(record, title=title).savefig(path, dpi=150)
     save_html(record, path.with_suffix(".html"), title=title)

@@ -19,7 +19,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from .data import EncodedTexts, LabeledTexts, TokenBatches
 from .errors import UserError
-from .explain.units import unit_states
+from .explaining.units import unit_states
 from .tokenizers import uncovered_characters
 
 # Values of C (inverse weight of the L1 term) in the code of the paper.

@@ -16,6 +16,7 @@ from transformers import AutoModelForSequenceClassification
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
 from .data import LabeledDataConfig
+from .data.parts import as_recorded
 from .errors import UserError
 from .evaluation import TASK, classify, evaluate_classifier
 from .files import write_json
@@ -218,7 +219,8 @@ def _configuration(run: FinishedRun, overrides: Sequence[str]) -> _RunConfig:
     """Return the sections of a run's configuration that are used for evaluation, with overrides."""
     whole: Mapping[str, Any] = run.results["configuration"]
     values = {each.name: whole[each.name] for each in fields(_RunConfig)}
-    values["data"] = {each.name: values["data"][each.name] for each in fields(LabeledDataConfig)}
+    data = as_recorded(values["data"])
+    values["data"] = {each.name: data[each.name] for each in fields(LabeledDataConfig) if each.name in data}
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{run.results['config']}.yaml"
         path.write_text(yaml.safe_dump(values), encoding="utf-8")

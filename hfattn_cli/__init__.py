@@ -1,9 +1,10 @@
 """The command line ``hfattn``."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .data import data_app
 from .doctor import doctor
@@ -12,13 +13,31 @@ from .inspect import inspect_code
 from .prompt import prompt
 from .publish import card, push, refresh, verify
 from .recipes import recipes_app, soup, train
+from .reproduce import reproduce
 from .show import attend, show_app
 from .space import space_app
 from .tune import tune
-from .use import classify, evaluate, generate, score, translate
+from .use import classify, evaluate, generate, predict, score, translate
 from .words import words_app
 
+_UsageError: Any = typer.BadParameter.__base__  # typer exports only its subclass
+_SHOWN = 400  # characters of the start and of the end of a message
+
+
+class _Commands(TyperGroup):
+    """The commands; a message about their arguments has a bounded length, also if an argument has not."""
+
+    def invoke(self, context: Any) -> Any:
+        try:
+            return super().invoke(context)
+        except _UsageError as error:
+            if len(error.message) > 2 * _SHOWN:
+                error.message = f"{error.message[:_SHOWN]} … {error.message[-_SHOWN:]}"
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Train, use, explain and publish attention and recurrent models in the Hugging Face ecosystem.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -45,6 +64,7 @@ app.add_typer(recipes_app, name="recipes")
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(train)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(tune)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(prompt)
+app.command()(predict)
 app.command()(evaluate)
 app.command()(generate)
 app.command()(score)
@@ -56,6 +76,7 @@ app.command()(soup)
 app.command()(card)
 app.command()(verify)
 app.command()(push)
+app.command()(reproduce)
 app.command()(refresh)
 app.command("inspect")(inspect_code)
 app.command()(convert)

@@ -34,6 +34,15 @@ Trust = Annotated[
     bool,
     typer.Option("--trust", help="Run the folder's own code also where the kernel has no sandbox; read it first."),
 ]
+Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="PLACE",
+        help="The data of the run, if they are not part of hfattn: a file or an id on the Hub, or test=FILE; may be "
+        "repeated.",
+    ),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
 
 
@@ -98,30 +107,3 @@ def check_output(path: Path, kinds: tuple[str, ...] = (".html", ".png", ".svg", 
         raise UserError(f"{path} is a folder; give the name of a file.")
     if path.suffix.lower() not in (".html", ".jsonl", ".csv"):
         require("explain", "matplotlib")
-
-
-def translations(
-    model: Any,
-    tokenizer: Any,
-    target_tokenizer: Any,
-    texts: list[str],
-    num_beams: int | None,
-    max_new_tokens: int | None,
-    num_return_sequences: int | None = None,
-) -> list[Any]:
-    """Return the output of the pipeline ``attn-translation`` for each text; None selects the model's default."""
-    from hfattn.errors import UserError
-    from hfattn.pipelines import AttnTranslationPipeline
-
-    options = {
-        "num_beams": num_beams,
-        "max_new_tokens": max_new_tokens,
-        "num_return_sequences": num_return_sequences,
-    }
-    pipeline = AttnTranslationPipeline(
-        model=model, tokenizer=tokenizer, target_tokenizer=target_tokenizer, device=model.device
-    )
-    try:
-        return pipeline(texts, **{name: value for name, value in options.items() if value is not None})
-    except ValueError as error:
-        raise UserError(str(error)) from error

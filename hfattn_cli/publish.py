@@ -12,6 +12,7 @@ from .common import (
     Include,
     Message,
     Over,
+    Places,
     Private,
     PullRequest,
     Tag,
@@ -77,13 +78,7 @@ def verify(
     as_json: AsJson = False,
     trust: Trust = False,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the scores again, on the CPU.")] = False,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PLACE",
-            help="With --measure, the data of the run: a file or an id on the Hub, or test=FILE; may be repeated.",
-        ),
-    ] = None,
+    data: Places = None,
 ) -> None:
     """Check that a model folder loads without hfattn.
 
@@ -94,8 +89,9 @@ def verify(
     generation, tokenizer and pipeline. Files that manifest.json does not list are not published; they are named and
     not checked.
 
-    With --measure, translation models and classifiers are evaluated again, on data that are generated or that --data
-    names. The model runs in the sandbox; labels and reference translations stay outside.
+    With --measure, the model is evaluated again, on data that are generated or that --data names. The model runs in
+    the sandbox; labels, reference translations and right answers stay outside. Masked language models and baselines
+    are not evaluated again.
 
     Example: hfattn verify runs/dates
     """

@@ -22,11 +22,10 @@ from .common import (
     one_sentence,
     require_text,
     require_vocabulary,
-    translations,
 )
 
 if TYPE_CHECKING:
-    from hfattn.explain import AttentionRecord, ScoredText
+    from hfattn.explaining import AttentionRecord, ScoredText
 
 show_app = typer.Typer(help="Draw attention, saliency or hidden units.", no_args_is_help=True)
 
@@ -141,7 +140,7 @@ def heads(
     Example: hfattn show heads runs/reviews "a good film" --output heads.png
     """
     with _one_sentence():
-        from hfattn.explain import plot_heads
+        from hfattn.explaining import plot_heads
 
         _check(text, output, _PICTURES)
         (seen,) = _Reader(model, num_beams, max_new_tokens).read(text)
@@ -167,7 +166,7 @@ def flow(
     Example: hfattn show flow runs/dates "22 nov 1794" --output flow.png
     """
     with _one_sentence():
-        from hfattn.explain import plot_flow
+        from hfattn.explaining import plot_flow
 
         _check(text, output, _PICTURES)
         (seen,) = _Reader(model, num_beams, max_new_tokens).read(text)
@@ -184,17 +183,17 @@ def show_rollout(model: Model, text: Text, output: Output = None, numbers: Numbe
     Example: hfattn show rollout runs/reviews "a good film"
     """
     with _one_sentence():
-        from hfattn.explain import rollout
+        from hfattn.explaining import rollout, self_attention
         from hfattn.loading import load_reading_model
 
         _check(text, output)
         reader, tokenizer, _ = load_reading_model(model)
         require_vocabulary(tokenizer, text)
-        _present(rollout(_self_attention(model, reader, tokenizer, text)), text, output, numbers)
+        _present(rollout(self_attention(model, reader, tokenizer, text)), text, output, numbers)
 
 
 def _saliency_command(name: str, method: str, help_text: str) -> None:
-    """Add ``hfattn show NAME`` for a method of ``hfattn.explain.saliency``."""
+    """Add ``hfattn show NAME`` for a method of ``hfattn.explaining.saliency``."""
 
     @show_app.command(name, help=help_text)
     def command(
@@ -255,7 +254,7 @@ def unit(
     Example: hfattn show unit runs/text "The class of the function"
     """
     with _one_sentence():
-        from hfattn.explain import hidden_units, score_unit, strongest_unit
+        from hfattn.explaining import hidden_units, score_unit, strongest_unit
         from hfattn.loading import load_language_model
 
         _check(text, output)
@@ -267,7 +266,7 @@ def unit(
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Extend ``one_sentence`` to ``ValueError``, whose messages in ``hfattn.explain`` are written for the user."""
+    """Extend ``one_sentence`` to ``ValueError``, whose messages in ``hfattn.explaining`` are written for the user."""
     from hfattn.errors import UserError
 
     with one_sentence():
@@ -323,8 +322,8 @@ class _Seen:
 
     def selected(self, layer: int | None, head: int | None, words: bool, hide_special: bool) -> "_Seen":
         """Return the layer, head and words that the options select."""
-        from hfattn.explain import hide_special as without_special
-        from hfattn.explain import merge_words
+        from hfattn.explaining import hide_special as without_special
+        from hfattn.explaining import merge_words
 
         record, selected, named = self.record, [], []
         for size, (name, number) in zip(record.weights.shape, {"layer": layer, "head": head}.items(), strict=False):
@@ -353,51 +352,14 @@ class _Reader:
 
     def read(self, text: str) -> list[_Seen]:
         """Return the attention of a text for each of its translations, the best first."""
+        from hfattn.explaining import cross_attention, self_attention
+
         model, tokenizer, _ = self.loaded
         require_vocabulary(tokenizer, text)
         if model.config.is_encoder_decoder:
-            return _cross_attention(self.name, self.loaded, text, *self.options)
-        return [_Seen(text, _self_attention(self.name, model, tokenizer, text))]
-
-
-def _cross_attention(
-    name: str,
-    translator: tuple[Any, Any, Any],
-    text: str,
-    num_beams: int | None = None,
-    max_new_tokens: int | None = None,
-    hypotheses: int = 1,
-) -> list[_Seen]:
-    from hfattn.errors import UserError
-
-    if hypotheses > 1:
-        num_beams = max(num_beams or translator[0].generation_config.num_beams or 1, hypotheses)
-    (found,) = translations(*translator, [text], num_beams, max_new_tokens, hypotheses)
-    found = found if isinstance(found, list) else [found]
-    if found[0]["alignment"] is None:
-        raise UserError(f"{name} has no attention; choose a model with attention.")
-    return [_Seen(text, each["alignment"], each["translation_text"], each["score"]) for each in found]
-
-
-def _self_attention(name: str, model: Any, tokenizer: Any, text: str) -> "AttentionRecord":
-    """Return the self-attention, or attention pooling, of a model or of its encoder."""
-    import torch
-
-    from hfattn.errors import UserError
-    from hfattn.explain import alignment
-    from hfattn.loading import check_embedded
-
-    inputs = tokenizer(text, return_tensors="pt", return_attention_mask=True)
-    inputs = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
-    check_embedded(model, inputs["input_ids"])
-    model.set_attn_implementation("eager")
-    with torch.inference_mode():
-        outputs = (model.get_encoder() if model.config.is_encoder_decoder else model)(**inputs, output_attentions=True)
-    if not outputs.get("attentions"):
-        if model.config.to_dict().get("attention_score"):
-            raise UserError(f"{name} has no self-attention; hfattn attend shows its attention to the source.")
-        raise UserError(f"{name} has no attention; choose a model with attention.")
-    return alignment(outputs, kind="self", tokenizer=tokenizer, **inputs)
+            found = cross_attention(self.name, self.loaded, text, *self.options)
+            return [_Seen(text, each.record, each.text, each.score) for each in found]
+        return [_Seen(text, self_attention(self.name, model, tokenizer, text))]
 
 
 def _index(name: str, number: int | None, size: int) -> int | None:
@@ -422,9 +384,9 @@ def _present(
 
     Args:
         first: numbers of the first layer and head of the record, counted from 1.
-        draw: function of ``hfattn.explain`` that draws a picture; default ``plot_alignment``.
+        draw: function of ``hfattn.explaining`` that draws a picture; default ``plot_alignment``.
     """
-    from hfattn.explain import plot_alignment, render_html, render_text, save_animation
+    from hfattn.explaining import plot_alignment, render_html, render_text, save_animation
 
     lines = [title]
     if numbers:
@@ -451,7 +413,7 @@ def _present_all(
     Args:
         heading: name of the file; None for one text.
     """
-    from hfattn.explain import render_comparison, render_list
+    from hfattn.explaining import render_comparison, render_list
 
     kind = None if output is None else output.suffix.lower()
     if output is None or (len(seen) == 1 and heading is None and kind not in _NUMBERS):
@@ -508,7 +470,7 @@ def _table(heads: list[dict[str, Any]]) -> str:
 
 def _heads(record: "AttentionRecord", first: tuple[int, int]) -> list[dict[str, Any]]:
     """Return the measures of each head; its layer and head are counted from the numbers of the first."""
-    from hfattn.explain import summary
+    from hfattn.explaining import summary
 
     start = dict(zip(_PLACE, first, strict=True))
     return [head | {name: head[name] + start[name] for name in _PLACE} for head in summary(record)["heads"]]
@@ -536,7 +498,7 @@ def _show_saliency(
     from hfattn.errors import UserError
 
     with _one_sentence():
-        from hfattn.explain import saliency, saliency_rows
+        from hfattn.explaining import saliency, saliency_rows
         from hfattn.loading import load_any_model
 
         if rows and (target, contrast, agreement) != (None, None, False):
@@ -568,7 +530,7 @@ def _show_saliency(
 
 def _present_rows(rows: list["ScoredText"], text: str, output: Path | None) -> None:
     """Print the scores of each token of a translation as a list, or write them to a file."""
-    from hfattn.explain import plot_rows, render_rows_html, render_rows_text, write_rows_csv
+    from hfattn.explaining import plot_rows, render_rows_html, render_rows_text, write_rows_csv
 
     title = f"{rows[0].method}: {text}"
     lines = [title]
@@ -593,15 +555,15 @@ def _agreement(
     name: str, reader: tuple[Any, Any, Any], text: str, scored: "ScoredText", target: int | str | None
 ) -> str:
     """Return one line on the agreement of attention weights and scores in ranking the words of a text."""
-    from hfattn.explain import agreement, score_attention
+    from hfattn.explaining import agreement, cross_attention, score_attention, self_attention
 
     model, tokenizer, _ = reader
     row = None
     if model.config.is_encoder_decoder and model.can_generate():
-        record = _cross_attention(name, reader, text)[0].record
+        record = cross_attention(name, reader, text)[0].record
         row = target if isinstance(target, int) else None
     else:
-        record = _self_attention(name, model, tokenizer, text)
+        record = self_attention(name, model, tokenizer, text)
     attention = score_attention(record, text, tokenizer, row).by_word()
     shared = agreement(attention.scores, scored.scores)
     return (
@@ -614,7 +576,7 @@ def _present_scores(
     scored: "ScoredText", output: Path | None, note: str | None = None, limit: float | None = None
 ) -> None:
     """Print the scores of a text as a list, or write the colored text to a file."""
-    from hfattn.explain import plot_scores, render_scores_html, render_scores_text
+    from hfattn.explaining import plot_scores, render_scores_html, render_scores_text
 
     title = f"{scored.method} → {scored.target}" if scored.target else scored.method
     lines = [title] if note is None else [title, note]

@@ -1,12 +1,13 @@
-"""The commands that use a trained model: ``generate``, ``score``, ``evaluate`` and ``translate``."""
+"""The commands that use a trained model, such as ``predict`` and ``evaluate``."""
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .common import AsJson, MaxNewTokens, Model, NumBeams, one_sentence, require_text, require_vocabulary, translations
+from .common import AsJson, MaxNewTokens, Model, NumBeams, one_sentence, require_text, require_vocabulary
 
 
 def generate(
@@ -163,14 +164,81 @@ def classify(
         if pair and len(texts) != 2:
             raise UserError(f"A pair has two texts, and {len(texts)} are given; give two with --pair.")
         require("recipes")
-        from hfattn.evaluation import classify_folder
+        from hfattn.predicting import PredictOptions, open_predictor, predictions
 
-        answers = classify_folder(model, [(texts[0], texts[1])] if pair else texts, abstain)
+        predictor = open_predictor(model, PredictOptions(abstain=abstain))
+        answers = list(predictions(predictor, [texts] if pair else texts))
+        if "label" not in answers[0]:
+            raise UserError(f"{model} does not classify texts; use hfattn predict.")
         if as_json:
             print(json.dumps(answers, indent=2, ensure_ascii=False))
         else:
             for answer in answers:
                 print(f"{answer['probability']:.4f}  {'(abstains)' if answer['label'] is None else answer['label']}")
+
+
+def predict(
+    model: Model,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Table (as data.dataset of a recipe), text file with a text on each line (.txt), or - for such lines "
+            "from the standard input.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to create: .jsonl, .csv or .parquet; default: print JSON lines."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns to read, separated by commas: text, or text,pair, or question,context; default: those that "
+            "the model was trained on."
+        ),
+    ] = None,
+    abstain: Annotated[
+        bool, typer.Option("--abstain", help="Give no class below the threshold that is stored with the model.")
+    ] = False,
+    hypotheses: Annotated[
+        int, typer.Option(min=1, help="Give this many translations of each text, the best first.")
+    ] = 1,
+    num_beams: NumBeams = None,
+    max_new_tokens: MaxNewTokens = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of rows that the model reads at once.")] = 32,
+    split: Annotated[str, typer.Option(help="Split of a Hub dataset.")] = "test",
+    config: Annotated[str | None, typer.Option(help="Configuration of a Hub dataset that has several.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted command.")] = False,
+) -> None:
+    """Predict for each row of a file, with a model of any task.
+
+    A classifier gives labels with probabilities, a translator translations with log-probabilities, a tagger entities,
+    and so on. The output has the columns of the file too.
+
+    Example: hfattn predict runs/dates dates.txt --output translated.csv
+    """
+    from hfattn.errors import UserError
+    from hfattn.extras import require
+
+    with one_sentence():
+        require("recipes")
+        from hfattn.predicted_files import check_new_file, open_inputs, predict_file, print_predictions
+        from hfattn.predicting import PredictOptions, open_predictor
+
+        if resume and output is None:
+            raise UserError("--resume continues a file; give it with --output.")
+        if output is not None:
+            check_new_file(output, resume)
+        options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens)
+        predictor = open_predictor(model, options)
+        names = None if columns is None else columns.split(",")
+        inputs = open_inputs(predictor, file, names, split=split, config=config)
+        if output is None:
+            print_predictions(predictor, inputs, batch_size)
+        else:
+            number = predict_file(predictor, inputs, output, batch_size, resume)
+            print(f"Predicted {number:,} rows: {output}")
 
 
 def translate(
@@ -187,6 +255,7 @@ def translate(
     """
     with one_sentence():
         from hfattn.loading import load_translation_model
+        from hfattn.pipelines import translations
 
         require_text(*texts)
         translator = load_translation_model(model)

@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 from hfattn.errors import one_sentence
 from hfattn.hub.card import card_code
 from hfattn.resources import load_recipe
-from hfattn.training import ReliableTrainer
+from hfattn.training import ReliableTrainer, parse_command
 
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "recipes" / "char_lm"
@@ -184,11 +184,11 @@ def train_until(
 
 def run_here(recipe: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
     """A recipe's command in this process: starting Python takes longer than a tiny run."""
-    monkeypatch.setattr(sys, "argv", ["train.py", *map(str, words)])
     # The recipe sets it where it is absent, and what it sets must not outlive the test.
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", "")
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR")
-    load_recipe(recipe / "train.py").main()
+    script = load_recipe(recipe / "train.py")
+    script.main(parse_command(script.RECIPE, "", ["train.py", *map(str, words)]))
 
 
 def results_of(run: Path) -> dict[str, Any]:

@@ -80,9 +80,11 @@ def command(*words: str, code: int = 0) -> str:
 
 def recipe(name: str, config: str, *words: str) -> None:
     """Run a recipe in this process: ``hfattn train`` starts another, which has to import everything again."""
+    from hfattn.training import parse_command  # which most extras lack
+
     folder = resource("recipes", name)
-    sys.argv = ["train.py", "--config", str(folder / f"{config}.yaml"), *words]
-    load_recipe(folder / "train.py").main()
+    argv = ["train.py", "--config", str(folder / f"{config}.yaml"), *words]
+    load_recipe(folder / "train.py").main(parse_command(name, "", argv))
     print("passed: recipe", name, *words)
 
 
@@ -135,6 +137,11 @@ def baselines() -> None:
     recipe("baselines", "reviews_es", "--output_dir", "vectors", "--cleaning.word_form", "lemma", *vectors)
 
 
+def data() -> None:
+    Path("tickets.csv").write_text("text,label\nWhere is my parcel?,a\nI cannot log in today.,b\n")
+    command("data", "show", "tickets.csv")
+
+
 def tune() -> None:
     Path("search.yaml").write_text("fields: {model.hidden_size: [4, 8]}\ntrials: 1\n")
     command("tune", "classification/opinions", "search.yaml", "--data.examples", "40", *SHORT)
@@ -161,7 +168,7 @@ def export() -> None:
     command("export", "ctranslate2", "transformer", "--output", "ctranslate2")
 
 
-COMMANDS = {f.__name__: f for f in (base, publish, recipes, baselines, tune, trackio, explain, spaces, export)}
+COMMANDS = {f.__name__: f for f in (base, publish, recipes, baselines, data, tune, trackio, explain, spaces, export)}
 
 
 def main(extra: str, folder: str) -> None:

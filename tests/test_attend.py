@@ -24,7 +24,7 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.explain import (
+from hfattn.explaining import (
     AttentionRecord,
     agreement,
     hidden_units,

@@ -23,6 +23,7 @@ from sklearn.svm import LinearSVC
 from tiny_models import tiny_model
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+import hfattn
 from hfattn.baselines import (
     BaselineClassifier,
     ClassifierConfig,
@@ -41,7 +42,7 @@ from hfattn.baselines.cleaning import without_html
 from hfattn.baselines.kernels import KernelMap
 from hfattn.data import Labeled, LabeledTexts, read_labeled
 from hfattn.errors import UserError
-from hfattn.evaluation import classify_folder, evaluate_folder
+from hfattn.evaluation import evaluate_folder
 from hfattn.generated import reviews_es
 from hfattn.metrics import ClassifierEvaluationConfig, class_predictions
 from hfattn.reports.classification import scores_of_parts
@@ -556,12 +557,12 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
     again = evaluate_folder(str(finished / "run"), str(finished / "test.jsonl"), threshold=kept["threshold"] - 1e-7)
     assert (again["accuracy"], again["abstaining"]["answered"]) == (hits.mean(), kept["answered"])
     assert loaded.threshold == kept["threshold"]
-    answers = classify_folder(str(finished / "run"), [item.text for item in test], abstain=True)
+    answers = hfattn.predict(str(finished / "run"), [item.text for item in test], abstain=True)
     assert [each["label"] for each in answers] == [
         None if row.max() < kept["threshold"] else loaded.labels[row.argmax()] for row in probabilities
     ]
-    with pytest.raises(UserError, match="A baseline reads one text, and these are pairs; give texts"):
-        classify_folder(str(finished / "run"), [("a", "b")])
+    with pytest.raises(UserError, match=r"Input 1 has 2 parts, and .* reads text; give these"):
+        hfattn.predict(str(finished / "run"), [("a", "b")])
     card = (finished / "run" / "README.md").read_text()
     assert "### Abstaining" in card
     assert "hfattn classify . --abstain" in card

@@ -1,12 +1,14 @@
 """The recipe classification through its real command line: from scratch, and fine-tuning of pretrained models."""
 
 import json
+import math
 import re
 import shlex
 import shutil
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +25,10 @@ from torch.nn import functional
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments, pipeline
 from typer.testing import CliRunner
 
+import hfattn
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
 from hfattn.data import (
+    LabeledDataConfig,
     LabeledTexts,
     WindowCollator,
     WindowedTexts,
@@ -33,7 +37,7 @@ from hfattn.data import (
 )
 from hfattn.data.labeled import Labeled
 from hfattn.errors import UserError
-from hfattn.evaluation import classify_folder, evaluate_classifier
+from hfattn.evaluation import evaluate_classifier
 from hfattn.generated import reber_texts
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
 from hfattn.reports.classification import word_weights_in_text
@@ -46,6 +50,7 @@ from hfattn.training import (
     own_classifier_config,
     tuned,
     tuning_facts,
+    weighted_loss,
 )
 from hfattn.training.fine_tuning import layer_depths
 from hfattn_cli import app
@@ -114,7 +119,7 @@ def test_scores_are_those_of_the_published_model_counted_one_text_at_a_time(fini
     model = RNNEncoderForSequenceClassification.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
     texts = {
-        "validation": read_labeled(finished / "train.jsonl").split([0.9, 0.1], 42, lambda item: item.text, "texts")[1],
+        "validation": LabeledDataConfig(dataset=str(finished / "train.jsonl")).read_parts(42)["validation"],
         "test": read_labeled(finished / "test.jsonl"),
     }
     assert results["data"]["labels"] == ["negative", "positive"]
@@ -261,7 +266,10 @@ TWO = "label\ttext\nup\tthe cat\n" + "".join(f"down\tdog {i}\n" for i in range(2
 
 
 def three_classes(folder: Path) -> list[object]:
-    dataset = written(folder / "texts.tsv", TWO + "left\tcow\n")
+    dataset = written(
+        folder / "texts.tsv",
+        "label\ttext\n" + "".join(f"{label}\t{label} {i}\n" for label in ("up", "down", "left") for i in range(20)),
+    )
     return ["--data.dataset", dataset, "--tokenizer.kind", "word", "--model.preset", "gru128"]
 
 
@@ -341,12 +349,12 @@ def test_a_published_classifier_abstains_below_its_threshold(finished: Path, tmp
     config = json.loads((folder / "config.json").read_text())
     assert config["task_specific_params"]["text-classification"]["threshold"] == kept["threshold"]
     test = read_labeled(finished / "test.jsonl")
-    answers = classify_folder(str(folder), [item.text for item in test], abstain=True)
+    answers = hfattn.predict(str(folder), [item.text for item in test], abstain=True)
     answered = [answer["label"] is not None for answer in answers]
     assert 0 < kept["answered"] < len(test)
     assert sum(answered) == pytest.approx(kept["answered"], abs=1)  # the text at the threshold may be on either side
     assert answered == [answer["probability"] >= kept["threshold"] for answer in answers]
-    whole = classify_folder(str(folder), [item.text for item in test])
+    whole = hfattn.predict(str(folder), [item.text for item in test])
     assert [answer["probability"] for answer in whole] == [answer["probability"] for answer in answers]
     assert all(answer["label"] in ("negative", "positive") for answer in whole)
 
@@ -366,17 +374,17 @@ def test_a_published_classifier_abstains_below_its_threshold(finished: Path, tmp
 def test_hfattn_classify(finished: Path, lora_run: Path) -> None:
     folder = str(finished / "run")
     text, other = (item.text for item in read_labeled(finished / "test.jsonl").items[:2])
-    answers = classify_folder(folder, [text, other], abstain=True)
+    answers = hfattn.predict(folder, [text, other], abstain=True)
 
     def said(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["classify", *words])
         return done.exit_code, done.stdout or done.stderr.splitlines()[-1]
 
     assert said(folder, text, other, "--abstain", "--json") == (0, json.dumps(answers, indent=2) + "\n")
-    (label,) = classify_folder(folder, [text])
+    (label,) = hfattn.predict(folder, [text])
     assert said(folder, text) == (0, f"{label['probability']:.4f}  {label['label']}\n")
-    (pair,) = classify_folder(str(lora_run / "run"), [("The film was good.", "It was bad.")])
-    assert pair != classify_folder(str(lora_run / "run"), ["The film was good."])[0]
+    (pair,) = hfattn.predict(str(lora_run / "run"), [("The film was good.", "It was bad.")])
+    assert pair != hfattn.predict(str(lora_run / "run"), ["The film was good."])[0]
     assert said(str(lora_run / "run"), "--pair", "The film was good.", "It was bad.")[1].startswith(
         f"{pair['probability']:.4f}"
     )
@@ -513,6 +521,29 @@ def test_the_loss_weighs_classes_and_an_accumulated_step_is_one_batch(models: di
     halves = [WindowCollator(tokenizer)([dataset[i] for i in part]) for part in (range(4), range(4, 8))]
     accumulated = gradient(*(trainer.compute_loss(model, half, num_items_in_batch=torch.tensor(8)) for half in halves))
     torch.testing.assert_close(accumulated, gradient(trainer.compute_loss(model, dict(batch))))
+
+
+@pytest.mark.parametrize("sigmoids", [1, 3])
+def test_the_weighted_loss_of_a_model_from_scratch(sigmoids: int) -> None:
+    """Against a literal loop; two halves of a step add up to the whole; and a rare class is found again."""
+    torch.manual_seed(0)
+    classes = max(sigmoids, 2)
+    weights = torch.tensor([1.0, 3.0, 0.5][:classes])
+    logits, labels = torch.randn(8, sigmoids, dtype=torch.float64), torch.randint(classes, (8,))
+    expected = 0.0
+    for row, label in zip(logits, labels.tolist(), strict=True):
+        if sigmoids == 1:
+            probability = 1 / (1 + math.exp(-float(row)))
+            expected -= float(weights[label]) * math.log(probability if label else 1 - probability)
+            continue
+        log = [float(x) - math.log(sum(math.exp(float(y)) for y in row)) for x in row]
+        smoothed = [0.1 / classes + (0.9 if c == label else 0.0) for c in range(classes)]
+        expected -= sum(float(w) * s * x for w, s, x in zip(weights, smoothed, log, strict=True))
+    options: dict[str, Any] = {"weights": weights, "label_smoothing": 0.1}
+    whole = weighted_loss(SimpleNamespace(logits=logits), labels, **options)
+    assert float(whole) == pytest.approx(expected / 8, rel=1e-5)
+    halves = [weighted_loss(SimpleNamespace(logits=logits[i : i + 4]), labels[i : i + 4], 8, **options) for i in (0, 4)]
+    assert float(sum(halves)) == pytest.approx(float(whole), rel=1e-5)
 
 
 def test_balanced_classes_weigh_alike() -> None:

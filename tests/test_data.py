@@ -217,8 +217,6 @@ def test_bad_texts(tmp_path: Path) -> None:
     (tmp_path / "cut.txt").write_bytes("ñ".encode()[:1])
     with pytest.raises(UserError, match="ends inside a character"):
         len(open_text(str(tmp_path / "cut.txt")))
-    with pytest.raises(UserError, match="is a folder"):
-        open_text(str(tmp_path))
     with pytest.raises(UserError, match="was not found locally"):
         open_text(str(tmp_path / "none.txt"))
     with pytest.raises(UserError, match="stride of 11 skips characters; write a whole number from 1 to the length"):

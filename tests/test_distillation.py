@@ -33,8 +33,8 @@ from hfattn.data import (
     MASKED,
     AugmentationConfig,
     EncodedTexts,
+    LabeledDataConfig,
     augmented,
-    read_labeled,
     read_unlabeled,
     spell_masks,
     unlabeled,
@@ -330,9 +330,8 @@ def finished(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 def test_scores_of_both_are_those_of_the_models_one_text_at_a_time(finished: Path, files: dict[str, Path]) -> None:
     results = results_of(finished / "run")
-    parts = read_labeled(files["reviews"], labels=["no", "yes"]).split(
-        [0.2, 0.1, 0.7], 42, lambda item: item.text, "texts"
-    )
+    data = LabeledDataConfig(dataset=str(files["reviews"]), labels=["no", "yes"], split=[0.2, 0.1, 0.7])
+    parts = list(data.read_parts(42).values())
     folders = {"student": finished / "run", "teacher": files["teacher"]}
     models = {who: AutoModelForSequenceClassification.from_pretrained(path).eval() for who, path in folders.items()}
     tokenizers = {who: AutoTokenizer.from_pretrained(path) for who, path in folders.items()}
@@ -401,7 +400,7 @@ class TestTheRecipe(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         ("--augmentation '{copies: 1, mask: 0.0, ngram: 0.0}'", "so every copy equals its text"),
         ("--augmentation.copies 1 --tokenizer.kind char", "and this tokenizer has none; write"),
         ("--data.unlabeled absent.txt", "absent.txt was not found locally or on the Hub"),
-        ("--data.unlabeled a/set", "a/set is not a file of texts; write the path of a .txt, .jsonl or .tsv"),
+        ("--data.unlabeled a/set", "a/set is not a file of texts; write the path of a .txt, .jsonl, .csv or .tsv"),
         (
             "--model.problem_type multi_label_classification --model.num_labels 1",
             "model.num_labels follows from",

@@ -216,6 +216,16 @@ BAD_RUNS: list[tuple[str, Callable[[Path], Any], str]] = [
     ("half", lambda run: (run / "results.json").write_text('{"recipe": '), "is not valid JSON"),
     ("another's", lambda run: (run / "results.json").write_text("[]"), "is not an object of fields"),
     ("no metrics", without("metrics"), "has no 'metrics', so no recipe wrote it"),
+    (
+        "not a number",
+        lambda run: write_run(run, bleu=float("nan")),
+        "contradicts itself: metrics.test.bleu is nan, outside",
+    ),
+    (
+        "edited",
+        lambda run: write_run(run, metrics={"test": {"bleu": 45.0, "bleu_lowercase": 39.0}}),
+        "contradicts itself: metrics.test.bleu is 45, above 39, that of lowercased texts; copy results.json",
+    ),
     ("command", lambda run: write_run(run, command="python -m this"), "has the command 'python -m this', which is"),
     ("unknown", lambda run: write_run(run, config="no_such"), "no_such.expected.json, which "),
     (
@@ -253,7 +263,7 @@ def test_a_wrong_run_is_one_sentence(
         ([], 37.5, [], 0, "inside; aim 38: missed"),
         ([], 37.49, [], 1, "is 37.49, expected 37.5 to 40: outside"),
         ([], 41.0, [], 1, "outside, and better"),
-        ([], float("nan"), [], 1, "is nan, expected 37.5 to 40: outside"),
+        (["--push_to", "user/pairs"], 38.1234, [], 0, "full run"),  # the Hub is not asked
         (TINY, 3.0, [], 0, "tiny variant: metrics.test.exact_match is 0.5, expected 0.25 to 0.9: inside"),
         (["--training.max_steps=2", "--training.seed", "3", "--data.examples=10"], 3.0, [], 0, "tiny variant"),
         (["--training.max_steps", "2"], 3.0, [], 1, "full run"),

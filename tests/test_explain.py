@@ -40,7 +40,7 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.explain import (
+from hfattn.explaining import (
     AttentionRecord,
     alignment,
     hide_special,
@@ -53,7 +53,7 @@ from hfattn.explain import (
     save_animation,
     save_html,
 )
-from hfattn.explain.words import token_words
+from hfattn.explaining.words import token_words
 from hfattn.tokenizers import build_character_tokenizer
 
 V, PAD, BOS, EOS = 12, 0, 1, 2
@@ -768,7 +768,7 @@ def test_explain_works_without_matplotlib() -> None:
     code = """
 import sys, torch
 sys.modules['matplotlib'] = None
-from hfattn.explain import AttentionRecord, plot_alignment, render_html
+from hfattn.explaining import AttentionRecord, plot_alignment, render_html
 record = AttentionRecord(('a',), ('b',), torch.ones(1, 1, 1, 1))
 assert len(render_html(record)) > 1000
 try:

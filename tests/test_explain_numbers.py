@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hfattn.errors import UserError
-from hfattn.explain import (
+from hfattn.explaining import (
     AttentionRecord,
     agreement,
     alignment_error_rate,

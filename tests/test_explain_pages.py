@@ -25,7 +25,7 @@ from commands import ROOT, run, run_anew
 from PIL import Image
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from hfattn.explain import (
+from hfattn.explaining import (
     AttentionRecord,
     hide_special,
     merge_words,
@@ -740,7 +740,7 @@ weights = torch.tensor([[[[0.5, 0.5, 0], [0.996, 0.003, 0.001]]]])
 record = AttentionRecord(('why ', 'is', '<b>'), ('por', 'qué'), weights)
 open('table.html', 'w', encoding='utf-8').write(record.to_html('Kept & shown'))
 if not {blocked}:
-    from hfattn.explain import render_html, save_html
+    from hfattn.explaining import render_html, save_html
     save_html(record, 'page.html')
 try:
     from IPython.core.interactiveshell import InteractiveShell
@@ -813,7 +813,7 @@ def test_the_script_is_valid() -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("There is no node on the PATH")
-    done = run_anew([node, "--check", ROOT / "hfattn" / "explain" / "page" / "page.js"])
+    done = run_anew([node, "--check", ROOT / "hfattn" / "explaining" / "page" / "page.js"])
     assert done.returncode == 0, done.stderr
 
 

@@ -55,7 +55,8 @@ def test_all_is_what_the_package_exposes() -> None:
         "VaswaniModel",
         "VaswaniPreTrainedModel",
     ]
-    assert hfattn.__all__ == hfattn.models.__all__ == expected
+    assert hfattn.models.__all__ == expected
+    assert hfattn.__all__ == hfattn.api.__all__ + expected
     for name in hfattn.__all__:
         assert getattr(hfattn, name).__name__ == name
         assert name in dir(hfattn)
@@ -73,7 +74,7 @@ def test_all_is_what_the_package_exposes() -> None:
         "hub",
         "generation",
         "errors",
-        "explain",
+        "explaining",
         "pipelines",
     ],
 )

@@ -55,7 +55,8 @@ def test_the_same_pairs_from_every_kind_of_file(tmp_path: Path) -> None:
     reverse = read_pairs(tmp_path / "train.{de,en}")
     assert [(pair.target, pair.source) for pair in reverse] == PAIRS
     dotted = read_pairs(tmp_path / "nested.jsonl", source_column="translation.en", target_column="a.b")
-    assert dotted.items == found["nested.jsonl"].items
+    assert dotted.fingerprint == found["nested.jsonl"].fingerprint
+    assert [dotted.items[0].fields, reverse.items[0].fields] == [{}, {}]
     assert not is_local("user/pairs")
 
 
@@ -116,14 +117,15 @@ for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "
     assert done.returncode == 0, done.stderr
     *found, text, no_words, no_text, no_dataset = map(json.loads, done.stdout.splitlines())
     assert text == "\n".join(lines)
-    assert no_words == "Row 0 of me/lines has no column 'words'; write one of text, n."
+    assert no_words == "Row 0 of me/lines has no column 'words'; write one of text, n in data.text_column."
     assert no_text == "Row 0 of me/lines holds 0 in 'n', not text; write another column."
-    assert no_dataset.startswith("me/nothing was not found locally or on the Hub; give a file")
+    assert no_dataset.startswith("me/nothing was not found locally or on the Hub; give a file, a folder")
     train, validation, no_column, no_split, named, ordered, renamed, mixed, unlabeled, nothing = found
-    assert train == ["Row 0 of me/pairs", [[*pair, "", row] for row, pair in enumerate(PAIRS)], None]
-    assert validation == ["Row 0 of me/pairs", [[*PAIRS[1], "", 0]], None]
+    assert train == ["Row 0 of me/pairs", [[*pair, "", row, {"id": row}] for row, pair in enumerate(PAIRS)], None]
+    assert validation == ["Row 0 of me/pairs", [[*PAIRS[1], "", 0, {"id": 1}]], None]
     assert no_column == (
-        "Row 0 of me/pairs has no column 'translation.fr'; write one of id, translation.en, translation.de."
+        "Row 0 of me/pairs has no column 'translation.fr'; write one of id, translation.en, translation.de "
+        "in data.target_column."
     )
     assert no_split.startswith("The dataset me/pairs does not load (")
     assert "'train', 'validation'" in no_split
@@ -140,7 +142,7 @@ for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "
     assert renamed == ["Row 0 of me/reviews", named[1], ["negative", "positive"]]
     assert mixed.startswith("The labels are negative, pos, and me/reviews has neg, pos; write these, or another name")
     assert unlabeled.startswith("Row 2 of me/reviews has the label -1, which is not one of neg, pos;")
-    assert nothing.startswith("me/nothing was not found locally or on the Hub; give a file")
+    assert nothing.startswith("me/nothing was not found locally or on the Hub; give a file, a folder")
 
 
 BAD: list[tuple[str, dict[str, str | bytes], str]] = [
@@ -151,9 +153,13 @@ BAD: list[tuple[str, dict[str, str | bytes], str]] = [
     ("p.txt", {"p.txt": "a\tb\tc\td\n"}, r"^Line 1 of p\.txt has 3 tabs; write the columns"),
     ("p.txt", {"p.txt": ""}, r"^p\.txt is empty; write a source and its target on each line"),
     ("p.txt", {"p.txt": b"a\tb\n\xff\tc\n"}, r"^Line 2 of p\.txt is not UTF-8; convert the file"),
-    ("p.csv", {"p.csv": "a,b\n"}, r"^p\.csv is neither JSON lines nor tab-separated; convert it to \.jsonl or \.tsv"),
+    (
+        "p.csv",
+        {"p.csv": "a,b\nc,d\n"},
+        r"^Record 1 of p\.csv has no column 'source'; write one of a, b in data\.source_",
+    ),
     ("no.tsv", {}, r"/no\.tsv was not found locally or on the Hub"),
-    ("d", {"d/x": "a\tb\n"}, r"/d is a folder; give a file or the id of a dataset on the Hub"),
+    ("d", {"d/x": "a\tb\n"}, r"^.*/d does not load \(.*\); correct it\.$"),
     ("p.jsonl", {"p.jsonl": '{"source": "a", "target": "b"}\n{"source": \n'}, r"^Line 2 of p\.jsonl is not JSON \(Exp"),
     ("p.jsonl", {"p.jsonl": '["a", "b"]\n'}, r"^Line 1 of p\.jsonl is not a JSON object; write one on each line"),
     (

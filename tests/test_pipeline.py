@@ -21,7 +21,7 @@ from hfattn import (
     VaswaniForConditionalGeneration,
 )
 from hfattn.errors import UserError
-from hfattn.explain import AttentionRecord
+from hfattn.explaining import AttentionRecord
 from hfattn.generation import translate_texts
 from hfattn.loading import load_reading_model, load_translation_model, save_translator
 from hfattn.pipelines import AttnTranslationPipeline

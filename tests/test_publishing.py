@@ -31,7 +31,8 @@ from hfattn.hub import CardConfig, PushOptions, push, verify, write_again, write
 from hfattn.hub.card import check_card
 from hfattn.hub.clean_run import CleanRun, Result, run_folder
 from hfattn.hub.manifest import check_manifest, published_files, repository_files
-from hfattn.hub.measuring import Measurement, judge_measurement, plan_measurement, scores_of_translations
+from hfattn.hub.measured_scores import scores_of_translations
+from hfattn.hub.measuring import Measurement, judge_measurement, plan_measurement
 from hfattn.hub.stated import missing_statements
 from hfattn.hub.templates import interval
 from hfattn.training.command import parse_command
@@ -195,7 +196,7 @@ def test_translations_are_measured_again_without_their_references(runs: dict[str
         assert f"metrics.{'.'.join(place)} is" in check.detail
         assert f"{value} is recorded" in check.detail
     # Without mixed precision, each digit that a card shows counts, also those of slices.
-    exact = edited(measurement, "configuration", "training", "bf16", value=False)
+    exact = edited(measurement, "training", "precision", value="float32")
     for part in measurement.parts:
         scores = scores_of_translations(measurement, part, done.results[MEASURED])
         exact = edited(exact, "metrics", part, value=exact.results["metrics"][part] | scores)
@@ -457,6 +458,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(run: Path, name: str, conten
         assert message in " ".join(done.output.split()), done.output
 
 
+@pytest.mark.variants
 def test_old_code_is_replaced_by_that_of_this_version(run: Path, hub: Hub) -> None:
     """Of a folder when that is asked for, and of a repository by a pull request; the weights stay as they are."""
     weights, current = (run / "model.safetensors").read_bytes(), (run / "modeling_char_rnn.py").read_bytes()
@@ -646,7 +648,7 @@ def test_a_training_that_could_not_push_does_not_start(
         "user/public": "user/public is public, and only a new repository can be made private",
     }
     with pytest.raises(UserError, match=said[name]):
-        parse_command("char_lm", "", words)
+        parse_command("char_lm", "", ["train.py", *words])
     assert not (tmp_path / "run").exists()
 
 
@@ -807,6 +809,7 @@ def commands(group: Any, name: str = "hfattn") -> Iterator[str]:
         yield from commands(command, f"{name} {word}") if hasattr(command, "commands") else [f"{name} {word}"]
 
 
+@pytest.mark.examples
 def test_every_command_has_an_example_that_runs(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -822,6 +825,7 @@ def test_every_command_has_an_example_that_runs(
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "my.txt").write_text("The class of the function is a string. " * 40)
     (tmp_path / "pairs.tsv").write_text("22 nov 1794\t1794-11-22\n16-May-2060\t2060-05-16\n")
+    (tmp_path / "dates.txt").write_text("22 nov 1794\n16-May-2060\n")
     (tmp_path / "vectors.txt").write_text("man 1 0\nwoman 0 1\nking 2 1\nqueen 1 2\n")
     (tmp_path / "questions.txt").write_text(": family\nman woman king queen\n")
     monkeypatch.chdir(tmp_path)
@@ -830,7 +834,8 @@ def test_every_command_has_an_example_that_runs(
         help_text = " ".join(CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output.split())
         example = re.search(rf"Example: ({command}.*?) (Arguments|Options):", help_text)
         assert example, command
-        page = {"convert": "convert", "verify": "publishing", "push": "publishing"}.get(" ".join(words))
+        pages = {"convert": "convert", **dict.fromkeys(("verify", "push", "reproduce"), "publishing")}
+        page = pages.get(" ".join(words))
         if page is not None:
             assert f"{example[1]}\n" in (ROOT / "docs" / f"{page}.md").read_text()
         elif words[-1] not in ("soup", "tune", "prompt") and words not in (["space", "run"], ["space", "push"]):
@@ -845,6 +850,7 @@ def quickstart_commands() -> list[str]:
     return [re.sub(r"\$\$\{TEXT:-(.*?)\}", r"\1", line).replace(' $${TEXT:+"$$TEXT"}', "") for line in lines]
 
 
+@pytest.mark.examples
 def test_the_page_on_publishing_after_the_quickstart(
     runs: dict[str, Path], tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

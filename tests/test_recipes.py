@@ -34,7 +34,7 @@ from typer.testing import CliRunner
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
-from hfattn.resources import load_recipe
+from hfattn.resources import find_configuration, load_recipe
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import load_config
 from hfattn_cli import app
@@ -434,7 +434,27 @@ def test_recipes_list_and_copy(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
     lonely = tmp_path / "lonely.yaml"
     lonely.write_text(yaml.safe_dump(TINY))
-    assert "must be beside the train.py that reads it" in hfattn("recipes", "validate", lonely).stderr
+    assert (
+        "names no recipe; write a line such as 'recipe: classification'" in hfattn("recipes", "validate", lonely).stderr
+    )
+
+
+def test_a_configuration_names_its_recipe(tmp_path: Path) -> None:
+    def hfattn(*words: object) -> Any:
+        return CliRunner().invoke(app, [*map(str, words)])
+
+    hfattn("recipes", "copy", "char_lm", tmp_path / "mine")
+    own = tmp_path / "elsewhere" / "own.yaml"
+    own.parent.mkdir()
+    for recipe, script in (("char_lm", RECIPE / "train.py"), ("../mine", tmp_path / "mine" / "train.py")):
+        own.write_text(yaml.safe_dump({"recipe": recipe, **TINY}))
+        found = find_configuration(own)
+        assert (found.path, found.script.resolve()) == (own, script)
+        assert hfattn("recipes", "validate", own).stdout == f"{own} is valid.\n"
+    for wrong in ("char_ml", 3):
+        own.write_text(yaml.safe_dump({"recipe": wrong, **TINY}))
+        with pytest.raises(UserError, match=f"has the recipe {wrong!r}; write one of baselines, causal_lm, char_lm"):
+            find_configuration(own)
 
 
 def test_doctor() -> None:

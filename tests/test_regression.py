@@ -21,9 +21,10 @@ from transformers import (
     pipeline,
 )
 
+import hfattn
 from hfattn.data import WindowCollator, WindowedTexts, read_labeled
 from hfattn.errors import UserError
-from hfattn.evaluation import classify_folder, evaluate_folder
+from hfattn.evaluation import evaluate_folder
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
 from hfattn.metrics import RegressionMetric, RegressionScores
 from hfattn.soup import cook
@@ -220,7 +221,7 @@ def test_scores_are_those_of_the_published_model_one_pair_at_a_time(finished: Pa
     whole = read_labeled(
         finished / "pairs.jsonl", text_column="one", pair_column="two", label_column="score", regression=True
     )
-    (_, _, test) = whole.split([0.7, 0.15, 0.15], 42, lambda item: item.text, "texts")
+    (_, _, test) = whole.split([0.7, 0.15, 0.15], 0, lambda item: item.text, "texts")
     chosen = [rows[item.fields["id"]] for item in test]
     predicted, right = predicted_one_by_one(finished / "run", chosen), [float(row["score"]) for row in chosen]
     measured = results["metrics"]["test"]
@@ -263,8 +264,8 @@ def test_the_pipeline_and_the_command_line_give_numbers(finished: Path) -> None:
 def test_what_needs_classes_is_refused_by_evaluate(finished: Path, data: str, threshold: float | None) -> None:
     with pytest.raises(UserError, match="predicts a number and no class"):
         evaluate_folder(str(finished / "run"), data, threshold=threshold)
-    with pytest.raises(UserError, match="predicts a number and no class; use the pipeline text-classification"):
-        classify_folder(str(finished / "run"), [("a", "b")])
+    with pytest.raises(UserError, match="abstain is not for the task of"):
+        hfattn.predict(str(finished / "run"), [("a", "b")], abstain=True)
 
 
 @pytest.mark.parametrize("kind", ["vaswani from scratch", "distilbert", "gpt2", "vaswani"])

@@ -44,6 +44,7 @@ CALLS = {
     "generate": "runs/text --prompt The --max-new-tokens 3",
     "score": "runs/text text.txt",
     "classify": "runs/reviews 'A good story'",
+    "predict": "runs/reviews reviews.tsv --output made/labeled.csv",
     "translate": "runs/dates 1794 --max-new-tokens 4",
     "attend": "runs/dates 1794 --output made/map.html --max-new-tokens 4",
     "show heads": "runs/reviews 'A good story' --output made/heads.svg",
@@ -58,6 +59,7 @@ CALLS = {
     "verify": "runs/text",
     "push": "runs/text user",
     "refresh": "runs/text",
+    "reproduce": "runs/text --output_dir runs/text",
     "inspect": "runs/text --json",
     "convert": "char-rnn theirs.safetensors --config theirs.yaml --vocabulary theirs.json --output made/theirs",
     "export": "torch runs/text --output made/torch",
@@ -71,14 +73,15 @@ CALLS = {
     "words nearest": "vectors.txt king - man + woman",
     "words analogies": "vectors.txt questions.txt",
     "data make": "reber --output made/data --rows 3 --evaluation-rows 3",
+    "data show": "reviews.tsv",
     "data push": "data user",
     "space list": "",
     "space build": "attention_lab --output made/lab --model no=x",
     "space run": "space --port 1 --model no=x",
     "space push": "space user",
 }
-KEPT = {"tune": 2, "space run": 4, "space build": 2}  # so many last words stay
-FINDINGS = ("verify", "inspect", "recipes check")  # they end with 1 for what they have found
+KEPT = {"tune": 2, "reproduce": 2, "space run": 4, "space build": 2}  # so many last words stay
+FINDINGS = ("verify", "inspect", "recipes check", "reproduce")  # they end with 1 for what they have found
 RARE = ("verify", "push", "refresh")  # they start a process for each folder: only in larger searches
 ELSEWHERE = ("locked", "pipe", "model_cards", "spaces")  # no copies: a folder without permission, a pipe, links
 

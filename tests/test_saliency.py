@@ -40,7 +40,7 @@ from hfattn import (
     VaswaniForSequenceClassification,
 )
 from hfattn.errors import UserError
-from hfattn.explain import (
+from hfattn.explaining import (
     AttentionRecord,
     ScoredText,
     attribute,

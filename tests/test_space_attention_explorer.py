@@ -21,7 +21,7 @@ from playwright.sync_api import Browser
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
 from hfattn import BahdanauConfig, VaswaniConfig
-from hfattn.explain import coverage_deviation, entropy
+from hfattn.explaining import coverage_deviation, entropy
 from hfattn.generated import date_pairs, phrase_pairs
 from hfattn.loading import load_translation_model, save_translator
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline

@@ -20,7 +20,7 @@ from tiny_models import TEXTS, wordpiece_tokenizer
 from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
 from hfattn import RNNEncoderConfig, RNNEncoderForSequenceClassification
-from hfattn.explain import agreement, alignment, saliency, score_attention
+from hfattn.explaining import agreement, alignment, saliency, score_attention
 from hfattn.generated import opinion_texts
 from hfattn.loading import load_any_model
 from hfattn.metrics import class_probabilities, read_swaps, swap_words

@@ -34,7 +34,7 @@ from typer.testing import CliRunner
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.errors import UserError
-from hfattn.explain import hidden_units
+from hfattn.explaining import hidden_units
 from hfattn.hub import PushOptions
 from hfattn.hub.manifest import repository_files
 from hfattn.resources import load_recipe

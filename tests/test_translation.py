@@ -254,7 +254,7 @@ def test_results_say_what_was_measured_and_how(finished: Path) -> None:
     assert results["training"]["steps"] == 150
     model = BahdanauForConditionalGeneration.from_pretrained(finished / "run").eval()
     tokenizer = AutoTokenizer.from_pretrained(finished / "run")
-    test = cut(read_pairs(finished / "pairs.tsv"), [0.8, 0.1, 0.1], seed=42)[2]
+    test = cut(read_pairs(finished / "pairs.tsv"), [0.8, 0.1, 0.1], seed=0)[2]
     exact, nats, tokens, right = 0, 0.0, 0, 0
     for pair in test:
         inputs = tokenizer(pair.source, return_tensors="pt")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from ..errors import UserError
@@ -19,7 +20,8 @@ from ..loading import max_positions
 from ..models.cache_recurrent import RecurrentCache
 from ..models.modeling_bahdanau import BahdanauEncoderOutput, BahdanauForConditionalGeneration
 from ..models.modeling_char_rnn import CharRNNForCausalLM
-from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM
+from ..models.modeling_rnn_encoder import RNNEncoderForSequenceClassification
+from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniForSequenceClassification
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, RecurrentLayer, where_moved
 
@@ -70,10 +72,11 @@ class OnnxRecurrentLayer(nn.Module):
             mask = torch.ones(batch_size, num_steps, dtype=torch.bool)
         old = state or (inputs.new_zeros(batch_size, self.hidden_size),) * self.kind.num_states
         seen = mask.long().cumsum(1)  # (B, T): real steps up to and including t
-        lengths = seen[:, -1]
+        lengths = mask.long().sum(1)
         place = torch.where(mask, seen - 1, num_steps)
+        # The operator needs a step also for texts without a token, so the one for padding stays.
         compact = inputs.new_zeros(batch_size, num_steps + 1, width)
-        compact = compact.scatter(1, place[..., None].expand(-1, -1, width), inputs)[:, :num_steps]
+        compact = compact.scatter(1, place[..., None].expand(-1, -1, width), inputs)
         outputs, *new = self._run(compact.transpose(0, 1), lengths.clamp(min=1), old)
         new_state = where_moved(lengths[:, None] > 0, tuple(tensor[0] for tensor in new), old)
         history = torch.cat([old[0][:, None], outputs[:, 0].transpose(0, 1)], dim=1)
@@ -115,10 +118,18 @@ class TextModel(nn.Module):
         super().__init__()
         self.model, self.inputs = model, tuple(names)
         self.options = {"use_cache": False} if model.can_generate() else {}
+        # A padded step, which changes nothing, so that operators that fail for texts without a token have one to read.
+        own = isinstance(model, RNNEncoderForSequenceClassification | VaswaniForSequenceClassification)
+        self.pads = own and "attention_mask" in names and getattr(model.config, "mask_padding", True)
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the logits for inputs in the order of ``inputs``."""
-        return (self.model(**dict(zip(self.inputs, inputs, strict=True)), **self.options).logits,)
+        given = dict(zip(self.inputs, inputs, strict=True))
+        if self.pads:
+            for name in ("input_ids", "attention_mask", "token_type_ids"):
+                if name in given:
+                    given[name] = functional.pad(given[name], (0, 1))
+        return (self.model(**given, **self.options).logits,)
 
     def random_inputs(self, batch_size: int, length: int, seed: int, left: bool = False) -> tuple[torch.Tensor, ...]:
         """Return texts of random lengths, at least one of which fills its row, padded on the right or left."""

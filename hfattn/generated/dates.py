@@ -133,7 +133,7 @@ class DateLinks(NamedTuple):
 
 
 def date_links(written: str, iso: str) -> DateLinks:
-    """Return the correct character alignment of a pair of ``date_pairs``, for ``hfattn.explain.alignment_error_rate``.
+    """Return the right character alignment of a pair of ``date_pairs``, for ``hfattn.explaining.alignment_error_rate``.
 
     Args:
         written: the date in a form of ``LANGUAGES``, in any case.

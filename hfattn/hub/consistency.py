@@ -8,7 +8,7 @@ from typing import Any
 # Relative difference of two sums of the same numbers in another order, in single precision.
 _TOLERANCE = 1e-5
 _SHARES = ("accuracy", "agreement", "chance", "coverage", "exact_match", "f1", "flipped", "precision", "recall")
-_LIMITS = (  # of scores, by a pattern of their names
+LIMITS = (  # of scores, by a pattern of their names
     (re.compile(rf"(\w+_)?({'|'.join(_SHARES)})|f1_.+"), 0.0, 1.0),
     (re.compile(r"bleu|bleu_lowercase|chrf"), 0.0, 100.0),
     (re.compile(r"pearson|spearman"), -1.0, 1.0),
@@ -53,7 +53,7 @@ def _comparisons(scores: Mapping[str, Any], place: str) -> Iterator[tuple[bool, 
         if isinstance(value, Mapping) and name != "signatures":
             yield from _comparisons(value, there)
         elif type(value) in (int, float):
-            for pattern, low, high in _LIMITS:
+            for pattern, low, high in LIMITS:
                 if pattern.fullmatch(name):
                     slack = 1e-9 * high if high < math.inf else 1e-9
                     yield low - slack <= value <= high + slack, f"{there} is {value}, outside {low:g} to {high:g}"

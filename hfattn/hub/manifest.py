@@ -29,6 +29,7 @@ _SUFFIXES = tuple(suffix for suffixes in _FORMATS.values() for suffix in suffixe
 _NAMES = (".gitattributes", "Dockerfile", "LICENSE", "NOTICE")
 LEFT_OUT = ("checkpoints", "checkpoint-*", "logs", "__pycache__")  # checkpoint-* are those of transformers' Trainer
 TRAINER_STATE = "trainer_state.json"  # written by transformers' Trainer; it can name paths of the computer
+STATEMENTS = ".reproductions"  # statements of those who trained the model of a repository again
 _KEPT = (".eval_results", ".gitattributes")
 
 

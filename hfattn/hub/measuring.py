@@ -1,21 +1,19 @@
 """Measure the scores of a model again: the data are read here, and the sandbox computes outputs without the answers.
 
-The sandbox gets the texts of each part that was evaluated, and sends translations, or the logits of classes. Labels and
-reference translations stay in this process, which computes the scores and compares them with ``results.json``.
+The sandbox gets the texts of each part that was evaluated, and sends translations, answers, or logits. Labels,
+reference translations and right answers stay in this process, which computes the scores and compares them with
+``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-from transformers import EvalPrediction
-
 from ..clean_process import MEASURED
-from ..data.parts import PARTS
+from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
+from ..data.text import EMBEDDED, open_text, split_positions
 from ..errors import UserError
 from ..extras import require
 from ..resources import load_recipe, resource
@@ -24,20 +22,8 @@ from .code_findings import printable
 from .judging import Check
 
 AS_RECORDED = "as recorded, not measured again"
-_RECIPES = ("classification", "translation")
 _MOST = 1_000_000  # generated examples
 _PACKAGES = ("torch", "transformers", "tokenizers")  # whose versions can change an output
-# Half of the last digit that cards show.
-_DIGITS = {"bleu": 0.005, "bleu_lowercase": 0.005, "chrf": 0.005}
-_SHOWN = 0.00005 + 1e-9
-# With other versions or on another kind of device, outputs differ by rounding, and a few predictions are others.
-# For shares, add 1 / n for each of n examples; the difference of a likelihood or an error is relative.
-_RELATIVE = ("nats_per_example", "mean_squared_error")
-_TOLERANCES = {
-    **dict.fromkeys(("accuracy", "exact_match", "f1", "pearson", "spearman"), 0.005),
-    **dict.fromkeys(("bleu", "bleu_lowercase", "chrf"), 0.5),
-    **dict.fromkeys(_RELATIVE, 0.02),
-}
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,7 @@ class Measurement:
         results: content of ``results.json``.
         parts: the examples of each part that was evaluated, by name.
         items: those of them whose outputs are computed.
-        order: what the process in the sandbox computes; see ``hfattn.evaluation.outputs_of_texts``.
+        order: what the process in the sandbox computes; see ``hfattn.measured_outputs.outputs_of_texts``.
     """
 
     results: Mapping[str, Any]
@@ -78,51 +64,106 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
     """
     require("recipes", "datasets", "sacrebleu", "sklearn")
     name, metrics = results.get("recipe"), results.get("metrics")
-    if name not in _RECIPES or not metrics:
-        return f"{AS_RECORDED}: only the scores of {' and '.join(_RECIPES)} can be"
+    if name not in _ORDERS or not metrics:
+        return f"{AS_RECORDED}: only the scores of {', '.join(_ORDERS)} can be"
     recipe = load_recipe(resource("recipes", str(name), "train.py"))
-    data = _data(recipe, results["configuration"]["data"], places)
+    data = recorded_data(recipe, results["configuration"]["data"], places)
     if isinstance(data, str):
-        return data
-    seed, recorded = results["seed"], results["data"]["parts"]
-    read = data.read_parts(seed)
-    for part in metrics.keys() - {"train"}:
-        there = recorded[part]["sha256"]
-        found = read[part].fingerprint if part in read else "none"
-        assert found == there, (
-            f"the part {printable(part, 40)} has the SHA-256 {found[:12]}, and {there[:12]} is recorded; give the data "
-            "of the training with --data"
-        )
-    parts = {part: read[part] for part in metrics if part != "train"}
-    if name == "classification":
-        items = {part: texts.items for part, texts in parts.items()}
-        inputs = {part: [list(texts.texts(item)) for item in texts] for part, texts in parts.items()}
-        return Measurement(results, parts, items, {"texts": inputs, "searches": None, "rows": 128})
-    configuration = results["configuration"]
-    evaluation = configuration["evaluation"]
-    items = {
-        part: [pairs.items[i] for i in recipe.choose(len(pairs), evaluation["examples"], seed)]
-        for part, pairs in parts.items()
-    }
-    greedy = {"greedy": {"num_beams": 1}}
+        return f"{AS_RECORDED}: {data}"
+    parts = read_recorded(data, results)
+    items = {part: getattr(examples, "items", examples) for part, examples in parts.items()}
+    if name == "translation":
+        number = results["configuration"]["evaluation"]["examples"]
+        chosen = {part: recipe.choose(len(items[part]), number, results["seed"]) for part in parts}
+        items = {part: [items[part][i] for i in places] for part, places in chosen.items()}
+    # As in training: the same rounding.
+    rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
+    return Measurement(results, parts, items, {"rows": rows, **_ORDERS[name](results, data, parts, items)})
+
+
+def _logits(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    texts = {part: [list(examples.texts(item)) for item in examples] for part, examples in parts.items()}
+    return {"kind": "logits", "texts": texts, "rows": 128}
+
+
+def _choices(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    pairs = {part: [[item.context, choice] for item in items[part] for choice in item.choices] for part in parts}
+    return {"kind": "logits", "texts": pairs}
+
+
+def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    evaluation, greedy = results["configuration"]["evaluation"], {"greedy": {"num_beams": 1}}
     beam = {"beam": {option: evaluation[option] for option in ("num_beams", "length_penalty")}}
-    order = {
-        "texts": {part: [pair.source for pair in pairs] for part, pairs in items.items()},
-        "searches": {part: greedy | (beam if "beam" in metrics[part] else {}) for part in parts},
-        "rows": configuration["training"].get("per_device_eval_batch_size", 8),  # as in training: the same rounding
+    return {
+        "kind": "translations",
+        "texts": {part: [pair.source for pair in items[part]] for part in parts},
+        "searches": {part: greedy | (beam if "beam" in results["metrics"][part] else {}) for part in parts},
     }
-    return Measurement(results, parts, items, order)
 
 
-def _data(recipe: Any, recorded: Mapping[str, Any], places: Sequence[str]) -> Any:
-    """Return the section ``data`` of a recipe with the places given, or why the data cannot be read."""
+def _characters(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
+    streams = rows * results["hardware"].get("processes", 1) if data.stateful else None
+    texts = {part: [text] for part, text in parts.items()}
+    return {"kind": "likelihoods", "texts": texts, "unit": "character", "streams": streams, **_windows(data, None)}
+
+
+def _tokens(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    texts = {part: [item.text for item in items[part]] for part in parts}
+    windows = _windows(data, results["configuration"]["evaluation"]["stride"])
+    return {"kind": "likelihoods", "texts": texts, "unit": "token", "streams": None, **windows}
+
+
+def _windows(data: Any, stride: int | None) -> dict[str, Any]:
+    return {"window": data.max_length, "stride": stride or data.max_length}
+
+
+def _tags(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    options = {"max_length": data.max_length, "too_long": data.too_long, "overlap": data.overlap}
+    return {"kind": "tags", "texts": {part: [list(item.words) for item in items[part]] for part in parts},
+            "options": options}  # fmt: skip
+
+
+def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    evaluation = results["configuration"]["evaluation"]
+    options = {name: evaluation[name] for name in ("n_best", "max_answer_length")}
+    options |= {"max_length": data.max_length, "overlap": data.overlap}
+    options["null_threshold"] = evaluation["null_threshold"] if data.unanswerable else None
+    texts = {part: [[item.question, item.context] for item in items[part]] for part in parts}
+    return {"kind": "answers", "texts": texts, "options": options}
+
+
+_ORDERS = {
+    **dict.fromkeys(("classification", "distillation"), _logits),
+    "multiple_choice": _choices,
+    "translation": _translations,
+    "char_lm": _characters,
+    "causal_lm": _tokens,
+    "token_classification": _tags,
+    "question_answering": _answers,
+}
+
+
+def recorded_data(recipe: Any, recorded: Mapping[str, Any], places: Sequence[str]) -> Any:
+    """Return the section ``data`` of a recipe with the places given, or why the data cannot be read.
+
+    Args:
+        recipe: the module of the recipe.
+        recorded: the section ``data`` in the configuration of a run.
+        places: as in ``plan_measurement``.
+
+    Raises:
+        UserError: the recorded section is none of the recipe, asks for too many generated examples, or its data are
+            part of the package and a place is given.
+    """
     from ..training.config import build_section  # the recipes import this package
 
+    recorded = as_recorded(recorded) if issubclass(recipe.DataConfig, PartsConfig) else recorded
     data = build_section(recipe.DataConfig, dict(recorded), "data.")
-    if data.dataset in data.generated:
+    if data.dataset in (EMBEDDED, *getattr(data, "generated", ())):
         if places:
-            raise UserError(f"The data of this run are generated ({data.dataset}); leave --data out.")
-        if max(data.examples, data.evaluation_examples) > _MOST:
+            raise UserError(f"The data of this run are part of hfattn ({data.dataset}); leave --data out.")
+        if max(getattr(data, "examples", 0), getattr(data, "evaluation_examples", 0)) > _MOST:
             raise UserError(f"results.json says that more than {_MOST:,} examples were generated; copy the file again.")
         return data
     given: dict[str, str] = {}
@@ -130,13 +171,51 @@ def _data(recipe: Any, recorded: Mapping[str, Any], places: Sequence[str]) -> An
         part, equals, file = place.partition("=")
         given |= {part: file} if equals and part in PARTS[1:] else {"dataset": place}
     if "dataset" not in given:
-        return f"{AS_RECORDED}: the data are {printable(repr(data.dataset), 80)}; give them with --data"
+        return f"the data are {printable(repr(data.dataset), 80)}; give them with --data"
     for part in PARTS[1:]:
         named = recorded.get(part)
         own_file = named is not None and is_local(given["dataset"]) and recorded.get("part_column") is None
         if own_file and part not in given:
-            return f"{AS_RECORDED}: the part {part} is {printable(repr(named), 80)}; give it with --data {part}=FILE"
+            return f"the part {part} is {printable(repr(named), 80)}; give it with --data {part}=FILE"
     return build_section(recipe.DataConfig, {**recorded, **given}, "data.")
+
+
+def read_recorded(data: Any, results: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the parts of the data of a run that it was evaluated on, and check that they are those of the run.
+
+    Args:
+        data: the section ``data`` that ``recorded_data`` has returned.
+        results: content of ``results.json``.
+
+    Returns:
+        The examples of each part; of a recipe that reads one text, the characters of each.
+
+    Raises:
+        UserError: the data cannot be read.
+        AssertionError: the data are not those of the run.
+    """
+    if not hasattr(data, "read_parts"):
+        text = open_text(
+            data.dataset, text_column=data.text_column, config=data.config, split=data.hub_split, revision=data.revision
+        )
+        require_hash("the text", text.fingerprint, results["data"])
+        places = dict(zip(PARTS, split_positions(len(text), data.split), strict=False))
+        return {part: "".join(text.part(places[part]).pieces()) for part in results["metrics"]}
+    read, recorded = data.read_parts(results["seed"]), results["data"]["parts"]
+    for part in results["metrics"].keys() - {"train"}:
+        require_hash(
+            f"the part {printable(part, 40)}", read[part].fingerprint if part in read else "none", recorded[part]
+        )
+    return {part: read[part] for part in results["metrics"] if part != "train"}
+
+
+def require_hash(what: str, found: str, recorded: Mapping[str, Any]) -> None:
+    """Raise an AssertionError if data do not have the recorded SHA-256."""
+    there = recorded["sha256"]
+    assert found == there, (
+        f"{what} has the SHA-256 {found[:12]}, and {there[:12]} is recorded; give the data of the training with --data "
+        f"({EMBEDDED} is the documentation of the installed Python: use the recorded one)"
+    )
 
 
 def judge_measurement(done: CleanRun, measurement: Measurement) -> Check:
@@ -155,23 +234,28 @@ def judge_measurement(done: CleanRun, measurement: Measurement) -> Check:
 
 
 def _compare(measurement: Measurement, result: Result) -> str:
+    from ..training.tolerances import numbers, tolerance_of_rounding
+    from .measured_scores import SCORES  # not installed with the extra that verify needs
+
     results = measurement.results
-    scores_of = scores_of_translations if results["recipe"] == "translation" else scores_of_logits
+    scores_of = SCORES[results["recipe"]]
     same = _same_kind(results)
     number = 0
     for part in measurement.parts:
-        recorded = results["metrics"][part]
-        then = dict(_flat(recorded))
-        for path, now in _flat(scores_of(measurement, part, result)):
-            allowed = _allowed(path, now, recorded, same)
+        then, scores = dict(numbers(results["metrics"][part])), scores_of(measurement, part, result)
+        for path, now in numbers(scores):
+            beside: Any = scores
+            for name in path[:-1]:
+                beside = beside.get(name, {}) if isinstance(beside, Mapping) else {}
+            allowed = tolerance_of_rounding(path, now, beside, same)
             if allowed is None:
                 continue
             number += 1
             place = ".".join(("metrics", part, *path))
             assert path in then, f"{place} is {now:.6g}, and not recorded; copy results.json again"
-            assert abs(now - then[path]) <= allowed, (
-                f"{place} is {now:.6g}, and {then[path]:.6g} is recorded (tolerance {allowed:.2g}); these are not the "
-                "scores of this model, so copy results.json and the weights from the run again"
+            assert abs(now - then[path]) <= allowed.width, (
+                f"{place} is {now:.6g}, and {then[path]:.6g} is recorded (tolerance {allowed.width:.2g}); these are "
+                "not the scores of this model, so copy results.json and the weights from the run again"
             )
     how = "to the shown digits" if same else "within the tolerance for other versions or devices"
     return f"{number:,} scores of {', '.join(measurement.parts)} agree {how}"
@@ -179,97 +263,9 @@ def _compare(measurement: Measurement, result: Result) -> str:
 
 def _same_kind(results: Mapping[str, Any]) -> bool:
     """Return whether versions and kind of device are those of the run; the sandbox computes on the CPU, in float32."""
-    versions, training = results["versions"], results["configuration"].get("training", {})
-    reduced = training.get("bf16") or training.get("fp16")
-    return not reduced and "gpu" not in results["hardware"] and all(versions.get(n) == version(n) for n in _PACKAGES)
-
-
-def _allowed(path: Sequence[str], now: float, recorded: Mapping[str, Any], same: bool) -> float | None:
-    """Return the largest difference of a score; None if it is not compared."""
-    name = next(step for step in reversed(path) if not step.isdecimal()).removesuffix("_interval")
-    if same:
-        return _DIGITS.get(name, _SHOWN)
-    if name not in _TOLERANCES or path[:-1] not in ((), ("beam",)):
-        return None
-    if name in _RELATIVE:
-        return _TOLERANCES[name] * max(abs(now), 0.01)
-    highest = 100 if name in _DIGITS else 1
-    return _TOLERANCES[name] + highest / recorded.get("translated", recorded.get("examples", math.inf))
-
-
-def _flat(scores: Mapping[str, Any], *path: str) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield each number with its path; the items of a list are numbered."""
-    for name, value in scores.items():
-        if isinstance(value, list):
-            value = {str(i): each for i, each in enumerate(value)}
-        if isinstance(value, Mapping):
-            yield from _flat(value, *path, name)
-        elif type(value) in (int, float):
-            yield (*path, name), value
-
-
-def scores_of_translations(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
-    """Return the scores of a part by the translations that the sandbox has sent, as in ``results.json``.
-
-    Raises:
-        AssertionError: these are not a text for each source.
-    """
-    from ..metrics import translation_report  # not installed with the extra that verify needs
-    from ..reports.translation import exact_match_by_kind
-
-    pairs, sent = measurement.items[part], result.facts.get("translations")
-    found = sent.get(part) if isinstance(sent, dict) else None
-    scores: dict[str, Any] = {}
-    for search in measurement.order["searches"][part]:
-        texts = found.get(search) if isinstance(found, dict) else None
-        assert isinstance(texts, list), f"the process sent no translations of {part}"
-        complete = len(texts) == len(pairs) and all(isinstance(text, str) for text in texts)
-        assert complete, f"the process did not send a translation of each source of {part}"
-        texts = [text.encode("utf-8", "replace").decode() for text in texts]  # half of a surrogate pair is no character
-        report = translation_report([pair.source for pair in pairs], texts, [pair.target for pair in pairs])
-        report["translated"] = report.pop("pairs")
-        if search == "greedy":
-            scores |= {**report, "exact_match_by_kind": exact_match_by_kind(pairs, texts)}
-        else:
-            del report["translated"]
-            scores[search] = report
-    return scores
-
-
-def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
-    """Return the scores of a part by the logits that the sandbox has sent, as in ``results.json``.
-
-    Raises:
-        AssertionError: these are not finite logits of each text.
-    """
-    from ..metrics import (
-        ClassifierEvaluationConfig,
-        RegressionScores,
-        class_predictions,
-        class_results,
-        classification_report,
-        regression_report,
-    )
-
-    texts, logits = measurement.parts[part], result.tensors.get(part)
-    assert logits is not None, f"the process sent no logits of {part}"
-    complete = logits.ndim == 2 and len(logits) == len(texts) and bool(logits.isfinite().all())
-    assert complete, f"the process did not send logits of each text of {part}"
-    evaluation, regression = (
-        measurement.results["configuration"]["evaluation"],
-        measurement.results["data"].get("regression", False),
-    )
-    columns, words = evaluation.get("columns", []), evaluation.get("words", [])
-    wanted = (1,) if regression else {2: (1, 2)}.get(len(texts.labels), (len(texts.labels),))
-    assert logits.shape[1] in wanted, f"the process sent {logits.shape[1]} logits of a text"
-    outputs = logits.float().numpy()
-    if regression:
-        targets = np.array([item.target for item in texts])
-        found = EvalPrediction(predictions=outputs[:, 0], label_ids=targets)
-        return {
-            **RegressionScores()(found, compute_result=True),
-            **regression_report(texts, outputs[:, 0], columns, words),
-        }
-    output = class_predictions(outputs, [item.label for item in texts])
-    slices = ClassifierEvaluationConfig(columns=columns, words=words)
-    return {**(output.metrics or {}), **classification_report(texts, class_results(output), slices)}
+    versions, fields = results["versions"], results["configuration"].get("training", {})
+    # Runs of earlier versions do not say what bf16: auto was.
+    unsaid = "bfloat16" if fields.get("bf16") or fields.get("fp16") else "float32"
+    precision = results["training"].get("precision", unsaid)
+    recorded = precision == "float32" and "gpu" not in results["hardware"]
+    return recorded and all(versions.get(name) == version(name) for name in _PACKAGES)

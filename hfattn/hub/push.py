@@ -31,6 +31,7 @@ from .code_findings import printable
 from .contents import check_publishable
 from .manifest import (
     CARD,
+    STATEMENTS,
     add_to_manifest,
     all_files,
     frozen_copy,
@@ -43,7 +44,7 @@ from .stated import missing_statements
 from .verify import verify
 
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
-_OWN = (".gitattributes",)  # written by the Hub itself
+_OF_OTHERS = (".gitattributes", f"{STATEMENTS}/*")  # not written by a push, which keeps them
 _MODEL = ("config.json", "adapter_config.json", "baseline.json")
 RESULTS = "results.json"
 _DATA = (".arrow", ".csv", ".jsonl", ".parquet", ".tsv")
@@ -336,7 +337,7 @@ def _compare(
         kind = plan.added if name not in there else plan.unchanged if _same(content, there[name]) else plan.changed
         kind[name] = content.size
     if not options.keep:
-        plan.deleted = [name for name in there if name not in contents and name not in _OWN]
+        plan.deleted = [name for name in there if name not in contents and not matches(name, _OF_OTHERS)]
     if plan.tag is not None and not plan.new:
         refs = api.list_repo_refs(plan.repo_id, repo_type=repo_type)
         target = next((each.target_commit for each in refs.tags if each.name == plan.tag), None)

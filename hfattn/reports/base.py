@@ -101,7 +101,7 @@ def leave_behind(
         "validation": f"eval_{loss}",
     }
     pictures = [Picture("loss_curve.png", "curves", curves), *run.pictures]
-    facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed)
+    facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed, command.argv)
     facts["selection"] = run.selection
     publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts, pictures)
 

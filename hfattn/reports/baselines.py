@@ -72,7 +72,7 @@ def report(
         name = "vectors" if kind == "vectors" else "features"
         sections[name] = configuration[name]
     results = {
-        **run_facts(command.recipe, command.config, configuration, seed),
+        **run_facts(command.recipe, command.config, configuration, seed, command.argv),
         "selection": {"checkpoint": None, "settings": command.chosen_settings, **threshold_choice(metrics)},
         "data": {"name": train.name, "labels": train.labels, "parts": part_facts(parts)},
         "model": {

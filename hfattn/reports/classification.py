@@ -11,9 +11,10 @@ import torch
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PredictionOutput
 
+from ..baselines.comparison import linear_baseline
 from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
 from ..evaluation import classify, predict_classes, set_threshold
-from ..explain import alignment
+from ..explaining import alignment
 from ..hub.card import stated
 from ..metrics import (
     ClassifierEvaluationConfig,
@@ -73,6 +74,7 @@ def report(
         metrics[shown],
         stated({"configuration": asdict(run.config)})["language"],
     )
+    baseline = linear_baseline(parts, run.trainer.args.seed)
     labels = parts["train"].labels
     samples = confident_mistakes(parts[shown], class_results(outputs[shown]), sample.mistakes)
     run.pictures.append(confusion_picture(metrics[shown], labels, run.title))
@@ -87,6 +89,7 @@ def report(
         },
         "model": {"model_type": run.model.config.model_type, **model},
         "metrics": metrics,
+        "baseline": baseline,
         "selection": {**run.selection, **threshold_choice(metrics)},
         "training": run.training_facts("texts", len(parts["train"])),
         "samples": samples,
@@ -97,7 +100,12 @@ def report(
     if isinstance(dataset, EncodedTexts):
         sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     leave_behind(
-        run, sections, summary(run.folder, metrics), short[:2], loss="nats_per_example", loss_unit="nats per text"
+        run,
+        sections,
+        summary(run.folder, metrics, baseline),
+        short[:2],
+        loss="nats_per_example",
+        loss_unit="nats per text",
     )
 
 
@@ -279,14 +287,24 @@ def word_weights_in_text(
     return words * found.join(per_word, input_ids.shape[1])[:, None, None]
 
 
-def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the scores of each part and slice, and the results of the counterfactual test, as text."""
+def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> str:
+    """Return the scores of each part and slice, and the results of the counterfactual test, as text.
+
+    Args:
+        folder: the run folder.
+        metrics: scores by part.
+        baseline: of ``linear_baseline``, if there is one.
+    """
     lines = ["", f"{'':16}{'texts':>8}{'accuracy':>10}{'F1':>10}{'nats/text':>11}"]
     for part, score in metrics.items():
         lines.append(
             f"{part:16}{score['examples']:8d}{score['accuracy']:10.4f}{score['f1']:10.4f}{score['nats_per_example']:11.4f}"
         )
     shown = metrics[shown_part(metrics)]
+    if baseline is not None:
+        linear = baseline[shown_part(metrics)]
+        better = ", which is not worse" if linear["accuracy"] >= shown["accuracy"] else ""
+        lines.append(f"{'linear SVM':24}{linear['accuracy']:10.4f}{linear['f1']:10.4f}  on TF-IDF{better}")
     lines += ["", f"{'slice':24}{'texts':>8}{'accuracy':>10}"]
     lines += [
         f"{name:24}{score['examples']:8d}{score['accuracy']:10.4f}"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers.trainer_utils import PredictionOutput
 
-from ..data import EncodedChoices
+from ..data import Choices, EncodedChoices
 from ..metrics import Accuracy, ClassResults, class_results, column_slices, length_slices, scores_by_slice
 from ..training import scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
@@ -35,7 +35,7 @@ def report(
     """
     shown = shown_part(encoded)
     run.save()
-    metrics = {part: part_scores(encoded[part], output, part) for part, output in outputs.items()}
+    metrics = {part: part_scores(encoded[part].questions, output, part) for part, output in outputs.items()}
     samples = confident_mistakes(encoded[shown], class_results(outputs[shown]), mistakes)
     item = min(encoded[shown].questions, key=lambda item: len(" ".join((item.context, *item.choices))))
     probabilities = choice_probabilities(run, item.context, item.choices)
@@ -80,15 +80,15 @@ def choice_probabilities(run: TrainedRun, context: str, choices: Sequence[str]) 
     return probabilities
 
 
-def part_scores(dataset: EncodedChoices, output: PredictionOutput, part: str) -> dict[str, Any]:
+def part_scores(questions: Choices, output: PredictionOutput, part: str) -> dict[str, Any]:
     """Return accuracy, likelihood and chance of a part, and the accuracy by length and by number of choices."""
-    results, items = class_results(output), dataset.questions.items
+    results, items = class_results(output), questions.items
     slices = length_slices([item.context for item in items])
     slices |= column_slices("choices", [len(item.choices) for item in items])
     scores = {name: value for name, value in scores_of_part(output.metrics or {}, part).items() if name != "f1"}
     return {
         **scores,
-        "chance": dataset.questions.chance,
+        "chance": questions.chance,
         "by_slice": scores_by_slice(Accuracy(), results.predicted.tolist(), results.right.tolist(), slices),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..data import EncodedQuestions, FoundAnswer
+from ..data import EncodedQuestions, FoundAnswer, Questions
 from ..metrics import AnswerMetric, answer_f1, best_null_threshold, column_slices, length_slices, scores_by_slice
 from .base import TrainedRun, leave_behind, shown_part
 
@@ -63,7 +63,10 @@ def report(
             },
         },
         "model": {"model_type": run.model.config.model_type, **tuning},
-        "metrics": {part: part_scores(encoded[part], each, columns) for part, each in evaluated.items()},
+        "metrics": {
+            part: part_scores(encoded[part].questions, train.null_threshold, each, columns)
+            for part, each in evaluated.items()
+        },
         "training": run.training_facts("windows", len(train)),
         "samples": samples,
         "example": example,
@@ -73,21 +76,26 @@ def report(
 
 
 def part_scores(
-    dataset: EncodedQuestions, evaluated: EvaluatedQuestions, columns: Sequence[str] = ()
+    questions: Questions,
+    null_threshold: float | None,
+    evaluated: EvaluatedQuestions,
+    columns: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the scores of a part, overall and by slice; with unanswerable questions also for the best threshold."""
-    items = dataset.questions.items
+    items = questions.items
     slices = column_slices("asks", [question_word(item.question) for item in items])
     slices |= {f"context of {name}": mask for name, mask in length_slices([item.context for item in items]).items()}
-    if dataset.null_threshold is not None:
+    if null_threshold is not None:
         slices |= column_slices("answer", ["there is one" if item.answers else "there is none" for item in items])
     for column in columns:
         slices |= column_slices(column, [item.fields[column] for item in items])
     texts = [answer.text for answer in evaluated.answers]
-    scores = {**evaluated.metrics, "by_slice": scores_by_slice(AnswerMetric(), texts, dataset.references, slices)}
-    if dataset.null_threshold is not None:
+    scores = {**evaluated.metrics, "by_slice": scores_by_slice(AnswerMetric(), texts, questions.references, slices)}
+    if null_threshold is not None:
         spans, margins = zip(*((answer.span, answer.null_margin) for answer in evaluated.answers), strict=True)
-        scores["best_threshold"], scores["best_threshold_f1"] = best_null_threshold(spans, margins, dataset.references)
+        scores["best_threshold"], scores["best_threshold_f1"] = best_null_threshold(
+            spans, margins, questions.references
+        )
     return scores
 
 

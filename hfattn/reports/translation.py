@@ -11,7 +11,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import Pair, Pairs
-from ..explain import alignment
+from ..explaining import alignment
 from ..fields import at_least
 from ..generation import translate_texts
 from ..loading import save_translator

@@ -15,7 +15,7 @@ import gradio as gr
 import torch
 
 from hfattn.errors import one_sentence
-from hfattn.explain import AttentionRecord, coverage, coverage_deviation, effective_tokens, entropy, render_html
+from hfattn.explaining import AttentionRecord, coverage, coverage_deviation, effective_tokens, entropy, render_html
 from hfattn.generation import sampling_options
 from hfattn.loading import Translator, load_translation_model, max_positions
 from hfattn.models.pipeline_attn_translation import AttnTranslationPipeline

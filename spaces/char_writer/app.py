@@ -22,7 +22,7 @@ from transformers.generation.logits_process import (
 )
 
 from hfattn.errors import one_sentence
-from hfattn.explain import hidden_units, unit_states
+from hfattn.explaining import hidden_units, unit_states
 from hfattn.files import read_json
 from hfattn.loading import load_language_model
 from hfattn.spaces import Texts, is_toy, launch, load_folder

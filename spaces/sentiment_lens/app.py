@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hfattn.errors import UserError, one_sentence
-from hfattn.explain import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
+from hfattn.explaining import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
 from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, language_of, launch, load_folder

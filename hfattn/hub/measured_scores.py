@@ -1,0 +1,193 @@
+"""Compute the scores of a run from the outputs that the sandbox has sent; see ``measuring.py``."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import EvalPrediction
+
+from ..data.questions import FoundAnswer
+from ..metrics import (
+    AnswerMetric,
+    ClassifierEvaluationConfig,
+    EntityScores,
+    RegressionScores,
+    class_predictions,
+    class_results,
+    classification_report,
+    regression_report,
+    text_scores,
+    translation_report,
+)
+from ..metrics.language_model import perplexity
+from ..reports.multiple_choice import part_scores as scores_of_questions
+from ..reports.question_answering import EvaluatedQuestions
+from ..reports.question_answering import part_scores as scores_of_found
+from ..reports.token_classification import EvaluatedSentences
+from ..reports.token_classification import part_scores as scores_of_sentences
+from ..reports.translation import exact_match_by_kind
+from .clean_run import Result
+from .measuring import Measurement
+
+
+def scores_of_translations(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a part by the translations that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a text for each source.
+    """
+    pairs, sent = measurement.items[part], result.facts.get("translations")
+    found = sent.get(part) if isinstance(sent, dict) else None
+    scores: dict[str, Any] = {}
+    for search in measurement.order["searches"][part]:
+        texts = found.get(search) if isinstance(found, dict) else None
+        assert isinstance(texts, list), f"the process sent no translations of {part}"
+        complete = len(texts) == len(pairs) and all(isinstance(text, str) for text in texts)
+        assert complete, f"the process did not send a translation of each source of {part}"
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]  # half of a surrogate pair is no character
+        report = translation_report([pair.source for pair in pairs], texts, [pair.target for pair in pairs])
+        report["translated"] = report.pop("pairs")
+        if search == "greedy":
+            scores |= {**report, "exact_match_by_kind": exact_match_by_kind(pairs, texts)}
+        else:
+            del report["translated"]
+            scores[search] = report
+    return scores
+
+
+def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a part by the logits that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not finite logits of each text.
+    """
+    texts, logits = measurement.parts[part], result.tensors.get(part)
+    assert logits is not None, f"the process sent no logits of {part}"
+    complete = logits.ndim == 2 and len(logits) == len(texts) and bool(logits.isfinite().all())
+    assert complete, f"the process did not send logits of each text of {part}"
+    evaluation, regression = (
+        measurement.results["configuration"]["evaluation"],
+        measurement.results["data"].get("regression", False),
+    )
+    columns, words = evaluation.get("columns", []), evaluation.get("words", [])
+    wanted = (1,) if regression else {2: (1, 2)}.get(len(texts.labels), (len(texts.labels),))
+    assert logits.shape[1] in wanted, f"the process sent {logits.shape[1]} logits of a text"
+    outputs = logits.float().numpy()
+    if regression:
+        targets = np.array([item.target for item in texts])
+        found = EvalPrediction(predictions=outputs[:, 0], label_ids=targets)
+        return {
+            **RegressionScores()(found, compute_result=True),
+            **regression_report(texts, outputs[:, 0], columns, words),
+        }
+    output = class_predictions(outputs, [item.label for item in texts])
+    slices = ClassifierEvaluationConfig(columns=columns, words=words)
+    return {**(output.metrics or {}), **classification_report(texts, class_results(output), slices)}
+
+
+def scores_of_choices(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of multiple-choice questions by the logit of each choice, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a finite logit of each choice.
+    """
+    questions, sent = measurement.parts[part], result.tensors.get(part)
+    counts = [len(item.choices) for item in questions]
+    assert sent is not None, f"the process sent no logits of {part}"
+    complete = sent.shape == (sum(counts), 1) and bool(sent.isfinite().all())
+    assert complete, f"the process did not send a logit of each choice of {part}"
+    logits = np.full((len(counts), max(counts)), -np.inf, np.float32)
+    for row, of_choices in zip(logits, sent[:, 0].float().split(counts), strict=True):
+        row[: len(of_choices)] = of_choices.numpy()
+    return scores_of_questions(questions, class_predictions(logits, [item.label for item in questions]), part)
+
+
+def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a language model by its likelihood of a text, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are no numbers, or those of a text of another length.
+    """
+    sent, unit, texts = result.facts.get("likelihoods"), measurement.order["unit"], measurement.order["texts"][part]
+    found = sent.get(part) if isinstance(sent, dict) else None
+    assert isinstance(found, dict), f"the process sent no likelihoods of {part}"
+    scores, size = found["scores"], found["size"]
+    nats, accuracy, number = scores[f"nats_per_{unit}"], scores["accuracy"], scores[f"{unit}s"]
+    numbers = all(type(each) in (int, float) and math.isfinite(each) for each in (nats, accuracy, number))
+    assert numbers, f"the process sent no likelihoods of {part}"
+    measured = {
+        "accuracy": accuracy,
+        "perplexity": perplexity(nats),
+        f"bits_per_{unit}": nats / math.log(2),
+        f"nats_per_{unit}": nats,
+        f"{unit}s": number,
+    }
+    if unit == "character":
+        # The first character is not predicted; streams of equal length leave a few others out.
+        left = len(texts[0]) - 1 - number
+        whole_text = 0 <= left < (measurement.order["streams"] or 1)
+        assert whole_text, f"the process scored {number:,} of {len(texts[0]):,} characters of {part}"
+        return measured
+    # Without a start token, the first token is not predicted, and its characters are not counted.
+    whole = {"characters": sum(map(len, texts)), "bytes": sum(len(text.encode()) for text in texts)}
+    missing = [whole[name] - size[name] for name in whole]
+    assert all(0 <= each <= 100 for each in missing), f"the process scored another text than {part}"
+    words = sum(len(text.split()) for text in texts)
+    return measured | text_scores(nats * number, size["characters"], size["bytes"], words)
+
+
+def scores_of_tags(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of tagged sentences by the logits of each word, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not logits of each word.
+    """
+    sentences, sent = measurement.parts[part], result.tensors.get(part)
+    lengths, labels = [len(item.words) for item in sentences], sentences.labels
+    assert sent is not None, f"the process sent no logits of {part}"
+    complete = sent.shape == (sum(lengths), len(labels)) and not bool(sent.isinf().any())
+    assert complete, f"the process did not send logits of each word of {part}"
+    right = torch.tensor([labels.index(tag) for item in sentences for tag in item.tags])
+    nats = torch.nn.functional.cross_entropy(sent.float(), right, reduction="none")
+    read = ~sent.isnan().any(dim=-1)
+    scores, windows, start = EntityScores(labels), [], 0
+    for i, length in enumerate(lengths):
+        windows.append((i, {word: word for word in range(length) if read[start + word]}))
+        start += length
+    scores.expect([item.tags for item in sentences], windows)
+    rows = [torch.nn.utils.rnn.pad_sequence(each.split(lengths), batch_first=True) for each in (sent.argmax(-1), nats)]
+    metrics = scores(EvalPrediction(predictions=tuple(rows), label_ids=right), compute_result=True)
+    columns = measurement.results["configuration"]["evaluation"]["columns"]
+    return scores_of_sentences(sentences, EvaluatedSentences(metrics, scores.predicted, scores.nats), columns)
+
+
+def scores_of_answers(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of answers that the process has found, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not an answer to each question.
+    """
+    questions, sent = measurement.parts[part], result.facts.get("answers")
+    found = sent.get(part) if isinstance(sent, dict) else None
+    complete = isinstance(found, list) and len(found) == len(questions)
+    assert complete, f"the process did not send an answer to each question of {part}"
+    answers = []
+    for text, span, margin in found or []:
+        kinds = isinstance(text, str) and isinstance(span, str) and type(margin) in (int, float)
+        assert kinds, f"the process sent something that is no answer to a question of {part}"
+        answers.append(FoundAnswer(text, span, 0, margin, 0.0))
+    means = AnswerMetric().compute(predictions=[each.text for each in answers], references=questions.references)
+    evaluated = EvaluatedQuestions({**means, "questions": len(answers)}, answers)
+    configuration, threshold = measurement.results["configuration"], measurement.order["options"]["null_threshold"]
+    return scores_of_found(questions, threshold, evaluated, configuration["evaluation"]["columns"])
+
+
+SCORES = {
+    **dict.fromkeys(("classification", "distillation"), scores_of_logits),
+    **dict.fromkeys(("char_lm", "causal_lm"), scores_of_likelihoods),
+    "multiple_choice": scores_of_choices,
+    "translation": scores_of_translations,
+    "token_classification": scores_of_tags,
+    "question_answering": scores_of_answers,
+}

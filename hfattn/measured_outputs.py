@@ -1,0 +1,132 @@
+"""Compute outputs of a model from which its scores are computed, where the right answers are not known.
+
+``hfattn verify --measure`` runs these functions in the sandbox, and ``hub/measured_scores.py`` outside of it. Of a
+language model, the text is the right answer, so its likelihoods are computed here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
+
+from .data import (
+    EncodedQuestions,
+    EncodedSentences,
+    Question,
+    Questions,
+    Tagged,
+    TaggedSentences,
+    Text,
+    encode_text,
+    pack,
+    unlabeled,
+)
+from .evaluation import score_ids, text_logits
+from .generation import translate_texts
+from .models.pipeline_attn_translation import load_target_tokenizer
+
+Outputs = tuple[dict[str, Any], dict[str, torch.Tensor]]  # facts, which JSON can hold, and tensors
+
+
+def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return facts and tensors by part of the data.
+
+    Args:
+        model: a model in evaluation mode.
+        tokenizer: its tokenizer.
+        order: ``kind``, the name of a function of this module, ``texts`` by part, ``rows``, the number of texts per
+            batch, and what else that function needs.
+    """
+    compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
+               "answers": answers}[order["kind"]]  # fmt: skip
+    with torch.inference_mode():
+        return compute(model, tokenizer, order)
+
+
+def logits(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the logits (n, C) of n texts, or pairs of texts: lists of one text or two."""
+    found = {}
+    for part, texts in order["texts"].items():
+        inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
+        found[part] = text_logits(model, tokenizer, unlabeled(inputs), order["rows"])
+    return {}, found
+
+
+def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return translations by search: by part and name, ``searches`` sets fields of the generation configuration."""
+    target_tokenizer = load_target_tokenizer(model)
+    found: dict[str, dict[str, list[str]]] = {}
+    for part, sources in order["texts"].items():
+        for search, options in order["searches"][part].items():
+            for name, value in options.items():
+                setattr(model.generation_config, name, value)
+            translated: list[str] = []
+            for start in range(0, len(sources), order["rows"]):
+                batch = sources[start : start + order["rows"]]
+                translated += translate_texts(model, tokenizer, batch, target_tokenizer)
+            found.setdefault(part, {})[search] = translated
+    return {"translations": found}, {}
+
+
+def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the scores of ``score_ids`` in ``window``, ``stride`` and ``streams``, and the size of the text scored."""
+    found = {}
+    options = {name: order[name] for name in ("window", "stride", "unit", "rows", "streams")}
+    for part, texts in order["texts"].items():
+        if order["unit"] == "character":
+            ids, size = encode_text(Text(part, partial(iter, texts)), tokenizer).ids, {}
+        else:
+            packed = pack(texts, tokenizer)
+            ids, size = packed.ids, asdict(packed.size)
+        found[part] = {"scores": score_ids(model, ids, **options), "size": size}
+    return {"likelihoods": found}, {}
+
+
+def tags(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the logits (n, C) of the tags of all n words; those of a word that is not read are NaN.
+
+    Texts are lists of words; ``options`` are those of ``EncodedSentences``.
+    """
+    found = {}
+    for part, texts in order["texts"].items():
+        sentences = TaggedSentences(part, [Tagged(tuple(words), ("O",) * len(words)) for words in texts], ["O"])
+        dataset = EncodedSentences(sentences, tokenizer, **order["options"])
+        collate, starts, number = DataCollatorForTokenClassification(tokenizer), [], 0
+        for words in texts:
+            starts.append(number)
+            number += len(words)
+        of_words = torch.full((number, model.config.num_labels), torch.nan)
+        for start in range(0, len(dataset), order["rows"]):
+            rows = range(start, min(start + order["rows"], len(dataset)))
+            batch = collate([dataset[row] for row in rows])
+            batch.pop("labels")
+            outputs = model(**batch).logits.float()
+            for row, found_tags in zip(rows, outputs, strict=True):
+                sentence, places = dataset.windows[row]
+                for position, word in places.items():
+                    of_words[starts[sentence] + word] = found_tags[position]
+        found[part] = of_words
+    return {}, found
+
+
+def answers(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the text, span and null margin of the answer to each question.
+
+    Texts are pairs of a question and its context; ``options`` are those of ``EncodedQuestions``.
+    """
+    found = {}
+    for part, texts in order["texts"].items():
+        items = [Question(str(i), question, context) for i, (question, context) in enumerate(texts)]
+        dataset = EncodedQuestions(Questions(part, items), tokenizer, **order["options"])
+        collate, starts, ends = DataCollatorWithPadding(tokenizer), [], []
+        for start in range(0, len(dataset), order["rows"]):
+            rows = [dataset[row] for row in range(start, min(start + order["rows"], len(dataset)))]
+            without = [{name: row[name] for name in row if not name.endswith("_positions")} for row in rows]
+            outputs = model(**collate(without))
+            starts += list(outputs.start_logits.float().numpy())
+            ends += list(outputs.end_logits.float().numpy())
+        found[part] = [[each.text, each.span, each.null_margin] for each in dataset.answers(starts, ends)]
+    return {"answers": found}, {}
