@@ -16,6 +16,7 @@ from .common import NewFolder, check_output, one_sentence
 
 if TYPE_CHECKING:
     from hfattn.resources import Configuration
+    from hfattn.training import RecipeCommand
 
 Config = Annotated[
     str,
@@ -55,10 +56,54 @@ def train(
         found = find_configuration(config)
         if accelerate is not None and not accelerate.is_file():
             raise UserError(f"The file {accelerate} was not found; recipes/accelerate/ has examples.")
+        folds = _read_folds(found, overrides or [])
+        if folds is not None:
+            _train_folds(found, *folds, accelerate, dry_run)
+            return
         command = training_command(found, overrides or [], accelerate)
         print(shlex.join(command), flush=True)
     if not dry_run:
         raise typer.Exit(run_training(command))
+
+
+def _read_folds(found: "Configuration", overrides: list[str]) -> "tuple[RecipeCommand, int] | None":
+    """Return the command and the number of folds of a configuration with ``data.folds`` and no ``data.fold``."""
+    if "folds:" not in found.path.read_text(encoding="utf-8") and "--data.folds" not in " ".join(overrides):
+        return None  # without the imports of a recipe
+    from hfattn.resources import load_recipe
+    from hfattn.training import load_config
+    from hfattn.training.command import read_command
+
+    recipe = load_recipe(found.script)
+    command = read_command(recipe.RECIPE, "", [str(found.script), "--config", str(found.path), *overrides])
+    config = load_config(recipe.Config, found.path, command.overrides)
+    if config.data.folds is None or config.data.fold is not None:
+        return None
+    recipe.validate(config)
+    return command, config.data.folds
+
+
+def _train_folds(
+    found: "Configuration", command: "RecipeCommand", folds: int, accelerate: Path | None, dry_run: bool
+) -> None:
+    from hfattn.errors import INTERRUPTED, UserError
+    from hfattn.folds import RECORD, fold_arguments, folds_table, train_folds
+
+    def train(words: list[str]) -> None:
+        line = training_command(found, words, accelerate)
+        print(shlex.join(line), flush=True)
+        code = 0 if dry_run else run_training(line)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt("Interrupted. To continue, give the same command with --resume.")
+        if code != 0:
+            raise UserError(f"The training of a fold ended with exit code {code}; mend its cause, and use --resume.")
+
+    if dry_run:
+        for fold in range(1, folds + 1):
+            train(fold_arguments(command, fold))
+        return
+    print(f"\n{folds_table(train_folds(command, folds, train))}")
+    print(f"\nScores of all parts: {command.run / RECORD}")
 
 
 def training_command(config: "Configuration", overrides: list[str], accelerate: Path | None = None) -> list[str]:

@@ -43,7 +43,7 @@ class PartsConfig(Generic[Part]):
     group_column: str | None = None  # rows with one value, such as a customer, go into one part
     time_column: str | None = None  # the earliest rows are for training, the latest for the test; number or ISO date
     # Cross-validation: the test part is one of k folds, and validation is taken from the others by the first two shares
-    # of split. Train once for each fold.
+    # of split. Without fold, hfattn train trains once for each.
     folds: int | None = at_least(2, None)
     fold: int | None = at_least(1, None)  # the fold to test on, from 1 on
     config: str | None = None  # configuration of a folder or of a dataset on the Hub
@@ -113,7 +113,10 @@ class PartsConfig(Generic[Part]):
         if self.folds is None:
             return dict(zip(PARTS, self._cut(whole, seed), strict=False))
         if self.fold is None:
-            raise UserError(f"data.folds needs a training for each fold; write data.fold too, from 1 to {self.folds}.")
+            raise UserError(
+                f"hfattn train trains all folds, each as a run of its own; to train one, write data.fold, from 1 to "
+                f"{self.folds}."
+            )
         if self.time_column is not None:
             assigned = timed_fold(self._times(whole), self.folds, self.fold)
         else:
