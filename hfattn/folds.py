@@ -114,7 +114,7 @@ def _over_folds(parts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     for name in dict(leaves(parts[0])):
         if name == "runtime" or name.endswith("_per_second"):
             continue
-        values = [dict(leaves(part)).get(name) for part in parts]
+        values: list[Any] = [dict(leaves(part)).get(name) for part in parts]
         if all(isinstance(each, int | float) and not isinstance(each, bool) for each in values):
             scores[name] = {"mean": sum(values) / len(values), "deviation": deviation(values), "values": values}
     return scores
