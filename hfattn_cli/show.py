@@ -100,7 +100,8 @@ def attend(
 ) -> None:
     """Show which tokens a model attends to.
 
-    A translator attends to its source, other models to their own text. With --file, a page has all texts in a list.
+    A translator attends to its source, other models to their own text. For one text and a classifier, a list or a page
+    starts with the words that its answer depends on, by gradient × input. With --file, a page has all texts in a list.
 
     Example: hfattn attend runs/dates "22 nov 1794" --output map.html
     """
@@ -121,6 +122,9 @@ def attend(
                 seen += [each.selected(layer, head, words, hide_special) for each in reader.read(line)]
             except ValueError as error:
                 raise UserError(f"Line {number} of {file.name}: {error}" if file is not None else str(error)) from error
+        if reader.classifies and file is None and not numbers and (output is None or output.suffix.lower() == ".html"):
+            _present(seen[0].record, seen[0].title, output, scored=_score(model, lines[0][1]))
+            return
         _present_all(seen, output, numbers, (layer or 1, head or 1), file.name if file else None)
 
 
@@ -350,6 +354,11 @@ class _Reader:
         if not self.loaded[0].config.is_encoder_decoder and self.options != (None, None, 1):
             raise UserError(f"{name} does not translate; remove --num-beams, --max-new-tokens and --hypotheses.")
 
+    @property
+    def classifies(self) -> bool:
+        """Whether the saved model, which is loaded without its head, is a classifier of texts."""
+        return "ForSequenceClassification" in "".join(self.loaded[0].config.architectures or [])
+
     def read(self, text: str) -> list[_Seen]:
         """Return the attention of a text for each of its translations, the best first."""
         from hfattn.explaining import cross_attention, self_attention
@@ -379,22 +388,27 @@ def _present(
     numbers: bool = False,
     first: tuple[int, int] = (1, 1),
     draw: Callable[..., Any] | None = None,
+    scored: "ScoredText | None" = None,
 ) -> None:
     """Print a record as a list or in numbers, or write it to a file.
 
     Args:
         first: numbers of the first layer and head of the record, counted from 1.
         draw: function of ``hfattn.explaining`` that draws a picture; default ``plot_alignment``.
+        scored: what the answer depends on, which comes first in a list or on a page.
     """
-    from hfattn.explaining import plot_alignment, render_html, render_text, save_animation
+    from hfattn.explaining import plot_alignment, render_html, render_scores_text, render_text, save_animation
 
     lines = [title]
+    if scored is not None:
+        before = [scored.heading] if output is not None else [scored.heading, render_scores_text(scored), ""]
+        lines = [*before, f"attention: {title}"]
     if numbers:
         lines.append(_table(_heads(record, first)))
     if output is not None:
         with _new_file(output) as path:
             if path.suffix == ".html":
-                path.write_text(render_html(record, title), encoding="utf-8")
+                path.write_text(render_html(record, title, scored=scored), encoding="utf-8")
             elif path.suffix == ".gif":
                 save_animation(record, path, title=title)
             else:
@@ -528,6 +542,15 @@ def _show_saliency(
         _present_scores(scored, output, note)
 
 
+def _score(name: str, text: str) -> "ScoredText":
+    """Return what the answer of a classifier depends on, by word."""
+    from hfattn.explaining import saliency
+    from hfattn.loading import load_any_model
+
+    model, tokenizer, _ = load_any_model(name)
+    return saliency(model.float(), tokenizer, text, method="gradient_x_input", by_word=True)
+
+
 def _present_rows(rows: list["ScoredText"], text: str, output: Path | None) -> None:
     """Print the scores of each token of a translation as a list, or write them to a file."""
     from hfattn.explaining import plot_rows, render_rows_html, render_rows_text, write_rows_csv
@@ -578,7 +601,7 @@ def _present_scores(
     """Print the scores of a text as a list, or write the colored text to a file."""
     from hfattn.explaining import plot_scores, render_scores_html, render_scores_text
 
-    title = f"{scored.method} → {scored.target}" if scored.target else scored.method
+    title = scored.heading
     lines = [title] if note is None else [title, note]
     if output is None:
         lines.append(render_scores_text(scored))

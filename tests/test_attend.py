@@ -205,8 +205,13 @@ def attend(folder: Path, name: str, *words: object) -> Result:
     return CliRunner().invoke(app, ["attend", str(folder / name), *map(str, words)])
 
 
+def attention_shown(result: Result) -> str:
+    """Return the part of the list that is the attention of a classifier."""
+    return result.stdout.rpartition("attention: ")[2]
+
+
 def test_words_are_merged_and_special_tokens_hidden(models: Path) -> None:
-    lines = attend(models, "bert", TEXT, "--words", "--hide-special").stdout.splitlines()
+    lines = attention_shown(attend(models, "bert", TEXT, "--words", "--hide-special")).splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["A", "dull", "film", ",", "told", "in", "Paris", "."]
     lines = attend(models, "translator", TEXT, "--words").stdout.splitlines()
     assert not {"d", "u"} & {word for line in lines[1:] for word in line.split()}
@@ -231,8 +236,8 @@ def texts(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_texts(models: Path, texts: Path) -> None:
-    """Each text as it is shown alone: as a list, on one page, as weights and as measures."""
-    alone = [attend(models, "bert", text).stdout for text in (TEXT, "In Paris, a film.")]
+    """The attention to each text as it is shown alone: as a list, on one page, as weights and as measures."""
+    alone = [attention_shown(attend(models, "bert", text)) for text in (TEXT, "In Paris, a film.")]
     assert attend(models, "bert", "--file", texts).stdout == "\n".join(alone)
 
     written = {kind: texts.with_suffix(f".{kind}") for kind in ("html", "jsonl", "csv")}
@@ -342,3 +347,21 @@ def test_what_cannot_be_shown(models: Path, name: str, view: str, words: Any, me
     said = re.sub(r"[\s│]+", " ", done.stderr)
     assert message in said
     assert done.stdout == ""
+
+
+def test_a_classifier_shows_first_what_its_answer_depends_on(models: Path, tmp_path: Path) -> None:
+    """The lines of ``show gradient`` and then those of attention; on a page the same, and in numbers nothing."""
+
+    def said(*words: str) -> str:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    name = str(models / "bert")
+    scores, answer = said("show", "gradient", name, TEXT), said("attend", name, TEXT)
+    assert answer.startswith(f"{scores}\nattention: {TEXT}\n")
+    assert "←" in answer.removeprefix(scores)
+    page = tmp_path / "page.html"
+    assert said("attend", name, TEXT, "-o", str(page)).splitlines()[0] == scores.splitlines()[0]
+    assert page.read_text().index('class="hfattn-scores"') < page.read_text().index('id="source"')
+    assert "gradient" not in said("attend", name, TEXT, "--numbers")

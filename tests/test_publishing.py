@@ -826,6 +826,7 @@ def test_every_command_has_an_example_that_runs(
     (tmp_path / "my.txt").write_text("The class of the function is a string. " * 40)
     (tmp_path / "pairs.tsv").write_text("22 nov 1794\t1794-11-22\n16-May-2060\t2060-05-16\n")
     (tmp_path / "dates.txt").write_text("22 nov 1794\n16-May-2060\n")
+    (tmp_path / "tickets.csv").write_text("message,intent\n" + "where is my card,card\nI want my money,refund\n" * 5)
     (tmp_path / "vectors.txt").write_text("man 1 0\nwoman 0 1\nking 2 1\nqueen 1 2\n")
     (tmp_path / "questions.txt").write_text(": family\nman woman king queen\n")
     monkeypatch.chdir(tmp_path)

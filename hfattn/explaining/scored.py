@@ -74,6 +74,12 @@ class ScoredText:
         return float(self.scores.double().sum()) + self.rest - (self.output - self.baseline)
 
     @property
+    def heading(self) -> str:
+        """The method and the target, such as "gradient × input → positive"."""
+        shown = self.target if self.target == self.target.strip() else label(self.target)  # a token may be a space
+        return " → ".join(filter(None, (self.method, shown)))
+
+    @property
     def change(self) -> str:
         """Sentence on the sum of all scores and the change of F from an input of zeros; empty without ``baseline``."""
         if self.output is None or self.baseline is None:
@@ -228,10 +234,6 @@ def _has_words(scored: ScoredText) -> bool:
     return any(len(token.strip()) > 1 for token in scored.tokens)
 
 
-def _heading(scored: ScoredText) -> str:
-    return " → ".join(filter(None, (scored.method, label(scored.target) if scored.target else "")))
-
-
 def render_scores_text(scored: ScoredText, most: int = 12) -> str:
     """Return lines for a terminal: the pieces with the largest scores and, for saliency, the sum of all scores.
 
@@ -376,7 +378,7 @@ def render_scores_html(scored: ScoredText, title: str | None = None, limit: floa
     Raises:
         ValueError: as ``scores_snippet``.
     """
-    heading = html.escape(_heading(scored) if title is None else title)
+    heading = html.escape(scored.heading if title is None else title)
     snippet = scores_snippet(scored, limit, numbers=_has_words(scored))
     if scored.change:
         snippet += f"\n<p>{scored.change[0].upper()}{scored.change[1:]}.</p>"
@@ -504,7 +506,7 @@ def plot_scores(scored: ScoredText, *, title: str | None = None, limit: float | 
     widest = max(_LINE_WIDTH, *(word.left + word.width for word in words))
     line_height = _LINE_HEIGHT + (_NUMBER_HEIGHT if numbers else 0.0)
     height = line_height * (words[-1].line + 1)
-    heading = _heading(scored) if title is None else title
+    heading = scored.heading if title is None else title
     top, place = frame(figure, heading or None, MARGIN, widest + 2 * MARGIN, height + 0.75)
     axes = sheet(figure)
     directions = map(unicodedata.bidirectional, "".join(scored.tokens))

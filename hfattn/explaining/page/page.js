@@ -20,6 +20,7 @@ const WORDS = {
         + "words attend to it. "
       : "Point at a word to see what it attends to, or what attends to it. ")
       + "The arrow keys move along a text and from one text to the other.",
+    answer: "What the answer depends on; attention, below, shows where the model looked",
     forward: " attends to ", backward: " is attended to by ",
     nothing: "nothing", mean: "mean", meanOf: size => `mean of ${size}`,
     oneLayer: l => l < 0 ? "mean of the layers" : `layer ${l + 1}`,
@@ -48,6 +49,7 @@ const WORDS = {
         + "palabras del destino la atienden. "
       : "Señala una palabra para ver a cuáles atiende o cuáles la atienden. ")
       + "Con las flechas recorres un texto y pasas de uno a otro.",
+    answer: "De qué depende la respuesta; la atención, abajo, muestra dónde miró el modelo",
     forward: " atiende a ", backward: " recibe atención de ",
     nothing: "nada", mean: "media", meanOf: size => `media de ${size}`,
     oneLayer: l => l < 0 ? "media de las capas" : `capa ${l + 1}`,

@@ -18,6 +18,7 @@ import torch
 from ...models.alignment import AttentionRecord, check_drawable
 from ...plots import PALETTES
 from ..labels import is_special, right_to_left
+from ..scored import ScoredText, scores_snippet
 from ..words import token_words
 
 _EXACT = 50_000  # up to this many weights are written with four digits
@@ -30,7 +31,9 @@ _SAMPLE = 1_000_000  # weights from which the number of levels that fit is estim
 _ESCAPES = {60: "\\u003c", 62: "\\u003e", 38: "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
-def render_html(record: AttentionRecord, title: str | None = None, row: int = 0) -> str:
+def render_html(
+    record: AttentionRecord, title: str | None = None, row: int = 0, scored: ScoredText | None = None
+) -> str:
     """Return one self-contained page: the two texts with their links, a heat map, and a map of each head.
 
     The page loads nothing, works from a file, and is in English or Spanish, following the browser. Readers choose a
@@ -48,18 +51,26 @@ def render_html(record: AttentionRecord, title: str | None = None, row: int = 0)
         record: at least one token on each side.
         title: heading of the page; default ``record.title``.
         row: index of the target token whose weights are shown first.
+        scored: what the answer of a classifier depends on, which is shown above its attention.
 
     Raises:
-        ValueError: if one side has no tokens, a weight is NaN or infinite, or ``row`` is out of range.
+        ValueError: if one side has no tokens, a weight is NaN or infinite, ``row`` is out of range, or ``scored``
+            cannot be drawn.
     """
-    return _page(html.escape(record.title if title is None else title), _record(record, row))
+    answer = ""
+    if scored is not None:
+        answer = (
+            f'<section class="answer">\n    <h2 data-say="answer"></h2>\n    <p>{html.escape(scored.heading)}</p>\n'
+            f"    {scores_snippet(scored, numbers=True)}\n  </section>"
+        )
+    return _page(html.escape(record.title if title is None else title), _record(record, row), answer)
 
 
-def _page(title: str, record: str) -> str:
-    """Return the page of a record from its title and its data, which are written as they are."""
+def _page(title: str, record: str, answer: str = "") -> str:
+    """Return the page of a record from its title, its data and what stands above; all are written as they are."""
     here = Path(__file__).parent
     page, style, script = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return Template(page).substitute(title=title, style=style, script=script, record=record)
+    return Template(page).substitute(title=title, style=style, script=script, record=record, answer=answer)
 
 
 def _record(record: AttentionRecord, row: int = 0) -> str:
