@@ -74,8 +74,8 @@ def labels_are_not_shifted(patch: pytest.MonkeyPatch) -> None:
 def trains_on_the_test_part(patch: pytest.MonkeyPatch) -> None:
     whole = LabeledDataConfig.read_parts
 
-    def read_parts(config: Any, seed: int) -> dict[str, LabeledTexts]:
-        parts = whole(config, seed)
+    def read_parts(config: Any, seed: int, given: Any = None) -> dict[str, LabeledTexts]:
+        parts = whole(config, seed, given)
         return parts | {"train": replace(parts["train"], items=[*parts["train"].items, *parts["test"].items])}
 
     patch.setattr(LabeledDataConfig, "read_parts", read_parts)
