@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 CLIENTS := .venv-clients
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test common examples variants bands oldest spaces extras clients docs check format clean
+.PHONY: help install quickstart test common examples job variants bands oldest spaces extras clients docs check format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ common: $(INSTALLED)  ## Run the tests that transformers has for every model on 
 
 examples: $(INSTALLED)  ## Run the code of the README and of the documentation, as printed
 	$(BIN)/pytest -n 2 -m examples
+
+job: $(INSTALLED)  ## Go from a CSV file to a private repository by the commands of docs/own_data.md, with their times
+	$(BIN)/pytest -q -s -m examples tests/test_job.py
 
 variants: $(INSTALLED)  ## Train the tiny variant of every recipe configuration, and check its score
 	$(BIN)/pytest -n 2 --dist loadfile -m variants

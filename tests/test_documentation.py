@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DOCS = ROOT / "docs"
 # Those that their own tests run, on what they need.
-ELSEWHERE = {"attention.md", "clients.md", "convert.md", "models.md", "publishing.md"}
+ELSEWHERE = {"attention.md", "clients.md", "convert.md", "models.md", "own_data.md", "publishing.md"}
 TRANSLATIONS = [*DOCS.glob("*.es.md"), ROOT / "README.es.md"]
 PAGES = sorted(
     path
@@ -58,7 +58,7 @@ def shell(command: str, **variables: str) -> None:
     if words[:2] == ["hfattn", "train"] and "--dry-run" not in words:
         shown = CliRunner().invoke(app, ["train", "--dry-run", *words[2:]])
         assert shown.exit_code == 0, shown.output
-        words = [*shlex.split(shown.stdout), *(SHORT.split() if "tickets" not in command else [])]  # those take seconds
+        words = [*shlex.split(shown.stdout), *SHORT.split()]
     elif not variables:  # nothing that would have to be there before the libraries are imported
         shown = CliRunner().invoke(app, words[1:])
         assert shown.exit_code == 0, (command, shown.output)
