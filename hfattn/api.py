@@ -153,7 +153,7 @@ def predict(
     inputs: Iterable[str | Sequence[str] | Mapping[str, Any]],
     *,
     batch_size: int = 32,
-    abstain: bool = False,
+    abstain: bool | None = None,
     hypotheses: int = 1,
     num_beams: int | None = None,
     max_new_tokens: int | None = None,
@@ -170,10 +170,10 @@ def predict(
         abstain, hypotheses, num_beams, max_new_tokens: see ``hfattn.predicting.PredictOptions``.
 
     Returns:
-        For a classifier ``label``, ``probability`` and ``probabilities``; for a regression ``number``; for a tagger
-        ``entities``; for a question ``answer``, ``start`` and ``probability``; for choices ``choice``, ``answer`` and
-        ``probabilities``; for a translator ``translation`` and ``score``, its log-probability in nats; for a language
-        model ``continuation``; for a masked language model ``masks``.
+        For a classifier ``label``, ``probability`` and ``probabilities``, and if a threshold applies ``rejected``; for
+        a regression ``number``; for a tagger ``entities``; for a question ``answer``, ``start`` and ``probability``;
+        for choices ``choice``, ``answer`` and ``probabilities``; for a translator ``translation`` and ``score``, its
+        log-probability in nats; for a language model ``continuation``; for a masked language model ``masks``.
 
     Raises:
         UserError: the model cannot be loaded, an option is not for its task, or an input lacks a part.

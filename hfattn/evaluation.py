@@ -55,6 +55,8 @@ TEMPLATES = {"templates": ("en",), "templates_es": ("es",)}
 # Keys of the configuration's task_specific_params.
 TASK = "text-classification"
 ANSWERS = "question-answering"
+# What a run chose on its validation texts, beside the reading of texts: see ``set_decision``.
+DECISIONS = ("threshold", "temperature")
 
 
 @torch.inference_mode()
@@ -317,10 +319,16 @@ def set_reading(
     model.config.task_specific_params = {TASK: reading}
 
 
-def set_threshold(model: PreTrainedModel, threshold: float) -> None:
-    """Store the probability below which a classifier can abstain in its configuration, after ``set_reading``."""
+def set_decision(model: PreTrainedModel, **settings: float) -> None:
+    """Store what was chosen on the validation texts in a classifier's configuration, after ``set_reading``.
+
+    Args:
+        model: a classifier.
+        settings: ``threshold``, the probability below which it abstains; or ``temperature``, by which its logits were
+            divided: its weights hold this already.
+    """
     parameters = model.config.task_specific_params
-    model.config.task_specific_params = {**parameters, TASK: {**parameters[TASK], "threshold": threshold}}
+    model.config.task_specific_params = {**parameters, TASK: {**parameters[TASK], **settings}}
 
 
 def set_answering(model: PreTrainedModel, encoded: EncodedQuestions) -> None:
@@ -337,7 +345,7 @@ def set_answering(model: PreTrainedModel, encoded: EncodedQuestions) -> None:
 
 
 def stored_settings(model: PreTrainedModel, task: str = TASK) -> dict[str, Any]:
-    """Return what ``set_reading``, ``set_threshold`` or ``set_answering`` stored; empty for models of others."""
+    """Return what ``set_reading``, ``set_decision`` or ``set_answering`` stored; empty for models of others."""
     return dict((model.config.to_dict().get("task_specific_params") or {}).get(task, {}))
 
 
@@ -403,8 +411,7 @@ def text_logits(
 ) -> torch.Tensor:
     """Return the logits (n, C) of n texts, read with the settings stored by ``set_reading``, otherwise cut to the
     maximum length of the tokenizer or the model."""
-    reading = stored_settings(model)
-    reading.pop("threshold", None)
+    reading = {name: value for name, value in stored_settings(model).items() if name not in DECISIONS}
     if not reading:
         positions = max_positions(model.config)
         reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}
@@ -481,6 +488,6 @@ __all__ = [
     "score_opened",
     "score_text",
     "set_answering",
+    "set_decision",
     "set_reading",
-    "set_threshold",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import UserError
 from .models.alignment import AttentionRecord
-from .plots import plot_bleu_by_length, plot_confusion, plot_curves, plot_predictions
+from .plots import plot_bleu_by_length, plot_confusion, plot_curves, plot_predictions, plot_reliability
 
 
 def plot_attention(path: Path, record: AttentionRecord, title: str) -> None:
@@ -24,6 +24,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "confusion": plot_confusion,
     "curves": plot_curves,
     "predictions": plot_predictions,
+    "reliability": plot_reliability,
 }
 
 

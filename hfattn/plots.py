@@ -1,4 +1,4 @@
-"""Pictures of a run: loss curves, BLEU by length, confusion matrices, predicted numbers."""
+"""Pictures of a run: loss curves, BLEU by length, confusion matrices, predicted numbers, reliability."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -223,4 +223,46 @@ def plot_predictions(
     axes.set_ylabel(f"{label}, predicted", **style)
     axes.set_aspect("equal")
     axes.grid(alpha=0.25)
+    figure.savefig(path, dpi=150)
+
+
+def plot_reliability(
+    path: Path, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], title: str
+) -> None:
+    """Draw the accuracy against the probability of the predicted class, before and after calibration.
+
+    Below it are the shares of the texts by probability. If probabilities are calibrated, the points are on the dashed
+    line (DeGroot & Fienberg 1983).
+
+    Args:
+        path: output file; its extension selects PNG, SVG or PDF.
+        before, after: the bins of ``calibration_scores``.
+        title: line above the picture.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8, 5.8), layout="constrained")
+    axes, shares = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+    axes.plot((0, 1), (0, 1), color="0.35", linestyle="--", linewidth=1)
+    for name, bins, style, color in (("before", before, "o:", "0.55"), ("after", after, "o-", palette().thread)):
+        axes.plot(
+            [each["confidence"] for each in bins],
+            [each["accuracy"] for each in bins],
+            style,
+            color=color,
+            label=name,
+            markersize=4,
+        )
+    texts, width = sum(each["texts"] for each in before), before[0]["to"] - before[0]["from"]
+    looks: tuple[dict[str, Any], ...] = ({"color": "0.8"}, {"fill": False, "edgecolor": palette().thread})
+    for bins, look in zip((before, after), looks, strict=True):
+        shares.bar(
+            [each["from"] for each in bins], [each["texts"] / texts for each in bins], width, align="edge", **look
+        )
+    axes.set_title(title, parse_math=False)
+    axes.set(ylabel="accuracy", ylim=(-0.03, 1.03))
+    axes.legend(loc="upper left")
+    shares.set(xlabel="probability of the predicted class", ylabel="share of texts", xlim=(0, 1))
+    for each in (axes, shares):
+        each.grid(alpha=0.25)
     figure.savefig(path, dpi=150)

@@ -44,13 +44,13 @@ class PredictOptions:
     """How a model predicts. An option that is not for its task is refused.
 
     Attributes:
-        abstain: whether a classifier gives no class below the threshold that is stored with it.
+        abstain: whether a classifier gives no class below the threshold that is stored with it; None: if one is.
         hypotheses: number of translations of each text, the best first.
         num_beams: number of beams of a model that generates; None selects the default of the model.
         max_new_tokens: longest generated text, in tokens; None selects the default of the model.
     """
 
-    abstain: bool = False
+    abstain: bool | None = None
     hypotheses: int = 1
     num_beams: int | None = None
     max_new_tokens: int | None = None
@@ -161,11 +161,11 @@ def open_predictor(name: str, options: PredictOptions | None = None) -> Predicto
     raise UserError(f"{name} is a {kind}, which has no predictions; give a model with a head for its task.")
 
 
-def _bound(name: str, threshold: float | None, options: PredictOptions) -> float:
-    """Return the probability below which a classifier abstains."""
+def _bound(name: str, threshold: float | None, options: PredictOptions) -> float | None:
+    """Return the probability below which a classifier abstains; None if it always answers."""
     if options.abstain and threshold is None:
         raise UserError(f"{name} has no threshold; train with evaluation.coverage, or do not ask it to abstain.")
-    return threshold if options.abstain and threshold is not None else 0.0
+    return None if options.abstain is False else threshold
 
 
 def predictions(
@@ -203,25 +203,29 @@ def _labeled(inputs: Sequence[Fields]) -> LabeledTexts:
 
 
 def _classify(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, bound: float, inputs: Sequence[Fields]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, bound: float | None, inputs: Sequence[Fields]
 ) -> list[dict[str, Any]]:
     probabilities = predicted_probabilities(model, tokenizer, _labeled(inputs), len(inputs))
     return _classes(probabilities, class_names(model), bound)
 
 
-def _baseline(baseline: BaselineClassifier, bound: float, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
+def _baseline(baseline: BaselineClassifier, bound: float | None, inputs: Sequence[Fields]) -> list[dict[str, Any]]:
     return _classes(baseline.predict([each["text"] for each in inputs]), baseline.labels, bound)
 
 
-def _classes(probabilities: np.ndarray, names: Sequence[str], bound: float) -> list[dict[str, Any]]:
-    return [
-        {
-            "label": names[row.argmax()] if row.max() >= bound else None,
-            "probability": float(row.max()),
-            "probabilities": dict(zip(names, map(float, row), strict=True)),
-        }
-        for row in probabilities
-    ]
+def _classes(probabilities: np.ndarray, names: Sequence[str], bound: float | None) -> list[dict[str, Any]]:
+    found = []
+    for row in probabilities:
+        rejected = bound is not None and bool(row.max() < bound)
+        found.append(
+            {
+                "label": None if rejected else names[row.argmax()],
+                **({} if bound is None else {"rejected": rejected}),
+                "probability": float(row.max()),
+                "probabilities": dict(zip(names, map(float, row), strict=True)),
+            }
+        )
+    return found
 
 
 def _numbers(

@@ -18,7 +18,7 @@ from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 from .data import LabeledDataConfig
 from .data.parts import as_recorded
 from .errors import UserError
-from .evaluation import TASK, classify, evaluate_classifier
+from .evaluation import DECISIONS, TASK, classify, evaluate_classifier
 from .files import write_json
 from .hub import finish_folder
 from .loading import ModelLocation, load_model, load_tokenizer
@@ -65,8 +65,9 @@ def _shapes(run: Path) -> dict[str, list[int]]:
 
 def _content(path: Path) -> Any:
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    if path.name == CONFIG_NAME and content is not None:  # a threshold is chosen for one run, not for a mean of runs
-        (content.get("task_specific_params") or {}).get(TASK, {}).pop("threshold", None)
+    if path.name == CONFIG_NAME and content is not None:  # they are chosen for one run, not for a mean of runs
+        for name in DECISIONS:
+            (content.get("task_specific_params") or {}).get(TASK, {}).pop(name, None)
     return content
 
 

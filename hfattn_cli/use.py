@@ -9,6 +9,14 @@ import typer
 
 from .common import AsJson, MaxNewTokens, Model, NumBeams, one_sentence, require_text, require_vocabulary
 
+Abstain = Annotated[
+    bool | None,
+    typer.Option(
+        "--abstain/--no-abstain",
+        help="Give no class below the threshold that is stored with the model; default: if one is stored.",
+    ),
+]
+
 
 def generate(
     model: Model,
@@ -144,15 +152,12 @@ def classify(
     pair: Annotated[
         bool, typer.Option("--pair", help="Read two texts as one pair, such as premise, hypothesis.")
     ] = False,
-    abstain: Annotated[
-        bool,
-        typer.Option("--abstain", help="Give no class below the threshold that is stored with the model."),
-    ] = False,
+    abstain: Abstain = None,
     as_json: AsJson = False,
 ) -> None:
     """Classify texts, with the probability of the class.
 
-    Print one line for each text. A classifier that was trained with evaluation.coverage can abstain.
+    Print one line for each text. A classifier that was trained with evaluation.coverage abstains below its threshold.
 
     Example: hfattn classify runs/reviews "The actors were very convincing."
     """
@@ -198,9 +203,7 @@ def predict(
             "the model was trained on."
         ),
     ] = None,
-    abstain: Annotated[
-        bool, typer.Option("--abstain", help="Give no class below the threshold that is stored with the model.")
-    ] = False,
+    abstain: Abstain = None,
     hypotheses: Annotated[
         int, typer.Option(min=1, help="Give this many translations of each text, the best first.")
     ] = 1,

@@ -45,7 +45,9 @@ from hfattn.resources import load_recipe
 from hfattn.training import (
     ClassifierTrainer,
     TuningConfig,
+    check_calibration,
     class_weights,
+    divide_logits,
     load_config,
     own_classifier_config,
     tuned,
@@ -108,7 +110,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model={"pooling": "hierarchical", "direction": "bidirectional"},
         max_tokens=200,
         training={**steps(60, 20), "metric_for_best_model": "accuracy"},
-        evaluation={"columns": ["where"], "words": ["man"], "counterfactual_texts": 20, "coverage": 0.7},
+        evaluation={
+            "columns": ["where"],
+            "words": ["man"],
+            "counterfactual_texts": 20,
+            "coverage": 0.7,
+            "calibration": True,
+        },
     )
     train_here(RECIPE, config)
     return folder
@@ -349,20 +357,23 @@ def test_a_published_classifier_abstains_below_its_threshold(finished: Path, tmp
     config = json.loads((folder / "config.json").read_text())
     assert config["task_specific_params"]["text-classification"]["threshold"] == kept["threshold"]
     test = read_labeled(finished / "test.jsonl")
-    answers = hfattn.predict(str(folder), [item.text for item in test], abstain=True)
+    answers = hfattn.predict(str(folder), [item.text for item in test])
+    assert answers == hfattn.predict(str(folder), [item.text for item in test], abstain=True)
     answered = [answer["label"] is not None for answer in answers]
     assert 0 < kept["answered"] < len(test)
     assert sum(answered) == pytest.approx(kept["answered"], abs=1)  # the text at the threshold may be on either side
     assert answered == [answer["probability"] >= kept["threshold"] for answer in answers]
-    whole = hfattn.predict(str(folder), [item.text for item in test])
+    assert answered == [not answer["rejected"] for answer in answers]
+    whole = hfattn.predict(str(folder), [item.text for item in test], abstain=False)
     assert [answer["probability"] for answer in whole] == [answer["probability"] for answer in answers]
     assert all(answer["label"] in ("negative", "positive") for answer in whole)
+    assert "rejected" not in whole[0]
 
     code = "".join(re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL))
     assert "threshold" in code
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoints", "logs"))
-    for threshold, said in ((0.0, results["example"]["label"]), (1.0, "(abstains)")):
+    for threshold, said in ((0.0, results["example"]["label"]), (1.1, "(abstains)")):
         config["task_specific_params"]["text-classification"]["threshold"] = threshold
         (copy / "config.json").write_text(json.dumps(config))
         clean = f"import sys\nsys.modules['hfattn'] = None\n{code}"
@@ -371,18 +382,90 @@ def test_a_published_classifier_abstains_below_its_threshold(finished: Path, tmp
         assert done.stdout.splitlines() == [results["example"]["label"], said]
 
 
+def test_the_probabilities_of_a_published_classifier_are_calibrated(finished: Path) -> None:
+    """The temperature is in the weights: pipelines and hfattn predict give the probabilities that were reported."""
+    results = results_of(finished / "run")
+    config = json.loads((finished / "run" / "config.json").read_text())
+    temperature = config["task_specific_params"]["text-classification"]["temperature"]
+    test = read_labeled(finished / "test.jsonl")
+    asked = [item.text for item in test]
+    by_pipeline = pipeline("text-classification", str(finished / "run"), top_k=None)(asked, truncation=True)
+    right = ["negative" if item.label == 0 else "positive" for item in test]
+    found = {
+        "pipeline": [{each["label"]: each["score"] for each in answer} for answer in by_pipeline],
+        "predict": [answer["probabilities"] for answer in hfattn.predict(str(finished / "run"), asked)],
+    }
+    compared = results["metrics"]["test"]["calibration"]
+    assert compared["temperature"] == temperature != 1
+    assert compared["after"]["nats_per_example"] == pytest.approx(results["metrics"]["test"]["nats_per_example"])
+    for name, answers in found.items():
+        nats = [-math.log(answer[label]) for answer, label in zip(answers, right, strict=True)]
+        assert np.mean(nats) == pytest.approx(compared["after"]["nats_per_example"], abs=1e-5), name
+        undone = [{label: value**temperature for label, value in answer.items()} for answer in answers]
+        before = [-math.log(each[label] / sum(each.values())) for each, label in zip(undone, right, strict=True)]
+        assert np.mean(before) == pytest.approx(compared["before"]["nats_per_example"], abs=1e-4), name
+    assert results["selection"]["temperature"] == {"part": "validation", "metric": "nats_per_example"}
+    assert (finished / "run" / "reliability.png").exists()
+    card = (finished / "run" / "README.md").read_text()
+    assert f"divided by the temperature {temperature:.4f}" in card
+    assert f"| after | {compared['after']['calibration_error']:.4f} |" in card
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "gpt2", "vaswani"])
+def test_the_logits_are_divided_in_the_last_layer(models: dict[str, Path], kind: str) -> None:
+    model = load_model(AutoModelForSequenceClassification, location(models[kind]), num_labels=3, pad_token_id=0).model
+    batch = {"input_ids": torch.tensor([[5, 6, 7], [7, 5, 6]]), "labels": torch.tensor([0, 1])}
+    check_calibration(model, batch)
+    before = model(batch["input_ids"]).logits
+    divide_logits(model, 2.5)
+    torch.testing.assert_close(model(batch["input_ids"]).logits, before / 2.5)
+
+
+def test_a_model_whose_logits_cannot_be_divided_is_refused(models: dict[str, Path]) -> None:
+    model = load_model(AutoModelForSequenceClassification, location(models["distilbert"]), num_labels=3).model
+    batch = {"input_ids": torch.tensor([[5, 6, 7]])}
+    model.classifier = torch.nn.Sequential(model.classifier, torch.nn.Tanh())
+    with torch.no_grad():
+        model.classifier[0].bias += 1
+    with pytest.raises(UserError, match="the logits of DistilBertForSequenceClassification do not follow; write false"):
+        check_calibration(model, batch)
+    model.classifier = torch.nn.Identity()
+    with pytest.raises(UserError, match="has none; write false"):
+        check_calibration(model, batch)
+
+
+def test_a_fine_tuned_classifier_is_calibrated(models: dict[str, Path], tmp_path: Path) -> None:
+    path = fine_tuning_config(
+        tmp_path,
+        models["distilbert"],
+        tuning={"method": "lora", "rank": 2},
+        evaluation={"calibration": True, "counterfactual_texts": 0},
+    )
+    validation = train_here(RECIPE, path)["metrics"]["validation"]
+    data = LabeledDataConfig(dataset=str(tmp_path / "reviews.tsv")).read_parts(42)["validation"]
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    again = evaluate_classifier(model, AutoTokenizer.from_pretrained(tmp_path / "run"), data)
+    assert again["confusion"] == validation["confusion"]
+    assert again["nats_per_example"] == pytest.approx(validation["nats_per_example"], abs=1e-5)
+    after = validation["calibration"]["after"]
+    assert after["nats_per_example"] == pytest.approx(validation["nats_per_example"], abs=1e-5)
+    assert after["nats_per_example"] < validation["calibration"]["before"]["nats_per_example"]
+    assert "adapter in `adapter/` is as it was trained" in (tmp_path / "run" / "README.md").read_text()
+
+
 def test_hfattn_classify(finished: Path, lora_run: Path) -> None:
     folder = str(finished / "run")
     text, other = (item.text for item in read_labeled(finished / "test.jsonl").items[:2])
-    answers = hfattn.predict(folder, [text, other], abstain=True)
+    answers = hfattn.predict(folder, [text, other])
 
     def said(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["classify", *words])
         return done.exit_code, done.stdout or done.stderr.splitlines()[-1]
 
-    assert said(folder, text, other, "--abstain", "--json") == (0, json.dumps(answers, indent=2) + "\n")
-    (label,) = hfattn.predict(folder, [text])
-    assert said(folder, text) == (0, f"{label['probability']:.4f}  {label['label']}\n")
+    for options in ((), ("--abstain",)):
+        assert said(folder, text, other, *options, "--json") == (0, json.dumps(answers, indent=2) + "\n")
+    (label,) = hfattn.predict(folder, [text], abstain=False)
+    assert said(folder, text, "--no-abstain") == (0, f"{label['probability']:.4f}  {label['label']}\n")
     (pair,) = hfattn.predict(str(lora_run / "run"), [("The film was good.", "It was bad.")])
     assert pair != hfattn.predict(str(lora_run / "run"), ["The film was good."])[0]
     assert said(str(lora_run / "run"), "--pair", "The film was good.", "It was bad.")[1].startswith(

@@ -31,6 +31,7 @@ from hfattn.metrics import (
     TranslationScores,
     abstaining_scores,
     bleu_by_length,
+    calibration_scores,
     class_predictions,
     class_probabilities,
     class_results,
@@ -38,6 +39,7 @@ from hfattn.metrics import (
     column_slices,
     confidence_threshold,
     counterfactual,
+    fitted_temperature,
     length_slices,
     read_swaps,
     read_templates,
@@ -459,6 +461,55 @@ def test_templates_are_in_the_languages_of_the_data() -> None:
     assert not english.keys() & spanish.keys()
     assert read_templates(languages=["en", "es"]) == english | spanish
     assert read_templates(languages=["de"]) == read_templates(languages=[]) == english
+
+
+def drawn_logits(classes: int, temperature: float) -> tuple[torch.Tensor, np.ndarray]:
+    """Logits that are ``temperature`` times those that the classes are drawn with."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(4000, classes))
+    wide = logits if classes > 1 else np.concatenate([np.zeros_like(logits), logits], axis=1)
+    likely = np.exp(wide) / np.exp(wide).sum(1, keepdims=True)
+    right = np.array([generator.choice(len(each), p=each) for each in likely])
+    return torch.from_numpy(temperature * logits), right
+
+
+@pytest.mark.parametrize(("classes", "temperature"), [(1, 3.0), (2, 0.5), (5, 4.0)])
+def test_the_temperature_is_the_one_that_the_logits_were_multiplied_by(classes: int, temperature: float) -> None:
+    logits, right = drawn_logits(classes, temperature)
+    found = fitted_temperature(logits, right)
+    assert found == pytest.approx(temperature, rel=0.1)
+    best = calibration_scores(logits / found, right)["nats_per_example"]
+    for other in (0.97 * found, 1.03 * found):
+        assert calibration_scores(logits / other, right)["nats_per_example"] > best
+    assert calibration_scores(logits / found, right)["calibration_error"] < 0.02
+    predicted = (logits[:, 0] > 0).long() if classes == 1 else logits.argmax(-1)
+    assert fitted_temperature(logits, predicted.numpy()) == 1.0  # all are correct, and no temperature is the best
+
+
+def test_calibration_is_measured_as_the_papers_define_it() -> None:
+    logits, right = drawn_logits(3, 4.0)
+    scores = calibration_scores(logits, right)
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    brier = nats = 0.0
+    for row, label in zip(logits.tolist(), right.tolist(), strict=True):
+        exponentials = [math.exp(value) for value in row]
+        likely = [value / sum(exponentials) for value in exponentials]
+        best = max(range(3), key=likely.__getitem__)
+        (inside,) = [m for m in range(1, 16) if (m - 1) / 15 < likely[best] <= m / 15]
+        bins.setdefault(inside, []).append((likely[best], best == label))
+        brier += sum((value - (i == label)) ** 2 for i, value in enumerate(likely))
+        nats -= math.log(likely[label])
+    error = 0.0
+    for found in bins.values():
+        accuracy, confidence = (sum(each[i] for each in found) / len(found) for i in (1, 0))
+        error += len(found) / len(right) * abs(accuracy - confidence)
+    assert scores["calibration_error"] == pytest.approx(error)
+    assert scores["brier"] == pytest.approx(brier / len(right))
+    assert scores["nats_per_example"] == pytest.approx(nats / len(right))
+    assert [each["texts"] for each in scores["bins"]] == [len(bins[m]) for m in sorted(bins)]
+    certain = calibration_scores(torch.tensor([[40.0], [-40.0]]), np.array([1, 1]))
+    assert certain["calibration_error"] == pytest.approx(0.5)
+    assert certain["brier"] == pytest.approx(1.0)
 
 
 def test_the_threshold_answers_at_least_the_share_of_the_texts() -> None:

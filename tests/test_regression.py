@@ -312,6 +312,7 @@ class TestRegression(FinishedRun, BadInputs):
     }
     bad: ClassVar[list[BadInput]] = [
         ("--data.labels [low,high]", "data.labels is for classes"),
+        ("--evaluation.calibration true", "evaluation.calibration is for classes"),
         ("--evaluation.coverage 0.9", "evaluation.coverage is for classes"),
         ("--evaluation.templates true", "evaluation.templates is for classes"),
         ("--evaluation.counterfactual_texts 10", "evaluation.counterfactual_texts is for classes"),

@@ -7,10 +7,14 @@ from typing import Any
 
 # Relative difference of two sums of the same numbers in another order, in single precision.
 _TOLERANCE = 1e-5
-_SHARES = ("accuracy", "agreement", "chance", "coverage", "exact_match", "f1", "flipped", "precision", "recall")
+_SHARES = (
+    *("accuracy", "agreement", "calibration_error", "chance", "coverage", "exact_match", "f1", "flipped"),
+    *("precision", "recall"),
+)
 LIMITS = (  # of scores, by a pattern of their names
     (re.compile(rf"(\w+_)?({'|'.join(_SHARES)})|f1_.+"), 0.0, 1.0),
     (re.compile(r"bleu|bleu_lowercase|chrf"), 0.0, 100.0),
+    (re.compile(r"brier"), 0.0, 2.0),
     (re.compile(r"pearson|spearman"), -1.0, 1.0),
     (re.compile(r"(nats|bits)_per_\w+|mean_squared_error"), 0.0, math.inf),
     (re.compile(r"(pseudo_)?perplexity(_per_\w+)?"), 1.0, math.inf),

@@ -9,6 +9,7 @@ from .answers import (
     normalize_answer,
     span_logits,
 )
+from .calibration import calibration_scores, fitted_temperature
 from .classification import (
     F1,
     Accuracy,
@@ -59,6 +60,7 @@ __all__ = [
     "answer_f1",
     "best_null_threshold",
     "bleu_by_length",
+    "calibration_scores",
     "class_predictions",
     "class_probabilities",
     "class_results",
@@ -69,6 +71,7 @@ __all__ = [
     "counterfactual",
     "decode_generated",
     "find_entities",
+    "fitted_temperature",
     "length_slices",
     "normalize_answer",
     "predicted_numbers",

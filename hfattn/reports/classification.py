@@ -13,25 +13,34 @@ from transformers.trainer_utils import PredictionOutput
 
 from ..baselines.comparison import linear_baseline
 from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
-from ..evaluation import classify, predict_classes, set_threshold
+from ..evaluation import classify, predict_logits, set_decision
 from ..explaining import alignment
 from ..hub.card import stated
 from ..metrics import (
     ClassifierEvaluationConfig,
     ClassResults,
     abstaining_scores,
+    calibration_scores,
+    class_predictions,
     class_probabilities,
     class_results,
     classification_report,
     confidence_threshold,
     counterfactual,
+    fitted_temperature,
     read_swaps,
     read_templates,
     template_test,
 )
 from ..models.modeling_rnn_encoder import find_sentences
 from ..pictures import Picture
-from ..training import OwnClassifierSampleConfig, is_hierarchical, scores_of_part
+from ..training import (
+    OwnClassifierEvaluationConfig,
+    OwnClassifierSampleConfig,
+    divide_logits,
+    is_hierarchical,
+    scores_of_part,
+)
 from .base import TrainedRun, leave_behind, shown_part
 
 LONGEST_SHOWN = 400  # characters of a text in a table
@@ -46,7 +55,7 @@ def report(
     encode: Encode,
     data: Mapping[str, Any],
     model: Mapping[str, Any],
-    evaluation: ClassifierEvaluationConfig,
+    evaluation: OwnClassifierEvaluationConfig,
     sample: OwnClassifierSampleConfig,
 ) -> None:
     """Save the model and write all other output files of the run.
@@ -58,13 +67,14 @@ def report(
         encode: function that makes model inputs from texts, for the counterfactual tests.
         data: facts about the reading of the texts, for ``results.json``.
         model: facts about the model and what was trained, for ``results.json``.
-        evaluation: the slices, the counterfactual tests and the share of the texts to answer.
+        evaluation: the slices, the counterfactual tests, the share of the texts to answer, and whether to calibrate.
         sample: which texts are shown.
     """
     parts = {part: dataset.texts for part, dataset in encoded.items()}
     shown = shown_part(parts)
     dataset = encoded[shown]
-    metrics = scores_of_parts(parts, outputs, evaluation)
+    outputs, calibration = calibrated(run, {part: encoded[part] for part in outputs}, outputs, evaluation)
+    metrics = scores_of_parts(parts, outputs, evaluation, calibration)
     store_threshold(run.model, metrics)
     run.save()
     metrics[shown] |= fairness_scores(
@@ -120,12 +130,16 @@ def shown_examples(run: TrainedRun, sample: OwnClassifierSampleConfig, labels: S
 
 
 def scores_of_parts(
-    parts: Mapping[str, LabeledTexts], outputs: Mapping[str, PredictionOutput], evaluation: ClassifierEvaluationConfig
+    parts: Mapping[str, LabeledTexts],
+    outputs: Mapping[str, PredictionOutput],
+    evaluation: ClassifierEvaluationConfig,
+    calibration: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the scores of each part, with confusion matrix and slices if it was not trained on.
 
     A part in which texts of the training part are repeated word for word has the scores ``without_repeated`` too. With
     ``evaluation.coverage`` and a test part, the scores ``abstaining`` have a threshold that the validation part chose.
+    ``calibration`` is the scores of ``calibrated`` by part.
     """
     scores = {part: scores_of_part(output.metrics or {}, part) for part, output in outputs.items()}
     results = {part: class_results(output) for part, output in outputs.items()}
@@ -140,19 +154,68 @@ def scores_of_parts(
         threshold = confidence_threshold(results["validation"].confidence, evaluation.coverage)
         for part in ("validation", "test"):
             scores[part]["abstaining"] = abstaining_scores(results[part], threshold)
+    for part, compared in (calibration or {}).items():
+        scores[part]["calibration"] = compared
     return scores
+
+
+def calibrated(
+    run: TrainedRun,
+    encoded: Mapping[str, EncodedTexts | WindowedTexts],
+    outputs: Mapping[str, PredictionOutput],
+    evaluation: OwnClassifierEvaluationConfig,
+) -> tuple[Mapping[str, PredictionOutput], dict[str, dict[str, Any]]]:
+    """Divide the logits of the model by the temperature that fits the validation part, if ``evaluation`` says so.
+
+    The temperature becomes part of the weights and is stored in the configuration, and a picture is added to the run.
+
+    Args:
+        run: the finished run, whose model is not saved yet.
+        encoded: the texts of the parts of ``outputs``.
+        outputs: predictions of the model as it was trained.
+        evaluation: whether to calibrate.
+
+    Returns:
+        Predictions of the calibrated model; and for each part the ``temperature``, and ``calibration_scores`` as
+        ``before`` and ``after``. Without calibration, ``outputs`` and nothing.
+    """
+    if not evaluation.calibration:
+        return outputs, {}
+    logits = {part: predicted_logits(run, dataset) for part, dataset in encoded.items()}
+    right = {part: class_results(output).right for part, output in outputs.items()}
+    temperature = fitted_temperature(logits["validation"], right["validation"])
+    divide_logits(run.model, temperature)
+    set_decision(run.model, temperature=temperature)
+    made: dict[str, PredictionOutput] = {}
+    scores: dict[str, dict[str, Any]] = {}
+    for part, output in outputs.items():
+        new = class_predictions((logits[part] / temperature).numpy(), right[part].tolist())
+        made[part] = new._replace(metrics={**scores_of_part(output.metrics or {}, part), **(new.metrics or {})})
+        scores[part] = {
+            "temperature": temperature,
+            "before": calibration_scores(logits[part], right[part]),
+            "after": calibration_scores(logits[part] / temperature, right[part]),
+        }
+    shown = scores[shown_part(scores)]
+    arguments = {"before": shown["before"]["bins"], "after": shown["after"]["bins"], "title": run.title}
+    run.pictures.append(Picture("reliability.png", "reliability", arguments))
+    return made, scores
 
 
 def store_threshold(model: PreTrainedModel, metrics: Mapping[str, Mapping[str, Any]]) -> None:
     """Store the threshold that the validation part chose in the configuration of the model."""
     if "abstaining" in metrics.get("validation", {}):
-        set_threshold(model, metrics["validation"]["abstaining"]["threshold"])
+        set_decision(model, threshold=metrics["validation"]["abstaining"]["threshold"])
 
 
 def threshold_choice(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the part that chose the threshold of a classifier that abstains, for ``selection`` in ``results.json``."""
-    abstains = any("abstaining" in scores for scores in metrics.values())
-    return {"threshold": {"part": "validation", "metric": "coverage"}} if abstains else {}
+    """Return the part that chose the threshold and the temperature, if any, for ``selection`` in ``results.json``."""
+    chosen = {"threshold": ("abstaining", "coverage"), "temperature": ("calibration", "nats_per_example")}
+    return {
+        name: {"part": "validation", "metric": metric}
+        for name, (kind, metric) in chosen.items()
+        if any(kind in scores for scores in metrics.values())
+    }
 
 
 def fairness_scores(
@@ -187,9 +250,14 @@ def fairness_scores(
 
 def probabilities(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> np.ndarray:
     """Return the probabilities (n, C) of the classes of n texts, in the precision of the evaluation."""
+    return class_probabilities(predicted_logits(run, dataset)).numpy()
+
+
+def predicted_logits(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> torch.Tensor:
+    """Return the logits (n, C) of n texts, in the precision of the evaluation."""
     trainer = run.trainer
     with trainer.accelerator.autocast():
-        return predict_classes(run.model, dataset, trainer.data_collator, trainer.args.per_device_eval_batch_size)
+        return predict_logits(run.model, dataset, trainer.data_collator, trainer.args.per_device_eval_batch_size)
 
 
 def confusion_picture(scores: Mapping[str, Any], labels: Sequence[str], title: str) -> Picture:
@@ -318,6 +386,13 @@ def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]], baseline: Ma
         kept = shown["abstaining"]
         name, accuracy = f"confidence ≥ {kept['threshold']:.4f}", kept["accuracy"]
         lines.append(f"{name:24}{kept['answered']:8d}{'–' if accuracy is None else f'{accuracy:.4f}':>10}")
+    if "calibration" in shown:
+        fit = shown["calibration"]
+        name = f"temperature {fit['temperature']:.3f}"
+        lines += ["", f"{name:24}{'ECE':>8}{'Brier':>10}{'nats/text':>11}"]
+        for name in ("before", "after"):
+            error, brier, nats = (fit[name][key] for key in ("calibration_error", "brier", "nats_per_example"))
+            lines.append(f"{name:24}{error:8.4f}{brier:10.4f}{nats:11.4f}")
     for kind, moved in shown.get("counterfactual", {}).items():
         if moved["texts"]:
             lines.append(f"{kind} swapped in {moved['texts']} texts: {_changed(moved)}")

@@ -10,10 +10,17 @@ from transformers.trainer_utils import PredictionOutput
 from ..data import EncodedTexts, LabeledTexts, unlabeled
 from ..evaluation import classify
 from ..hub.card import stated
-from ..metrics import Accuracy, ClassifierEvaluationConfig, class_results
-from ..training import DistillationConfig, OwnClassifierSampleConfig, Teacher, TeacherOutputs
+from ..metrics import Accuracy, class_results
+from ..training import (
+    DistillationConfig,
+    OwnClassifierEvaluationConfig,
+    OwnClassifierSampleConfig,
+    Teacher,
+    TeacherOutputs,
+)
 from .base import TrainedRun, leave_behind, shown_part
 from .classification import (
+    calibrated,
     confident_mistakes,
     confusion_picture,
     fairness_scores,
@@ -42,7 +49,7 @@ def report(
     data: Mapping[str, Any],
     model: Mapping[str, Any],
     distillation: DistillationConfig,
-    evaluation: ClassifierEvaluationConfig,
+    evaluation: OwnClassifierEvaluationConfig,
     sample: OwnClassifierSampleConfig,
 ) -> None:
     """Save the student and write all other output files of the run.
@@ -58,11 +65,12 @@ def report(
         data: facts about the reading of the texts, for ``results.json``.
         model: facts about the student, for ``results.json``.
         distillation: the weights of the loss.
-        evaluation: the slices, the counterfactual tests and the share of the texts to answer.
+        evaluation: the slices, the counterfactual tests, the share of the texts to answer, and whether to calibrate.
         sample: which texts are shown.
     """
     shown, rows = shown_part(parts), run.trainer.args.per_device_eval_batch_size
-    metrics = scores_of_parts(parts, outputs, evaluation)
+    outputs, calibration = calibrated(run, {part: encode(parts[part]) for part in outputs}, outputs, evaluation)
+    metrics = scores_of_parts(parts, outputs, evaluation, calibration)
     store_threshold(run.model, metrics)
     run.save()
     for part, output in outputs.items():

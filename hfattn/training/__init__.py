@@ -3,6 +3,7 @@
 from ..files import write_json, writing
 from .arguments import training_arguments
 from .averaging import AveragingConfig
+from .calibration import check_calibration, divide_logits
 from .callbacks import SampleCallback, TranslationCallback
 from .command import RecipeCommand, parse_command, restoring
 from .config import family_config, first_changed, load_config, model_config
@@ -23,7 +24,9 @@ from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
 from .own_classifier import (
     OwnClassifierConfig,
     OwnClassifierDataConfig,
+    OwnClassifierEvaluationConfig,
     OwnClassifierSampleConfig,
+    check_own_classifier,
     check_regression,
     has_one_sigmoid,
     initialize_embeddings,
@@ -53,6 +56,7 @@ __all__ = [
     "ImitatedTexts",
     "OwnClassifierConfig",
     "OwnClassifierDataConfig",
+    "OwnClassifierEvaluationConfig",
     "OwnClassifierSampleConfig",
     "PretrainedOrScratchConfig",
     "RecipeCommand",
@@ -69,9 +73,12 @@ __all__ = [
     "TranslationCallback",
     "TuningConfig",
     "check_averaging",
+    "check_calibration",
+    "check_own_classifier",
     "check_padding",
     "check_regression",
     "class_weights",
+    "divide_logits",
     "family_config",
     "finishing",
     "first_changed",

@@ -21,8 +21,8 @@ from .training_config import TrainingConfig
 
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (RNNEncoderConfig, VaswaniConfig)}
 CLASSES_ONLY = (
-    *("class_weights", "data.labels", "evaluation.coverage", "evaluation.templates"),
-    *("evaluation.counterfactual_texts", "evaluation.swaps"),
+    *("class_weights", "data.labels", "evaluation.calibration", "evaluation.coverage"),
+    *("evaluation.counterfactual_texts", "evaluation.swaps", "evaluation.templates"),
 )
 
 
@@ -92,13 +92,22 @@ class OwnClassifierSampleConfig:
 
 @strict
 @dataclass
+class OwnClassifierEvaluationConfig(ClassifierEvaluationConfig):
+    """The section ``evaluation`` of recipes that train a classifier with gradients."""
+
+    # Divide the logits by the temperature that fits the probabilities to the validation part (Guo et al. 2017).
+    calibration: bool = False
+
+
+@strict
+@dataclass
 class OwnClassifierConfig(TrainingConfig):
     """Sections shared by recipes that train a classifier from scratch."""
 
     data: OwnClassifierDataConfig = field(default_factory=lambda: OwnClassifierDataConfig(dataset="stanfordnlp/imdb"))
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of that type's configuration
-    evaluation: ClassifierEvaluationConfig = field(default_factory=ClassifierEvaluationConfig)
+    evaluation: OwnClassifierEvaluationConfig = field(default_factory=OwnClassifierEvaluationConfig)
     sample: OwnClassifierSampleConfig = field(default_factory=OwnClassifierSampleConfig)
 
 
@@ -165,6 +174,23 @@ def check_regression(config: OwnClassifierConfig, arguments: TrainingArguments) 
         raise UserError(f"{name} is for classes, and a regression (data.regression) predicts a number; remove it.")
     if config.data.regression and arguments.label_smoothing_factor:
         raise UserError("training.label_smoothing_factor is for classes, and a regression predicts a number; write 0.")
+
+
+def check_own_classifier(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
+    """Check that the configuration of a classifier from scratch has no option that only a pretrained model has.
+
+    Raises:
+        UserError: it has one, or it smooths the labels of a single sigmoid.
+    """
+    if config.data.too_long not in ("cut", "cut_start"):
+        raise UserError(
+            f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut."
+        )
+    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and arguments.label_smoothing_factor:
+        raise UserError(
+            "training.label_smoothing_factor needs a softmax, and this model has one sigmoid; write 0, or "
+            "model.problem_type: single_label_classification."
+        )
 
 
 def has_one_sigmoid(model: StrictConfig) -> bool:

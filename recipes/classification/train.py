@@ -43,6 +43,8 @@ from hfattn.training import (
     ReliableTrainer,
     TuningConfig,
     check_averaging,
+    check_calibration,
+    check_own_classifier,
     check_regression,
     class_weights,
     finishing,
@@ -123,17 +125,8 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     config.sample.check_examples(pairs=config.data.pair_column is not None)
     arguments = config.arguments(run)
     check_regression(config, arguments)
-    if config.pretrained:
-        return arguments
-    if config.data.too_long not in ("cut", "cut_start"):
-        raise UserError(
-            f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut."
-        )
-    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and arguments.label_smoothing_factor:
-        raise UserError(
-            "training.label_smoothing_factor needs a softmax, and this model has one sigmoid; write 0, or "
-            "model.problem_type: single_label_classification."
-        )
+    if not config.pretrained:
+        check_own_classifier(config, arguments)
     return arguments
 
 
@@ -220,6 +213,8 @@ def main(command: RecipeCommand) -> None:
     else:
         options |= loss_options(config.class_weights, parts["train"], arguments.label_smoothing_factor)
         trainer = ReliableTrainer(model, arguments, data_collator=DataCollatorWithPadding(tokenizer), **options)
+    if config.evaluation.calibration:
+        check_calibration(trainer.model, trainer.data_collator([encoded["validation"][0]]))
     command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)
     trainer.train_or_resume(command.resume)
 
