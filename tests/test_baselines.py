@@ -565,7 +565,7 @@ def test_scores_are_those_of_the_saved_classifier(finished: Path) -> None:
         hfattn.predict(str(finished / "run"), [("a", "b")])
     card = (finished / "run" / "README.md").read_text()
     assert "### Abstaining" in card
-    assert "hfattn classify . --abstain" in card
+    assert "`hfattn predict` use it, unless `--no-abstain` is given" in card
     assert "| Iraq |" in card
     assert results["model"]["parameters"] == loaded.weights.shape[1] + 1
     assert {label: [tuple(row) for row in rows] for label, rows in results["telling"].items()} == loaded.telling(4)
