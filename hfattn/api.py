@@ -171,9 +171,10 @@ def predict(
 
     Returns:
         For a classifier ``label``, ``probability`` and ``probabilities``, and if a threshold applies ``rejected``; for
-        a regression ``number``; for a tagger ``entities``; for a question ``answer``, ``start`` and ``probability``;
-        for choices ``choice``, ``answer`` and ``probabilities``; for a translator ``translation`` and ``score``, its
-        log-probability in nats; for a language model ``continuation``; for a masked language model ``masks``.
+        one that gives a text several labels ``labels`` and ``probabilities``; for a regression ``number``; for a tagger
+        ``entities``; for a question ``answer``, ``start`` and ``probability``; for choices ``choice``, ``answer`` and
+        ``probabilities``; for a translator ``translation`` and ``score``, its log-probability in nats; for a language
+        model ``continuation``; for a masked language model ``masks``.
 
     Raises:
         UserError: the model cannot be loaded, an option is not for its task, or an input lacks a part.

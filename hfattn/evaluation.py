@@ -41,6 +41,8 @@ from .metrics import (
     class_probabilities,
     class_results,
     classification_report,
+    label_probabilities,
+    multi_label_report,
     read_templates,
     regression_report,
     template_test,
@@ -56,7 +58,7 @@ TEMPLATES = {"templates": ("en",), "templates_es": ("es",)}
 TASK = "text-classification"
 ANSWERS = "question-answering"
 # What a run chose on its validation texts, beside the reading of texts: see ``set_decision``.
-DECISIONS = ("threshold", "temperature")
+DECISIONS = ("threshold", "temperature", "thresholds")
 
 
 @torch.inference_mode()
@@ -232,6 +234,13 @@ def evaluate_folder(
                 raise UserError(f"{name} predicts a number and no class; give data with numbers, and no threshold.")
             texts = _labeled_texts(data, columns, None, limit, places, regression=True)
             return evaluate_regression(model, tokenizer, texts)
+        if has_several_labels(model):
+            if templates or threshold is not None:
+                raise UserError(f"{name} predicts several labels; give data with labels, and no threshold.")
+            texts = _labeled_texts(data, columns, class_names(model), limit, places, separator=",")
+            return multi_label_report(
+                texts, text_logits(model, tokenizer, texts, 128).numpy(), stored_thresholds(model)
+            )
         if templates:
             return _template_scores(
                 lambda texts: predicted_probabilities(model, tokenizer, unlabeled(texts)), data, columns, threshold
@@ -252,10 +261,11 @@ def _labeled_texts(
     limit: int | None,
     places: Mapping[str, Any],
     regression: bool = False,
+    separator: str | None = None,
 ) -> LabeledTexts:
     pair = None if columns is None or len(columns) < 3 else columns[1]
     text, label = _named(columns and [columns[0], columns[-1]], ("text", "label"))
-    read = {"labels": labels, "regression": regression, **places}
+    read = {"labels": labels, "regression": regression, "separator": separator, **places}
     texts = read_labeled(data, text_column=text, pair_column=pair, label_column=label, **read)
     return texts if limit is None else texts.sample(limit, seed=0)
 
@@ -319,13 +329,14 @@ def set_reading(
     model.config.task_specific_params = {TASK: reading}
 
 
-def set_decision(model: PreTrainedModel, **settings: float) -> None:
+def set_decision(model: PreTrainedModel, **settings: float | Mapping[str, float]) -> None:
     """Store what was chosen on the validation texts in a classifier's configuration, after ``set_reading``.
 
     Args:
         model: a classifier.
-        settings: ``threshold``, the probability below which it abstains; or ``temperature``, by which its logits were
-            divided: its weights hold this already.
+        settings: ``threshold``, the probability below which it abstains; ``temperature``, by which its logits were
+            divided: its weights hold this already; or ``thresholds``, the probability from which a label is predicted,
+            by the name of the label.
     """
     parameters = model.config.task_specific_params
     model.config.task_specific_params = {**parameters, TASK: {**parameters[TASK], **settings}}
@@ -383,6 +394,17 @@ def evaluate_classifier(
 def is_regression(model: PreTrainedModel) -> bool:
     """Return whether a sequence classifier predicts a number instead of a class."""
     return model.config.problem_type == "regression"
+
+
+def has_several_labels(model: PreTrainedModel) -> bool:
+    """Return whether a sequence classifier predicts any number of labels, each with a sigmoid."""
+    return model.config.problem_type == "multi_label_classification" and model.config.num_labels > 1
+
+
+def stored_thresholds(model: PreTrainedModel) -> np.ndarray:
+    """Return the thresholds (C,) of the labels that are stored with a classifier; 0.5 for those without."""
+    stored = stored_settings(model).get("thresholds", {})
+    return np.array([stored.get(name, 0.5) for name in class_names(model)])
 
 
 def evaluate_regression(
@@ -444,12 +466,21 @@ def classify(
         labels: names of the classes; by default, those in the model's configuration.
 
     Returns:
-        ``texts``, and the predicted ``label`` with its ``probability``, or the predicted ``number``.
+        ``texts``, and the predicted ``label`` with its ``probability``, the predicted ``number``, or the predicted
+        ``labels`` with the ``probabilities`` of all.
     """
     inputs = tokenizer(*texts, truncation=True, return_tensors="pt").to(model.device)
     logits = model(**inputs).logits.float()
     if is_regression(model):
         return {"texts": list(texts), "number": round(float(logits), 4)}
+    if has_several_labels(model):
+        several = label_probabilities(logits.cpu().numpy())[0]
+        names = class_names(model)
+        return {
+            "texts": list(texts),
+            "labels": [names[i] for i in np.flatnonzero(several >= stored_thresholds(model))],
+            "probabilities": {name: round(float(each), 4) for name, each in zip(names, several, strict=True)},
+        }
     probabilities = class_probabilities(logits)[0]
     best = int(probabilities.argmax())
     label = model.config.id2label[best] if labels is None else labels[best]
@@ -480,6 +511,7 @@ __all__ = [
     "evaluate_folder",
     "evaluate_regression",
     "evaluate_translator",
+    "has_several_labels",
     "is_regression",
     "predict_classes",
     "predict_logits",

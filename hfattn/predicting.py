@@ -24,9 +24,19 @@ from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
 from .data import EncodedQuestions, LabeledTexts, Question, Questions, unlabeled
 from .errors import UserError
-from .evaluation import ANSWERS, class_names, is_regression, predicted_probabilities, stored_settings, text_logits
+from .evaluation import (
+    ANSWERS,
+    class_names,
+    has_several_labels,
+    is_regression,
+    predicted_probabilities,
+    stored_settings,
+    stored_thresholds,
+    text_logits,
+)
 from .generation import evaluation_mode
 from .loading import load_any_model, max_positions
+from .metrics import label_probabilities
 from .tokenizers import uncovered_characters
 from .training.arguments import trains_on_cuda
 
@@ -149,6 +159,9 @@ def open_predictor(name: str, options: PredictOptions | None = None) -> Predicto
         if is_regression(model):
             options.refuse_except(name)
             return Predictor(name, ("text", "pair"), 1, partial(_numbers, model, tokenizer), tokenizer)
+        if has_several_labels(model):
+            options.refuse_except(name)
+            return Predictor(name, ("text", "pair"), 1, partial(_labels, model, tokenizer), tokenizer)
         bound = _bound(name, stored_settings(model).get("threshold"), options)
         return Predictor(name, ("text", "pair"), 1, partial(_classify, model, tokenizer, bound), tokenizer)
     options.refuse_except(name)
@@ -226,6 +239,20 @@ def _classes(probabilities: np.ndarray, names: Sequence[str], bound: float | Non
             }
         )
     return found
+
+
+def _labels(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    names, thresholds = class_names(model), stored_thresholds(model)
+    rows = label_probabilities(text_logits(model, tokenizer, _labeled(inputs), len(inputs)).numpy())
+    return [
+        {
+            "labels": [names[i] for i in np.flatnonzero(row >= thresholds)],
+            "probabilities": dict(zip(names, map(float, row), strict=True)),
+        }
+        for row in rows
+    ]
 
 
 def _numbers(

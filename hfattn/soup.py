@@ -142,6 +142,8 @@ def cook(folders: Sequence[Path], output: Path, greedy: bool, overrides: Sequenc
         )
     if first.results["data"].get("regression"):
         raise UserError(f"{first.folder} predicts a number, and a soup is of classifiers; give runs of classifiers.")
+    if first.results["data"].get("multi_label"):
+        raise UserError(f"{first.folder} predicts several labels, and a soup one class; give runs of classifiers.")
     for run in runs[1:]:
         if (run.results["recipe"], run.results["model"].get("base_model")) != (first.results["recipe"], base):
             raise UserError(f"{run.folder} was not fine-tuned from {base} like {first.folder}; give runs of one model.")

@@ -146,5 +146,6 @@ def show_data(
                 count_tokens=count,
                 max_length=getattr(data, "max_length", None),
                 regression=getattr(data, "regression", False),
+                separator=getattr(data, "label_separator", None) if getattr(data, "multi_label", False) else None,
             )
         )

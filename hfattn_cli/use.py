@@ -173,12 +173,16 @@ def classify(
 
         predictor = open_predictor(model, PredictOptions(abstain=abstain))
         answers = list(predictions(predictor, [texts] if pair else texts))
-        if "label" not in answers[0]:
+        if not answers[0].keys() & {"label", "labels"}:
             raise UserError(f"{model} does not classify texts; use hfattn predict.")
         if as_json:
             print(json.dumps(answers, indent=2, ensure_ascii=False))
         else:
             for answer in answers:
+                if "labels" in answer:
+                    given = (f"{answer['probabilities'][label]:.4f}  {label}" for label in answer["labels"])
+                    print(",  ".join(given) or "(no label)")
+                    continue
                 print(f"{answer['probability']:.4f}  {'(abstains)' if answer['label'] is None else answer['label']}")
 
 

@@ -4,8 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import accuracy_score, f1_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
@@ -25,24 +27,35 @@ def linear_baseline(parts: Mapping[str, LabeledTexts], seed: int) -> dict[str, A
 
     Returns:
         The number of training ``texts``, the ``seconds`` of the fit, and by part ``accuracy`` and ``f1`` (mean over the
-        classes); None if the texts have no words, or the training part has one class.
+        classes); with several labels per text, of one SVM for each, ``f1`` is over all labels (micro), and ``macro_f1``
+        the mean over the labels. None if the texts have no words, or the training part has one class.
     """
     train = parts["train"] if len(parts["train"]) <= MOST else parts["train"].sample(MOST, seed)
-    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LinearSVC(random_state=seed))
+    several = train.has_several
+    svm = LinearSVC(random_state=seed)
+    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), OneVsRestClassifier(svm) if several else svm)
     start = time.perf_counter()
     try:
-        model.fit(_texts(train), [item.label for item in train])
+        model.fit(_texts(train), _targets(train))
     except ValueError:  # an empty vocabulary, or a single class
         return None
     facts: dict[str, Any] = {"texts": len(train), "seconds": round(time.perf_counter() - start, 2)}
     for part, texts in parts.items():
         if part != "train":
-            right, predicted = [item.label for item in texts], model.predict(_texts(texts))
+            right, predicted = _targets(texts), model.predict(_texts(texts))
+            averages = {"f1": "micro", "macro_f1": "macro"} if several else {"f1": "macro"}
             facts[part] = {
                 "accuracy": float(accuracy_score(right, predicted)),
-                "f1": float(f1_score(right, predicted, average="macro", zero_division=0)),
+                **{
+                    name: float(f1_score(right, predicted, average=average, zero_division=0))
+                    for name, average in averages.items()
+                },
             }
     return facts
+
+
+def _targets(texts: LabeledTexts) -> np.ndarray:
+    return np.array([item.target for item in texts], dtype=int)
 
 
 def _texts(texts: LabeledTexts) -> list[str]:

@@ -17,7 +17,8 @@ class Labeled(NamedTuple):
     """A text, the index of its class, its line or row in the dataset, and the other columns of that row.
 
     ``pair`` is the second text of an example that consists of two, such as premise and hypothesis. ``number`` is the
-    label of a regression, such as the relatedness of two sentences; the class is then 0.
+    label of a regression, such as the relatedness of two sentences, and ``hot`` has 1.0 for each class of a text with
+    several labels and 0.0 for the others; the class is then 0.
     """
 
     text: str
@@ -26,11 +27,19 @@ class Labeled(NamedTuple):
     fields: Mapping[str, Any] = {}
     pair: str | None = None
     number: float | None = None
+    hot: tuple[float, ...] | None = None
 
     @property
-    def target(self) -> int | float:
-        """What a model is trained to predict: the class, or the number of a regression."""
+    def target(self) -> int | float | list[float]:
+        """What a model is trained to predict: the class, the number of a regression, or 1.0 or 0.0 for each class."""
+        if self.hot is not None:
+            return list(self.hot)
         return self.label if self.number is None else self.number
+
+    @property
+    def classes(self) -> list[int]:
+        """The class of a text, or all classes of a text with several labels."""
+        return [self.label] if self.hot is None else [i for i, value in enumerate(self.hot) if value]
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,15 @@ class LabeledTexts(Examples[Labeled]):
     def has_numbers(self) -> bool:
         return self.items[0].number is not None
 
+    @property
+    def has_several(self) -> bool:
+        return self.items[0].hot is not None
+
+    def names(self, item: Labeled) -> list[str]:
+        return [self.labels[label] for label in item.classes]
+
     def columns(self, item: Labeled) -> tuple[str, ...]:
-        return self.labels[item.label] if item.number is None else repr(item.number), *self.texts(item)
+        return ", ".join(self.names(item)) if item.number is None else repr(item.number), *self.texts(item)
 
     def texts(self, item: Labeled) -> tuple[str, ...]:
         return (item.text,) if item.pair is None else (item.text, item.pair)
@@ -65,6 +81,7 @@ def read_labeled(
     labels: Sequence[str] | None = None,
     rename_labels: Mapping[str, str | None] | None = None,
     regression: bool = False,
+    separator: str | None = None,
     empty: str = "error",
     duplicates: str = "keep",
     part_column: str | None = None,
@@ -87,6 +104,8 @@ def read_labeled(
         rename_labels: other names for labels of the data, such as ``{"refund ": "Refund"}``; rows with a label that is
             renamed to None are left out.
         regression: labels are numbers to predict, and ``label_column`` is their name.
+        separator: texts have any number of labels: ``label_column`` has lists, or texts with this between two labels.
+            None: each text has one label.
         empty: whether an empty text or label is an ``"error"``, or ``"drop"`` leaves the row out.
         duplicates: ``"drop"`` reads rows with the same texts and the same label once.
         part_column: column with the name of the part to which a row belongs. Only rows of the part ``split`` are read,
@@ -116,14 +135,20 @@ def read_labeled(
         label = rows.value(row, label_column, "label_column")
         without_text = not text.strip() or (pair is not None and not pair.strip())
         no_label = label is None or (isinstance(label, str) and not label.strip())
-        if without_text or (no_label and (empty == "drop" or not regression)):
+        if without_text or (no_label and separator is None and (empty == "drop" or not regression)):
             if empty == "drop":
                 continue
             what = "text" if without_text else "label"
             raise UserError(
                 f"{rows.place(row)} has an empty {what}; fill it in, or write data.empty: drop to leave such rows out."
             )
-        if renamed:
+        if separator is not None:
+            label = label_list(label, separator, rows.place(row))
+            known = [names_known[each] if names_known and isinstance(each, int) else each for each in label]
+            found.update(map(str, known))
+            label = [renamed.get(str(each), each) for each in known] if renamed else label
+            label = [each for each in label if each is not None]
+        elif renamed:
             label = names_known[label] if names_known and isinstance(label, int) and label >= 0 else label
             found.add(str(label))
             label = renamed.get(str(label), label)
@@ -131,7 +156,7 @@ def read_labeled(
                 continue
         if regression:
             label = _number(label, rows.place(row))
-        elif isinstance(label, bool) or not isinstance(label, int | str):
+        elif separator is None and (isinstance(label, bool) or not isinstance(label, int | str)):
             raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
         written.append(label)
         fields = {name: row.values[name] for name in row.values if name not in used}
@@ -156,16 +181,37 @@ def read_labeled(
     if regression:
         numbered = [item._replace(label=0, number=label) for label, item in zip(written, unnumbered, strict=True)]
         return LabeledTexts(rows.name, numbered, [label_column], unit=rows.unit)
-    names, number_of = _classes(rows, label_column, labels, written)
+    lists = written if separator is not None else [[label] for label in written]
+    names, number_of = _classes(rows, label_column, labels, [label for several in lists for label in several])
     items = []
-    for label, item in zip(written, unnumbered, strict=True):
-        if label not in number_of:
+    for several, item in zip(lists, unnumbered, strict=True):
+        if unknown := [label for label in several if label not in number_of]:
             raise UserError(
-                f"{rows.unit} {item.line} of {rows.name} has the label {label!r}, which is not one of "
+                f"{rows.unit} {item.line} of {rows.name} has the label {unknown[0]!r}, which is not one of "
                 f"{', '.join(names)}; correct it, or change data.labels."
             )
-        items.append(item._replace(label=number_of[label]))
+        classes = {number_of[label] for label in several}
+        if separator is None:
+            items.append(item._replace(label=classes.pop()))
+        else:
+            items.append(item._replace(label=0, hot=tuple(float(i in classes) for i in range(len(names)))))
     return LabeledTexts(rows.name, items, names, unit=rows.unit)
+
+
+def label_list(label: Any, separator: str, place: str) -> list[int | str]:
+    """Return the labels of a text: those of a list, or of a text with a separator between two labels.
+
+    Raises:
+        UserError: the value is neither; ``place`` says where it is.
+    """
+    if label is None:
+        return []
+    several = [each.strip() for each in label.split(separator)] if isinstance(label, str) else label
+    if not isinstance(several, Sequence) or any(isinstance(x, bool) or not isinstance(x, int | str) for x in several):
+        raise UserError(
+            f"{place} has the labels {label!r}; write a list of names, or names with {separator!r} between."
+        )
+    return [each for each in several if each != ""]
 
 
 def _number(label: Any, place: str) -> float:
@@ -246,8 +292,8 @@ class EncodedTexts(EncodedExamples):
         self.float_labels = float_labels
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        (ids,), label = self.segmentation(index), self.texts.items[index].target
-        return {"input_ids": ids, "labels": [float(label)] if self.float_labels else label}
+        (ids,), item = self.segmentation(index), self.texts.items[index]
+        return {"input_ids": ids, "labels": [float(item.label)] if self.float_labels else item.target}
 
 
 def unlabeled(texts: Sequence[str | tuple[str, str]]) -> LabeledTexts:

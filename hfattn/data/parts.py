@@ -232,7 +232,13 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
             raise ValueError("split_by: phrase leaves texts out, and has no folds; write split_by: text.")
 
     def read(
-        self, dataset: Source, split: str, train: LabeledTexts | None = None, *, regression: bool = False
+        self,
+        dataset: Source,
+        split: str,
+        train: LabeledTexts | None = None,
+        *,
+        regression: bool = False,
+        separator: str | None = None,
     ) -> LabeledTexts:
         return read_labeled(
             dataset,
@@ -242,6 +248,7 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
             labels=self.labels if train is None else train.labels,
             rename_labels=self.rename_labels,
             regression=regression,
+            separator=separator,
             empty=self.empty,
             duplicates=self.duplicates,
             part_column=self.part_column,
@@ -257,7 +264,8 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
         return list(components(whole)) if self.split_by == "shared_text" else super().groups(whole)
 
     def classes(self, whole: LabeledTexts) -> list[int] | None:
-        return [item.label for item in whole] if self.stratify and not whole.has_numbers else None
+        one = not (whole.has_numbers or whole.has_several)
+        return [item.label for item in whole] if self.stratify and one else None
 
     def cut(self, whole: LabeledTexts, seed: int) -> list[LabeledTexts]:
         if self.classes(whole) is not None:
@@ -280,7 +288,7 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
     def split_whole(self, whole: LabeledTexts, seed: int) -> dict[str, LabeledTexts]:
         parts = super().split_whole(whole, seed)
         if not whole.has_numbers:
-            of_part = {part: [item.label for item in texts] for part, texts in parts.items()}
+            of_part = {part: [label for item in texts for label in item.classes] for part, texts in parts.items()}
             check_classes(of_part, whole.labels, whole.name)
         return parts
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..extras import optional
+from .labeled import label_list
 from .parts import LabeledDataConfig
 from .rows import Source, open_rows
 
@@ -38,6 +39,7 @@ def report_labeled(
     count_tokens: Callable[[Sequence[str]], list[int]] | None = None,
     max_length: int | None = None,
     regression: bool = False,
+    separator: str | None = None,
 ) -> DataReport:
     """Report on the rows of ``data.dataset`` and of the files or splits beside it, read as they are.
 
@@ -49,6 +51,7 @@ def report_labeled(
         count_tokens: numbers of tokens of texts; None counts words.
         max_length: number of tokens that the model reads.
         regression: whether the labels are numbers.
+        separator: what is between two labels of a text that has several; None: each text has one.
 
     Raises:
         UserError: the data cannot be read, or a column does not exist.
@@ -61,7 +64,7 @@ def report_labeled(
     labels: Counter[str] = Counter()
     seen: dict[str, dict[int, str]] = {}
     for part, (source, split) in places.items():
-        found = _read_part(data, source, split, labels, report, "data" if len(places) == 1 else part)
+        found = _read_part(data, source, split, labels, report, "data" if len(places) == 1 else part, separator)
         seen[part] = found.label_of
         _add_lengths(report, found.sample, count_tokens, max_length)
         if part == "train":
@@ -87,7 +90,13 @@ class _Part:
 
 
 def _read_part(
-    data: LabeledDataConfig, source: Source, split: str, labels: Counter[str], report: DataReport, name: str
+    data: LabeledDataConfig,
+    source: Source,
+    split: str,
+    labels: Counter[str],
+    report: DataReport,
+    name: str,
+    separator: str | None,
 ) -> _Part:
     rows = open_rows(source, config=data.config, split=split, revision=data.revision)
     classes = rows.classes.get(data.label_column)
@@ -101,12 +110,14 @@ def _read_part(
         columns = ((data.text_column, "text_column"), (data.pair_column, "pair_column"))
         texts = [rows.text(row, column, None, of) for column, of in columns if column is not None]
         label = rows.value(row, data.label_column, "label_column")
-        label = classes[label] if classes and isinstance(label, int) and label >= 0 else label
-        label = "" if label is None else str(label)
-        if not label.strip() or not all(text.strip() for text in texts):
+        several = [label] if separator is None else label_list(label, separator, rows.place(row))
+        several = [classes[each] if classes and isinstance(each, int) and each >= 0 else each for each in several]
+        names = ["" if each is None else str(each) for each in several]
+        label = ", ".join(names)
+        if not all(each.strip() for each in names) or not all(text.strip() for text in texts):
             empty += 1
             continue
-        labels[label] += 1
+        labels.update(names)
         if number <= COMPARED:
             key = hash(tuple(" ".join(text.split()).casefold() for text in texts))
             repeated += key in found.label_of

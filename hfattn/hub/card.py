@@ -119,12 +119,13 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
         UserError: the results lack a field that the template needs.
     """
     try:
-        regression = results.get("data", {}).get("regression", False)
+        kinds = ("regression", "multi_label")
+        kind = next((each for each in kinds if results.get("data", {}).get(each, False)), results["recipe"])
         # Code of others runs in the sandbox only, so the modules of a model of theirs are not known here.
         has_architecture = (folder / "config.json").is_file() and not (
             results["recipe"] == FOLDER and code_files(folder)
         )
-        name = "soup" if "soup" in results else "regression" if regression else results["recipe"]
+        name = "soup" if "soup" in results else kind
         text = template(f"{name}.md", output_of=output_of).render(
             results,
             card=stated(results),

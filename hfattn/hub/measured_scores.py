@@ -16,6 +16,7 @@ from ..metrics import (
     class_predictions,
     class_results,
     classification_report,
+    multi_label_report,
     regression_report,
     text_scores,
     translation_report,
@@ -81,6 +82,9 @@ def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dic
             **RegressionScores()(found, compute_result=True),
             **regression_report(texts, outputs[:, 0], columns, words),
         }
+    if measurement.results["data"].get("multi_label", False):
+        thresholds = np.array([measurement.results["thresholds"][label] for label in texts.labels])
+        return multi_label_report(texts, outputs, thresholds, columns, words)
     output = class_predictions(outputs, [item.label for item in texts])
     slices = ClassifierEvaluationConfig(columns=columns, words=words)
     return {**(output.metrics or {}), **classification_report(texts, class_results(output), slices)}

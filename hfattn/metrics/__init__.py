@@ -35,6 +35,14 @@ from .language_model import (
     token_loss,
     token_statistics,
 )
+from .multi_label import (
+    MultiLabelScores,
+    best_thresholds,
+    label_logits,
+    label_probabilities,
+    multi_label_report,
+    multi_label_scores,
+)
 from .regression import RegressionMetric, RegressionScores, predicted_numbers, regression_report
 from .slices import column_slices, length_slices, scores_by_slice, word_slices
 from .translation import ExactMatch, TranslationScores, bleu_by_length, decode_generated, translation_report
@@ -53,12 +61,14 @@ __all__ = [
     "EntityScores",
     "ExactMatch",
     "LanguageModelScores",
+    "MultiLabelScores",
     "RegressionMetric",
     "RegressionScores",
     "TranslationScores",
     "abstaining_scores",
     "answer_f1",
     "best_null_threshold",
+    "best_thresholds",
     "bleu_by_length",
     "calibration_scores",
     "class_predictions",
@@ -72,7 +82,11 @@ __all__ = [
     "decode_generated",
     "find_entities",
     "fitted_temperature",
+    "label_logits",
+    "label_probabilities",
     "length_slices",
+    "multi_label_report",
+    "multi_label_scores",
     "normalize_answer",
     "predicted_numbers",
     "read_swaps",

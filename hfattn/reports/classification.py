@@ -320,7 +320,11 @@ def read_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[
         item = texts.items[i]
         input_ids = torch.tensor([dataset[i]["input_ids"]], device=model.device)
         outputs = model(input_ids, output_attentions=True)
-        if item.number is None:
+        if item.hot is not None:
+            right = ", ".join(texts.names(item)) or "none"
+            predicted = ", ".join(classify(model, run.tokenizer, texts.texts(item))["labels"]) or "none"
+            title = f"{right}, predicted {predicted}"
+        elif item.number is None:
             right, predicted = texts.labels[item.label], texts.labels[int(class_probabilities(outputs.logits).argmax())]
             title = f"{right}, classified as {predicted}"
         else:

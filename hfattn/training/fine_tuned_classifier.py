@@ -85,7 +85,8 @@ class ClassifierTrainer(FineTuningTrainer):
     """A ``FineTuningTrainer`` for batches of ``WindowCollator``.
 
     The logits of a text are the mean over its windows. The loss is their cross-entropy with the label, with class
-    weights and label smoothing; for a regression, it is the squared error.
+    weights and label smoothing; for a regression, it is the squared error, and for several labels per text the mean
+    of their binary cross-entropies.
 
     Args:
         class_weights: (C,), from ``class_weights``; None weights all classes equally.
@@ -102,6 +103,8 @@ class ClassifierTrainer(FineTuningTrainer):
         logits = mean_of_windows(model(**model_inputs).logits.float(), inputs["windows"])
         if self.model.config.problem_type == "regression":
             losses = functional.mse_loss(logits[:, 0], inputs["labels"], reduction="sum")
+        elif self.model.config.problem_type == "multi_label_classification":
+            losses = functional.binary_cross_entropy_with_logits(logits, inputs["labels"], reduction="sum")
         else:
             losses = functional.cross_entropy(
                 logits,
@@ -110,6 +113,6 @@ class ClassifierTrainer(FineTuningTrainer):
                 reduction="sum",
                 label_smoothing=self.args.label_smoothing_factor,
             )
-        loss = self.mean_over_step(losses, len(logits), num_items_in_batch)
+        loss = self.mean_over_step(losses, inputs["labels"].numel(), num_items_in_batch)
         outputs = SequenceClassifierOutput(logits=logits)
         return (loss, outputs) if return_outputs else loss

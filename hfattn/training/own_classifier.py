@@ -11,7 +11,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from ..data import LabeledDataConfig, LabeledTexts, Source, load_embeddings
 from ..errors import UserError
 from ..fields import at_least, one_of
-from ..metrics import ClassifierEvaluationConfig
+from ..metrics import (
+    ClassificationScores,
+    ClassifierEvaluationConfig,
+    MultiLabelScores,
+    RegressionScores,
+    class_statistics,
+    label_logits,
+    predicted_numbers,
+)
 from ..models.configuration_rnn_encoder import RNNEncoderConfig
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.strict_config import StrictConfig, own_fields
@@ -20,6 +28,7 @@ from .config import family_config, first_changed
 from .training_config import TrainingConfig
 
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (RNNEncoderConfig, VaswaniConfig)}
+SEVERAL = "multi_label_classification"  # the problem_type of a sigmoid for each output
 CLASSES_ONLY = (
     *("class_weights", "data.labels", "evaluation.calibration", "evaluation.coverage"),
     *("evaluation.counterfactual_texts", "evaluation.swaps", "evaluation.templates"),
@@ -37,6 +46,9 @@ class OwnClassifierDataConfig(LabeledDataConfig):
     vectors: str | None = None  # file of word vectors that initialize the embeddings
     words: str | None = None  # file of their words, if vectors is a .npy file
     regression: bool = False  # label_column has a number to predict, such as the relatedness of two sentences
+    # label_column has several labels for a text, or none: a list, or a text with label_separator between two labels.
+    multi_label: bool = False
+    label_separator: str = ","
 
     def validate_reading(self) -> None:
         if self.words is not None and self.vectors is None:
@@ -48,10 +60,40 @@ class OwnClassifierDataConfig(LabeledDataConfig):
         if self.regression and self.dataset in self.generated:
             raise ValueError(f"regression is for labels that are numbers, and {self.dataset} has classes; remove it.")
 
+    def validate_multi_label(self) -> None:
+        if self.multi_label and (self.regression or self.dataset in self.generated):
+            other = "regression predicts one number" if self.regression else f"{self.dataset} has one label per text"
+            raise ValueError(f"multi_label is for texts with several labels, and {other}; remove it.")
+        if not self.label_separator.strip():
+            raise ValueError("label_separator is blank; write the character between two labels, such as a comma.")
+
+    @property
+    def problem_type(self) -> str:
+        """The kind of problem, as transformers calls it."""
+        if self.regression:
+            return "regression"
+        return SEVERAL if self.multi_label else "single_label_classification"
+
     def read(
-        self, dataset: Source, split: str, train: LabeledTexts | None = None, *, regression: bool = False
+        self,
+        dataset: Source,
+        split: str,
+        train: LabeledTexts | None = None,
+        *,
+        regression: bool = False,
+        separator: str | None = None,
     ) -> LabeledTexts:
-        return super().read(dataset, split, train, regression=self.regression)
+        between = self.label_separator if self.multi_label else None
+        return super().read(dataset, split, train, regression=self.regression, separator=between)
+
+    def scores(self) -> dict[str, Any]:
+        """Return the arguments of a Trainer for the scores of evaluations."""
+        functions: tuple[Any, Any] = (ClassificationScores(), class_statistics)
+        if self.regression:
+            functions = RegressionScores(), predicted_numbers
+        elif self.multi_label:
+            functions = MultiLabelScores(), label_logits
+        return dict(zip(("compute_metrics", "preprocess_logits_for_metrics"), functions, strict=True))
 
 
 @strict
@@ -139,9 +181,11 @@ def own_classifier_config(
         from_data |= {"bos_token_id": None, "eos_token_id": None, "decoder_start_token_id": None}
     if config.data.pair_column is not None and config.tokenizer.sampling:
         raise UserError("tokenizer.sampling is for single texts, and data.pair_column makes pairs; write 0.")
-    if config.data.regression:
-        from_data["problem_type"] = "regression"
+    if config.data.problem_type != "single_label_classification":
+        from_data["problem_type"] = config.data.problem_type
     made = family_config(FAMILIES, config.model, **from_data)
+    if made.problem_type == SEVERAL and not config.data.multi_label:
+        made.num_labels = 1
     if not labels:
         return made
     if is_hierarchical(made):
@@ -164,8 +208,9 @@ def own_classifier_config(
     return made
 
 
-def check_regression(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
-    """Check that the configuration of a regression has no option that needs classes.
+def check_problem(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
+    """Check that the configuration of a regression has no option that needs classes, nor several labels one that needs
+    one class.
 
     Raises:
         UserError: it has one.
@@ -174,6 +219,11 @@ def check_regression(config: OwnClassifierConfig, arguments: TrainingArguments) 
         raise UserError(f"{name} is for classes, and a regression (data.regression) predicts a number; remove it.")
     if config.data.regression and arguments.label_smoothing_factor:
         raise UserError("training.label_smoothing_factor is for classes, and a regression predicts a number; write 0.")
+    one_only = [name for name in CLASSES_ONLY if name != "data.labels"]
+    if config.data.multi_label and (name := first_changed(config, one_only)):
+        raise UserError(f"{name} is for texts with one label, and data.multi_label has several; remove it.")
+    if config.data.multi_label and arguments.label_smoothing_factor:
+        raise UserError("training.label_smoothing_factor needs one label per text, and data.multi_label; write 0.")
 
 
 def check_own_classifier(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
@@ -195,7 +245,7 @@ def check_own_classifier(config: OwnClassifierConfig, arguments: TrainingArgumen
 
 def has_one_sigmoid(model: StrictConfig) -> bool:
     """Return whether the output of a classifier is a single logit, trained with binary cross-entropy."""
-    return model.problem_type == "multi_label_classification"
+    return model.problem_type == SEVERAL and model.num_labels == 1
 
 
 def is_hierarchical(model: StrictConfig) -> bool:

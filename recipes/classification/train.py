@@ -30,9 +30,10 @@ from hfattn.evaluation import set_reading
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
-from hfattn.metrics import ClassificationScores, RegressionScores, class_statistics, predicted_numbers, read_swaps
+from hfattn.metrics import read_swaps
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.classification import Encode, report
+from hfattn.reports.multi_label import report as report_labels
 from hfattn.reports.regression import report as report_regression
 from hfattn.tokenizers import build_sampler, build_tokenizer
 from hfattn.training import (
@@ -45,7 +46,7 @@ from hfattn.training import (
     check_averaging,
     check_calibration,
     check_own_classifier,
-    check_regression,
+    check_problem,
     class_weights,
     finishing,
     first_changed,
@@ -124,7 +125,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         raise UserError(f"{name} is for a model {kind}; remove it.")
     config.sample.check_examples(pairs=config.data.pair_column is not None)
     arguments = config.arguments(run)
-    check_regression(config, arguments)
+    check_problem(config, arguments)
     if not config.pretrained:
         check_own_classifier(config, arguments)
     return arguments
@@ -182,7 +183,7 @@ def main(command: RecipeCommand) -> None:
             id2label=dict(enumerate(labels)),
             label2id={label: i for i, label in enumerate(labels)},
             pad_token_id=tokenizer.pad_token_id,
-            problem_type="regression" if data.regression else "single_label_classification",
+            problem_type=data.problem_type,
         )
         check_model(loaded.model, tokenizer, data.max_length)
         model = tuned(loaded, config.tuning, task_type="SEQ_CLS")
@@ -195,8 +196,7 @@ def main(command: RecipeCommand) -> None:
     options = {
         "train_dataset": encoded["train"],
         "eval_dataset": encoded["validation"],
-        "compute_metrics": RegressionScores() if data.regression else ClassificationScores(),
-        "preprocess_logits_for_metrics": predicted_numbers if data.regression else class_statistics,
+        **data.scores(),
         **config.trainer_options(arguments),
     }
     trainer: ReliableTrainer
@@ -233,8 +233,9 @@ def main(command: RecipeCommand) -> None:
     if trainer.is_world_process_zero():
         with finishing(command.run):
             run = TrainedRun(command, config, trainer, model, tokenizer)
-            if data.regression:
-                report_regression(run, encoded, outputs, data_facts, model_facts, config.evaluation, config.sample)
+            if data.regression or data.multi_label:
+                report_other = report_regression if data.regression else report_labels
+                report_other(run, encoded, outputs, data_facts, model_facts, config.evaluation, config.sample)
             else:
                 report(run, encoded, outputs, encode, data_facts, model_facts, config.evaluation, config.sample)
     trainer.finish()

@@ -67,6 +67,8 @@ class DataConfig(OwnClassifierDataConfig):
             raise ValueError("pair_column is for the recipe classification; the student reads one text, so remove it.")
         if self.regression:
             raise ValueError("regression predicts a number, and the student imitates classes; remove it.")
+        if self.multi_label:
+            raise ValueError("multi_label gives a text several labels, and the student imitates classes; remove it.")
 
 
 @strict
