@@ -207,13 +207,14 @@ def test_which_scores_are_to_become_greater(tmp_path: Path, metric: str, greater
         ("--averaging.last 3 --training.save_total_limit abc", "save_total_limit is 'abc'; write a whole number of at"),
         ("--training.save_total_limit 0", "save_total_limit is 0; write a whole number of at least 1, or null."),
         ("--training.dataloader_persistent_workers true", "each epoch starts its own workers"),
-        ("--training.save_only_model true", "a run must resume exactly."),
         ("--training.ignore_data_skip true", "a run must resume exactly."),
         (
             "--training.use_cpu true",
             "training.use_cpu cannot be set by a recipe: configure the launcher instead, as recipes/accelerate/",
         ),
-        ("--training.optim sgd", "training.optim cannot be set by a recipe: choose it with optimizer."),
+        ("--training.optim sgd --optimizer radam", "optimizer radam and training.optim sgd are two optimizers; remove"),
+        ("--training.optim stable_adamw", "training.optim stable_adamw cannot be used here: "),
+        ("--training.optim sgdd", "training: sgdd is not a valid OptimizerNames, please select one of"),
         ("--training.train_sampling_strategy group_by_length", "max_tokens groups examples of similar length"),
     ],
 )

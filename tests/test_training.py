@@ -317,6 +317,21 @@ def test_a_run_is_resumed_with_its_own_settings_only(tmp_path: Path, monkeypatch
         train_here(RECIPE, config, "--resume")
 
 
+def test_checkpoints_of_the_model_alone_and_an_optimizer_of_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a run trains and is finished, and what was killed is not resumed with an optimizer that starts again."""
+    config = tiny_config(tmp_path, training={"optim": "adafactor", "save_only_model": True})
+    results = train_here(RECIPE, config, to="whole")
+    assert results["configuration"]["training"]["optim"] == "adafactor"
+    assert not list(tmp_path.glob("whole/checkpoints/*/optimizer.pt"))
+    run_until_step(RECIPE, monkeypatch, 15, "--config", config, "--output_dir", tmp_path / "run")
+    with pytest.raises(UserError, match=r"has only the model \(training\.save_only_model\), so the training cannot be"):
+        train_here(RECIPE, config, "--resume")
+    adamw = train_here(RECIPE, tiny_config(tmp_path), to="adamw")
+    assert abs(adamw["metrics"]["test"]["loss"] - results["metrics"]["test"]["loss"]) > 0.01
+
+
 @pytest.mark.parametrize("stopped", ["at the last step", "early"])
 def test_a_run_that_was_killed_after_its_last_step_takes_no_other(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], stopped: str

@@ -22,10 +22,8 @@ _FIXED = {
     "prediction_loss_only": "a run always reports its scores",
     "remove_unused_columns": "the batches hold only what the model reads",
     "label_names": "the batches hold only what the model reads",
-    "optim": "choose it with optimizer",
     "use_cpu": "configure the launcher instead, as recipes/accelerate/cpu.yaml does",
     "dataloader_persistent_workers": "each epoch starts its own workers, which know its number",
-    "save_only_model": "a run must resume exactly",
     "ignore_data_skip": "a run must resume exactly",
     "train_sampling_strategy": "max_tokens groups examples of similar length",
 }

@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
+from transformers.training_args import OptimizerNames
 
 from ..errors import UserError
 
@@ -37,3 +38,24 @@ def optimizer_class_and_arguments(
     if name in {"nadam", "radam"}:
         kwargs["decoupled_weight_decay"] = True
     return OPTIMIZERS[name], kwargs
+
+
+def check_optim(arguments: TrainingArguments, name: str) -> None:
+    """Check that ``Trainer`` can make the optimizer that ``training.optim`` names, before anything is loaded.
+
+    Args:
+        arguments: the training arguments.
+        name: the field ``optimizer``.
+
+    Raises:
+        UserError: ``optimizer`` names another one, or a package is missing.
+    """
+    chosen = OptimizerNames(arguments.optim).value
+    if name != "adamw":
+        raise UserError(f"optimizer {name} and training.optim {chosen} are two optimizers; remove one.")
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(arguments)
+    except (ImportError, RuntimeError) as error:
+        raise UserError(f"training.optim {chosen} cannot be used here: {' '.join(str(error).split())}") from None
+    except ValueError:
+        return  # it needs the model, which Trainer has

@@ -301,6 +301,11 @@ class ReliableTrainer(Trainer):
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / "trainer_state.json"))
             if self._has_ended(state):
                 return self._reload(resume_from_checkpoint, state)
+            if self.args.save_only_model:
+                raise UserError(
+                    f"{resume_from_checkpoint} has only the model (training.save_only_model), so the training "
+                    "cannot be resumed exactly; train again in another folder with --output_dir."
+                )
         try:
             output = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         except KeyboardInterrupt:

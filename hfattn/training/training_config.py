@@ -12,7 +12,7 @@ from ..fields import at_least, one_of
 from ..hub import CardConfig
 from .arguments import training_arguments
 from .averaging import AveragingConfig
-from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
+from .optimizers import OPTIMIZERS, check_optim, optimizer_class_and_arguments
 from .schedules import ScheduleConfig
 
 
@@ -58,7 +58,7 @@ class TrainingConfig:
                 "max_tokens and training.per_device_train_batch_size both set the size of a batch; remove one."
             )
         arguments = training_arguments(run, {**defaults, **self.training}, arguments_class)
-        optimizer_class_and_arguments(self.optimizer, arguments)
+        self._optimizer(arguments)
         last, limit = self.averaging.last, arguments.save_total_limit
         if last is not None and limit is not None and limit <= last:
             raise UserError(
@@ -69,10 +69,17 @@ class TrainingConfig:
             raise UserError("early_stopping_patience needs training.load_best_model_at_end: true; write that, or null.")
         return arguments
 
+    def _optimizer(self, arguments: TrainingArguments) -> "tuple[Any, dict[str, Any]] | None":
+        """Return ``optimizer_cls_and_kwargs`` of ``Trainer``; None if ``training.optim`` chooses the optimizer."""
+        if "optim" not in self.training:
+            return optimizer_class_and_arguments(self.optimizer, arguments)
+        check_optim(arguments, self.optimizer)
+        return None
+
     def trainer_options(self, arguments: TrainingArguments) -> dict[str, Any]:
         """Return the keyword arguments of ``ReliableTrainer`` that follow from the configuration."""
         return {
-            "optimizer_cls_and_kwargs": optimizer_class_and_arguments(self.optimizer, arguments),
+            "optimizer_cls_and_kwargs": self._optimizer(arguments),
             "schedule": self.schedule,
             "averaging": self.averaging,
             "max_tokens": self.max_tokens,
