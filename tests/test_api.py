@@ -12,7 +12,7 @@ import pytest
 import yaml
 from commands import train_here
 from datasets import Dataset, DatasetDict
-from transformers.utils.logging import is_progress_bar_enabled
+from transformers.utils.logging import enable_progress_bar, is_progress_bar_enabled
 from typer.testing import CliRunner
 
 import hfattn
@@ -62,6 +62,7 @@ def test_the_names_are_those_that_the_documentation_promises() -> None:
 
 def test_train_gives_what_the_command_gives(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice in one process: the second run is not changed by the first, and nothing of either remains."""
+    enable_progress_bar()  # a recipe that an earlier test ran in this process leaves it off
     fields = {"training": {"learning_rate": 1e-3}, "data.examples": 80}
     runs = [
         hfattn.train(own, {**fields, "training.per_device_train_batch_size": size}, output_dir=f"runs/{size}")
