@@ -127,6 +127,13 @@ def test_labels_are_lists_or_texts_with_a_separator(tmp_path: Path) -> None:
     rows = Dataset.from_dict({"text": ["a", "b"], "label": [[1], [0, 1]]}, features=features)
     read = read_labeled(rows, separator=",")
     assert [item.classes for item in read] == [[1], [0, 1]]
+    renamed = read_labeled(rows, separator=",", rename_labels={"no": "never"})
+    assert [renamed.names(item) for item in renamed] == [["yes"], ["never", "yes"]]
+    odd = Dataset.from_dict(
+        {"text": ["a"], "label": [[7]]}, features=Features({**features, "label": List(Value("int64"))})
+    )
+    with pytest.raises(UserError, match="label 7, which is not one of no, yes"):
+        read_labeled(odd, separator=",", labels=["no", "yes"])
     with pytest.raises(UserError, match=r"Row 0 .* the labels 3; write a list of names, or names with ','"):
         read_labeled(Dataset.from_dict({"text": ["a"], "label": [3]}), separator=",")
 

@@ -144,10 +144,11 @@ def read_labeled(
             )
         if separator is not None:
             label = label_list(label, separator, rows.place(row))
-            known = [names_known[each] if names_known and isinstance(each, int) else each for each in label]
-            found.update(map(str, known))
-            label = [renamed.get(str(each), each) for each in known] if renamed else label
-            label = [each for each in label if each is not None]
+            if renamed:
+                known: dict[int | str, str] = dict(enumerate(names_known or ()))
+                label = [known.get(each, each) for each in label]
+                found.update(map(str, label))
+                label = [each for name in label if (each := renamed.get(str(name), name)) is not None]
         elif renamed:
             label = names_known[label] if names_known and isinstance(label, int) and label >= 0 else label
             found.add(str(label))
