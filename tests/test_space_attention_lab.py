@@ -225,9 +225,12 @@ def test_marks_move_at_once_and_the_server_redraws_five_times_a_second(browser: 
         for step in range(60):
             x, y = place(picture, -2.2 + step / 20, -0.35)
             page.mouse.move(x, y)
-            box = drawn.bounding_box()
-            assert box is not None
-            assert box["x"] + box["width"] / 2 == pytest.approx(x, abs=4)  # a step of 0.05 is 3 pixels
+            moved, off = time.monotonic(), math.inf
+            while off > 4 and time.monotonic() < moved + 0.2:  # a step of 0.05 is 3 pixels; a busy browser skips frames
+                box = drawn.bounding_box()
+                assert box is not None
+                off = abs(box["x"] + box["width"] / 2 - x)
+            assert off <= 4
             page.wait_for_timeout(20)
         page.mouse.up()
         page.locator('#line g[data-handle=k3][data-x="0.75"]:not([transform])').wait_for()
