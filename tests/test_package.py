@@ -16,6 +16,7 @@ from hub_server import HubServer
 
 import hfattn
 from hfattn import CharRNNConfig, CharRNNForCausalLM
+from hfattn.models.strict_config import VERSION
 from hfattn.tokenizers import build_character_tokenizer
 
 MODELS = ROOT / "hfattn" / "models"
@@ -26,6 +27,29 @@ def python(code: str, *words: str, **extra: str) -> str:
     done = run([sys.executable, "-c", code, *words], cwd=ROOT.parent, **extra)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+# Versions
+
+
+def test_a_field_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    """A configuration names the version that saved it; one that is not later is read as before."""
+    assert hfattn.__version__ == VERSION
+    CharRNNConfig(vocab_size=5).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text())
+    assert saved["hfattn_version"] == VERSION
+    for version, refused in ((VERSION, False), ("0.0.9", False), ("0.2.0", True), ("1.0.0rc1", True)):
+        path.write_text(json.dumps({**saved, "hfattn_version": version}))
+        CharRNNConfig.from_pretrained(tmp_path)  # the later one has no field that is new
+        path.write_text(json.dumps({**saved, "hfattn_version": version, "gate_bias": 1}))
+        if refused:
+            with pytest.raises(ValueError, match=f"'gate_bias' is a field of hfattn {version}, and this is {VERSION}"):
+                CharRNNConfig.from_pretrained(tmp_path)
+        else:
+            config = CharRNNConfig.from_pretrained(tmp_path)
+            config.save_pretrained(tmp_path)
+            assert json.loads(path.read_text())["hfattn_version"] == VERSION
 
 
 # What `import hfattn` does

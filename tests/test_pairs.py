@@ -131,12 +131,12 @@ for name, column in (("me/lines", "text"), ("me/lines", "words"), ("me/lines", "
     assert "'train', 'validation'" in no_split
     assert named == [
         "Row 0 of me/reviews",
-        [["fine", 1, 0, {}, None, None], ["bad", 0, 1, {}, None, None]],
+        [["fine", 1, 0, {}, None, None, None], ["bad", 0, 1, {}, None, None, None]],
         ["neg", "pos"],
     ]
     assert ordered == [
         "Row 0 of me/reviews",
-        [["fine", 0, 0, {}, None, None], ["bad", 1, 1, {}, None, None]],
+        [["fine", 0, 0, {}, None, None, None], ["bad", 1, 1, {}, None, None, None]],
         ["pos", "neg"],
     ]
     assert renamed == ["Row 0 of me/reviews", named[1], ["negative", "positive"]]

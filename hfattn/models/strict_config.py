@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import transformers
 
+VERSION = "0.1.0"  # of hfattn; config.json has it as hfattn_version
 OLDEST_TRANSFORMERS = "5.17"
 # The configuration of a model imports this file first, so an older transformers is refused before any import fails.
 if tuple(map(int, transformers.__version__.split(".")[:2])) < tuple(map(int, OLDEST_TRANSFORMERS.split("."))):
@@ -25,29 +26,15 @@ from transformers import PreTrainedConfig  # noqa: E402
 
 Entry = TypeVar("Entry")
 
-# Names that transformers itself passes to a configuration or writes into config.json without declaring them as fields.
+# Names in config.json that are not declared as fields: those that transformers passes or writes, and the version.
 TRANSFORMERS_KEYS = frozenset(
     {
-        "_attn_implementation",
-        "_attn_implementation_internal",
-        "_commit_hash",
-        "_experts_implementation",
-        "_experts_implementation_internal",
-        "_name_or_path",
-        "_output_attentions",
-        "attn_implementation",
-        "custom_pipelines",
-        "experts_implementation",
-        "model_type",
-        "name_or_path",
-        "num_labels",
-        "output_attentions",
-        "per_layer_config",
-        "quantization_config",
-        "torch_dtype",
-        "transformers_weights",
+        "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "_experts_implementation",
+        "_experts_implementation_internal", "_name_or_path", "_output_attentions", "attn_implementation",
+        "custom_pipelines", "experts_implementation", "hfattn_version", "model_type", "name_or_path", "num_labels",
+        "output_attentions", "per_layer_config", "quantization_config", "torch_dtype", "transformers_weights",
     }
-)
+)  # fmt: skip
 
 
 def unknown_message(name: str, known: Collection[str], what: str) -> str:
@@ -152,7 +139,7 @@ class StrictConfig(PreTrainedConfig):
     """A configuration that rejects unknown fields, which transformers would store.
 
     If the configuration was saved by transformers, only misspelled fields are rejected, because another release may
-    have written fields that do not exist in this one.
+    have written fields that do not exist in this one. If a later hfattn saved it, all unknown fields are.
     """
 
     # hfattn replaces it with a class that searches sys.path
@@ -178,9 +165,13 @@ class StrictConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         own = {field.name for field in own_fields(type(self))}
         saved = self.transformers_version is not None
-        for name in kwargs:
+        version = str(kwargs.get("hfattn_version", VERSION))
+        later = [*map(int, re.findall(r"\d+", version)[:2])] > [*map(int, VERSION.split(".")[:2])]
+        for name in sorted(kwargs.keys() - TRANSFORMERS_KEYS):
+            if later:
+                raise ValueError(f"{name!r} is a field of hfattn {version}, and this is {VERSION}; update hfattn.")
             misspelt = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
-            if name not in TRANSFORMERS_KEYS and (misspelt or not saved):
+            if misspelt or not saved:
                 raise ValueError(unknown_name_message(name, own, type(self).__name__))
         super().__post_init__(**kwargs)
 
@@ -194,6 +185,7 @@ class StrictConfig(PreTrainedConfig):
             ValueError: a class is not one of hfattn and has no file that can be saved.
         """
         folder, auto_map = Path(save_directory), self.auto_map
+        self.hfattn_version = VERSION
         names = sorted({getattr(self, name) for name in self._class_fields} - {None})
         self.custom_classes.check(names)
         saved = {path.stem for path in folder.glob("*.py")} | {type(self).__module__.rpartition(".")[2]}
