@@ -10,7 +10,12 @@ import pytest
 import torch
 
 # Two test processes share two cores; more threads than cores would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    torch.set_num_threads(1)  # what ran before may have set another number
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
