@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCa
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, BahdanauModel, RecurrentCache
 from hfattn.attention import DISTRIBUTIONS, SCORES
 from hfattn.models.modeling_bahdanau import Source
+from hfattn.models.strict_config import VERSION
 
 H = 5
 
@@ -532,7 +533,8 @@ def test_a_configuration_saved_with_settings_of_the_training(tmp_path: Path) -> 
     build().config.save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(saved | {"scheduled_sampling": 0.0, "sampled_softmax": None}))
-    assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == build().config.to_diff_dict()
+    read = AutoConfig.from_pretrained(tmp_path).to_diff_dict()
+    assert read == build().config.to_diff_dict() | {"hfattn_version": VERSION}
     (tmp_path / "config.json").write_text(json.dumps(saved | {"scheduled_sampling": 0.0, "sampled_softmax": 500}))
     with pytest.raises(
         (ValueError, StrictDataclassError), match=r"remove it from .* write training.sampled_softmax in"
