@@ -257,13 +257,16 @@ def verify(model: str | PathLike[str], *, measure: Sequence[str] | None = None, 
         return verify(folder, measure=measure, trust=trust)
 
 
-def push(model: str | PathLike[str], repo_id: str, *, private: bool = False, execute: bool = False) -> "PushPlan":
+def push(
+    model: str | PathLike[str], repo_id: str, *, private: bool = False, public: bool = False, execute: bool = False
+) -> "PushPlan":
     """Push a run to the Hub, as ``hfattn push`` does: verify it, then upload the files of its manifest.
 
     Args:
         model: run, folder or Hub id.
         repo_id: repository, such as ``user/name``.
         private: make a new repository visible to its owner only.
+        public: let a new repository be public although the data of the model are not.
         execute: upload the files; otherwise, the plan lists them.
 
     Raises:
@@ -274,7 +277,7 @@ def push(model: str | PathLike[str], repo_id: str, *, private: bool = False, exe
     from .hub.fetching import model_files
 
     with model_files(fspath(model)) as (folder, _):
-        return push(folder, repo_id, PushOptions(private=private, execute=execute))
+        return push(folder, repo_id, PushOptions(private=private, public=public, execute=execute))
 
 
 __all__ = ["Run", "evaluate", "explain", "predict", "push", "train", "verify"]

@@ -21,6 +21,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # The options of the three commands that push, in the order of hfattn.hub.PushOptions.
 Private = Annotated[bool, typer.Option("--private", help="Make a new repository visible to its owner only.")]
+Public = Annotated[
+    bool, typer.Option("--public", help="Let a new repository be public although the data of the model are not.")
+]
 Branch = Annotated[str | None, typer.Option(help="Branch of the repository, created if needed; default: main.")]
 PullRequest = Annotated[bool, typer.Option("--pr", help="Propose the commit as a pull request.")]
 Over = Annotated[str | None, typer.Option(metavar="COMMIT", help="Replace this commit, which someone else made.")]

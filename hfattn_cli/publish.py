@@ -14,6 +14,7 @@ from .common import (
     Over,
     Places,
     Private,
+    Public,
     PullRequest,
     Tag,
     Trust,
@@ -140,11 +141,13 @@ def push(
     include: Include = None,
     execute: Execute = False,
     trust: Trust = False,
+    public: Public = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a model folder and push it to the Hub.
 
-    Without --execute, only show what would be uploaded. The upload is one commit.
+    Without --execute, only show what would be uploaded. The upload is one commit. If the data of the model are not
+    public, a new repository is private unless --public is given.
 
     Example: hfattn push runs/dates user/dates
     """
@@ -153,6 +156,8 @@ def push(
         from hfattn.hub import push as push_folder
         from hfattn.hub.fetching import model_files
 
-        options = PushOptions(private, branch, pr, over, message, tag, tuple(include or ()), execute, trust)
+        options = PushOptions(
+            private, branch, pr, over, message, tag, tuple(include or ()), execute, trust, public=public
+        )
         with model_files(name) as (folder, _):
             print_plan(push_folder(folder, repo_id, options), as_json)

@@ -387,16 +387,20 @@ class HubDataset(NamedTuple):
     tasks: list[dict[str, Any]]
 
 
+PRIVATE_DATASETS: set[str] = set()  # those of them that not everyone can read, or about which the Hub was not asked
 # The datasets that this process has read from the Hub, by id and wanted revision, for the record of a run.
 DATASETS_READ: dict[tuple[str, str | None], HubDataset] = {}
 
 
 def _hub_dataset(dataset: str, revision: str | None) -> HubDataset | None:
     """Find the commit of a dataset and the tasks of its ``eval.yaml``; None if the Hub cannot be asked."""
+    PRIVATE_DATASETS.add(dataset)
     try:
         with hub_errors(dataset, "dataset", revision):
             info = HfApi().dataset_info(dataset, revision=revision)
             assert info.sha is not None
+            if not info.private and not info.gated:
+                PRIVATE_DATASETS.discard(dataset)
             tasks = []
             if any(file.rfilename == EVALUATION for file in info.siblings or []):
                 path = hf_hub_download(dataset, EVALUATION, repo_type="dataset", revision=info.sha)

@@ -35,7 +35,19 @@ UNFINISHED = "unfinished"  # the files that the end of a run could not write, ea
 _KINDS = {
     **dict.fromkeys(("recipe", "config", "command", "task"), str),
     **dict.fromkeys(
-        ("configuration", "data", "model", "metrics", "training", "hardware", "versions", "soup", UNFINISHED), dict
+        (
+            "configuration",
+            "data",
+            "model",
+            "metrics",
+            "publish",
+            "training",
+            "hardware",
+            "versions",
+            "soup",
+            UNFINISHED,
+        ),
+        dict,
     ),
     **dict.fromkeys(("dataset", "selection"), dict | None),
     "seed": int,

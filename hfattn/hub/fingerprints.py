@@ -1,6 +1,7 @@
 """Fingerprints: texts and the outputs of a model for them, stored with its weights to check copies of the model."""
 
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,25 @@ from ..generation import evaluation_mode
 
 # Symbols that few vocabularies have: a snowman, a letter of mathematics beyond U+FFFF, Tamil, a private character.
 _UNKNOWN = "\u2603 \U0001d465 \u0b95\u0bbf \ue000"
+
+_SENTENCE = "This is an example."
+
+
+def synthetic_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a text that is not from the data, of tokens that the tokenizer knows.
+
+    It is an English sentence, or, if that has unknown words, a dozen tokens from the start of the vocabulary, where the
+    most frequent ones are.
+    """
+    special = set(tokenizer.all_special_ids)
+    if _reads(tokenizer, _SENTENCE):
+        ids = tokenizer(_SENTENCE, add_special_tokens=False)["input_ids"]
+        if tokenizer.unk_token_id not in ids:
+            return _SENTENCE
+    tokens = sorted(set(tokenizer.get_vocab().values()) - special)[:1000]
+    drawn = random.Random(0).sample(tokens, min(12, len(tokens)))
+    text = str(tokenizer.decode(drawn)).strip()
+    return text if text and _reads(tokenizer, text) else _SENTENCE
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ reference translations and right answers stay in this process, which computes th
 ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -20,6 +20,7 @@ from ..resources import load_recipe, resource
 from .clean_run import CleanRun, Result
 from .code_findings import printable
 from .judging import Check
+from .private_texts import strings, texts_of
 
 AS_RECORDED = "as recorded, not measured again"
 _MOST = 1_000_000  # generated examples
@@ -79,6 +80,33 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
     # As in training: the same rounding.
     rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
     return Measurement(results, parts, items, {"rows": rows, **_ORDERS[name](results, data, parts, items)})
+
+
+def plan_texts(results: Mapping[str, Any], places: Sequence[str]) -> tuple[Iterable[str], list[str]] | str:
+    """Read the texts that a run folder must not quote, and those of its configuration, which it may.
+
+    Args:
+        results, places: as in ``plan_measurement``.
+
+    Returns:
+        The texts of all parts and those of the section ``sample``, or why the data cannot be read.
+
+    Raises:
+        UserError: the data cannot be read.
+        AssertionError: the data are not those of the run.
+    """
+    recipe = load_recipe(resource("recipes", str(results["recipe"]), "train.py"))
+    data = recorded_data(recipe, results["configuration"]["data"], places)
+    if isinstance(data, str):
+        return data
+    if not hasattr(data, "read_parts"):
+        return "the data are one text, which is not compared"
+    parts = data.read_parts(results["seed"])
+    for part, recorded in results["data"]["parts"].items():
+        if part in parts and part != "train":
+            require_hash(f"the part {printable(part, 40)}", parts[part].fingerprint, recorded)
+    allowed = strings(results["configuration"].get("sample", {}))
+    return texts_of(parts), list(allowed) if results["publish"]["texts"] == "own_words" else []
 
 
 def _logits(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from huggingface_hub.utils import validate_repo_id
 from ..errors import UserError
 from ..files import write_json
 from ..hub_access import hub_errors, no_token
-from .card import with_model_id
+from .card import read_results, with_model_id
 from .code_findings import printable
 from .contents import check_publishable
 from .manifest import (
@@ -55,7 +55,8 @@ class PushOptions:
     """How to push a folder.
 
     Attributes:
-        private: whether a new repository is visible to its owner only.
+        private: whether a new repository is visible to its owner only. A model whose data are not public gets such a
+            repository in any case, unless ``public`` is set.
         branch: branch of the repository, created if needed; None is ``main``.
         pr: propose the commit as a pull request instead.
         over: id of a commit by someone else that this push may replace.
@@ -66,6 +67,7 @@ class PushOptions:
         execute: send the commit; without it nothing is sent.
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox; see ``verify``.
         keep: whether files of the repository that the folder does not publish stay there.
+        public: whether a new repository may be public although the data of the model are not.
     """
 
     private: bool = False
@@ -78,6 +80,7 @@ class PushOptions:
     execute: bool = False
     trust: bool = False
     keep: bool = False
+    public: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class PushPlan:
         added, changed, unchanged: paths and their sizes in bytes.
         deleted: paths in the repository that the folder does not publish.
         unpublished: paths in the folder that are not sent, with the reason.
+        private: whether a new repository is visible to its owner only.
         visible_to: who can see the repository.
         warnings: what the card should state and does not.
         head: the commit that the push builds on; None in a new repository.
@@ -118,6 +122,7 @@ class PushPlan:
     unchanged: dict[str, int] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     unpublished: dict[str, str] = field(default_factory=dict)
+    private: bool = False
     visible_to: str | None = None
     warnings: list[str] = field(default_factory=list)
     head: str | None = None
@@ -200,6 +205,8 @@ def push(
     """
     options = options or PushOptions()
     folder = Path(folder)
+    if options.private and options.public:
+        raise UserError("A repository is either private or public; leave out --private or --public.")
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
     if options.pr and options.tag is not None:
@@ -251,16 +258,14 @@ def _push(
     space_sdk: str | None,
 ) -> PushPlan:
     repo_id = plan.repo_id
-    _compare(api, contents, plan, repo_type, options)
+    _compare(api, contents, plan, repo_type, options, repo_type == "model" and _has_own_data(copy))
     if plan.head is not None and plan.changes_files and not options.pr:
         _check_head(api, folder, plan, repo_type, options.over)
     plan.executed = options.execute
     if not options.execute:
         return plan
     if plan.new:
-        api.create_repo(
-            repo_id, repo_type=repo_type, private=options.private or None, exist_ok=True, space_sdk=space_sdk
-        )
+        api.create_repo(repo_id, repo_type=repo_type, private=plan.private or None, exist_ok=True, space_sdk=space_sdk)
     if plan.new_branch or (plan.new and plan.branch != "main"):
         api.create_branch(repo_id, repo_type=repo_type, branch=plan.branch, exist_ok=True)
     commit_id = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=plan.branch).sha
@@ -301,6 +306,12 @@ def _check_kind(folder: Path, names: list[str], repo_type: str) -> None:
         raise UserError(f"{folder} is the folder of a data set; push it with hfattn data push.")
 
 
+def _has_own_data(folder: Path) -> bool:
+    """Return whether a model was trained on data that are not public, as its results say."""
+    results = read_results(folder) if (folder / RESULTS).is_file() else {}
+    return results.get("publish", {}).get("public_data") is False
+
+
 def _content(path: Path) -> _Content:
     size = path.stat().st_size
     hashes = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)
@@ -312,7 +323,12 @@ def _content(path: Path) -> _Content:
 
 
 def _compare(
-    api: HfApi, contents: Mapping[str, _Content], plan: PushPlan, repo_type: str, options: PushOptions
+    api: HfApi,
+    contents: Mapping[str, _Content],
+    plan: PushPlan,
+    repo_type: str,
+    options: PushOptions,
+    own_data: bool,
 ) -> None:
     """Complete a plan with what is in the repository."""
     info: Any = None
@@ -331,7 +347,12 @@ def _compare(
         plan.new = True
     if info is not None and options.private:
         _check_private(info, plan.repo_id)
-    plan.visible_to = _audience(api, plan.repo_id, options.private if info is None else bool(info.private), plan.new)
+    plan.private = options.private or (own_data and not options.public)
+    plan.visible_to = _audience(api, plan.repo_id, plan.private if info is None else bool(info.private), plan.new)
+    if own_data and info is not None and not info.private and not options.public:
+        plan.warnings.append(
+            f"{plan.repo_id} is public, and the data of this model are not; --public says that it may be."
+        )
     there = {} if info is None else _tree(api, plan.repo_id, repo_type, info.sha)
     for name, content in contents.items():
         kind = plan.added if name not in there else plan.unchanged if _same(content, there[name]) else plan.changed

@@ -27,12 +27,14 @@ from .fingerprints import read_fingerprints
 from .foreign import is_foreign, task_of
 from .judging import Check, Recorded, judge_card, judge_model
 from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
-from .measuring import AS_RECORDED, Measurement, judge_measurement, plan_measurement
+from .measuring import AS_RECORDED, Measurement, judge_measurement, plan_measurement, plan_texts
+from .private_texts import check_private_texts
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
 _TIMEOUT, _MEASURING = 900.0, 7200.0  # seconds
 SCORES_AGREE = "the scores do not contradict each other"
+QUOTES_NOTHING = "no text of the data is quoted"
 OF_ITS_AUTHOR = "there is no results.json; its numbers are those of its author, and were not measured again"
 
 
@@ -137,6 +139,7 @@ def verify(
             _check_scores(copy),
             Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
         ]
+        checks += _check_texts(copy, measure)
         known_card = any(check.name == CARD_MATCHES and check.passed for check in checks)
         measurement = _measurement(copy, measure)
         if timeout is None:
@@ -160,6 +163,22 @@ def _check_scores(folder: Path) -> Check:
     if not (folder / "results.json").is_file() or not (results := read_results(folder)).get("metrics"):
         return Check(SCORES_AGREE, None, "nothing was measured")
     return _checked(SCORES_AGREE, lambda: check_consistency(results))
+
+
+def _check_texts(copy: Path, places: Sequence[str] | None) -> list[Check]:
+    """Check that a folder quotes no text of data that it was not to quote; nothing if it may."""
+    results = read_results(copy) if (copy / "results.json").is_file() else {}
+    if results.get("publish", {}).get("texts", "samples") == "samples":
+        return []
+    if places is None:
+        return [Check(QUOTES_NOTHING, None, "not compared with the data; --measure --data FILE does")]
+    try:
+        texts = plan_texts(results, places)
+    except AssertionError as error:
+        return [Check(QUOTES_NOTHING, False, str(error))]
+    if isinstance(texts, str):
+        return [Check(QUOTES_NOTHING, None, texts)]
+    return [_checked(QUOTES_NOTHING, lambda: check_private_texts(copy, *texts))]
 
 
 def _checked(name: str, check: Callable[[], str]) -> Check:

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..hub import has_public_data, texts_to_publish
 from ..pictures import Picture
 from ..training import (
     RecipeCommand,
@@ -63,6 +64,11 @@ class TrainedRun:
         facts = self.trainer.training_facts(unit, self.trainer.state.epoch * epoch)
         return {**facts, "padding_share": round(self.trainer.padding_share, 4)}
 
+    @property
+    def texts(self) -> str:
+        """Which texts the folder quotes: "samples" of the data, "own_words" of the configuration, or "none"."""
+        return texts_to_publish(self.config)
+
     def save(self) -> None:
         """Save the model and its tokenizer to the run folder."""
         self.model.save_pretrained(self.folder)
@@ -78,6 +84,7 @@ def leave_behind(
     loss: str,
     loss_unit: str | None = None,
     levels: Mapping[str, float] | None = None,
+    texts: str | None = None,
 ) -> None:
     """Write the results, then draw the pictures, write card and manifest, print the summary, and push on request.
 
@@ -90,6 +97,7 @@ def leave_behind(
         loss: name of the validation loss in the evaluations, such as ``nats_per_word``.
         loss_unit: label of the vertical axis; None: ``loss`` with spaces.
         levels: losses to compare with, by name, drawn as horizontal lines.
+        texts: which texts the folder quotes; None: ``run.texts``.
     """
     command, trainer = run.command, run.trainer
     unit = loss_unit or loss.replace("_", " ")
@@ -103,7 +111,13 @@ def leave_behind(
     pictures = [Picture("loss_curve.png", "curves", curves), *run.pictures]
     facts = run_facts(command.recipe, command.config, asdict(run.config), trainer.args.seed, command.argv)
     facts["selection"] = run.selection
+    facts["publish"] = publish_facts(run.config, texts or run.texts)
     publish_run(command, {**facts, **sections}, summary, run.model, run.tokenizer, fingerprint_texts, pictures)
+
+
+def publish_facts(config: Any, texts: str) -> dict[str, Any]:
+    """Return which texts a folder quotes, and whether the data are public, for ``results.json``."""
+    return {"texts": texts, "public_data": has_public_data(config)}
 
 
 def shown_part(parts: Mapping[str, Any]) -> str:

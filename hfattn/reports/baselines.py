@@ -38,6 +38,7 @@ def report(
     seed: int,
     mistakes: int,
     features: int,
+    publish: Mapping[str, Any],
     words: Sequence[str],
 ) -> None:
     """Save the classifier and write all other output files of the run.
@@ -53,17 +54,21 @@ def report(
         seed: seed of the run.
         mistakes: number of the most confident mistakes to show.
         features: number of n-grams to show per class.
+        publish: which texts the folder quotes, as ``publish_facts`` returns it.
         words: words whose nearest words to show, for a classifier on word vectors.
     """
+    quoted = publish["texts"] == "samples"
     run, train, shown = command.run, parts["train"], shown_part(parts)
     title = f"{command.recipe}: {command.config.stem}"
     metrics = scores_of_parts(parts, outputs, evaluation)
     classifier.threshold = metrics.get("validation", {}).get("abstaining", {}).get("threshold")
     classifier.save_pretrained(run)
     languages = stated({"configuration": configuration})["language"]
-    metrics[shown] |= fairness_scores(parts[shown], evaluation, classifier.predict, metrics[shown], languages)
-    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), mistakes)
-    telling = classifier.telling(features)
+    metrics[shown] |= fairness_scores(
+        parts[shown], evaluation, classifier.predict, metrics[shown], languages, quoted=quoted
+    )
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), mistakes if quoted else 0)
+    telling = classifier.telling(features) if quoted else {}
     kind = configuration["features"]["kind"]
     sections = {name: configuration[name] for name in ("cleaning", "classifier")}
     if isinstance(classifier.features, EncoderFeatures):
@@ -73,6 +78,7 @@ def report(
         sections[name] = configuration[name]
     results = {
         **run_facts(command.recipe, command.config, configuration, seed, command.argv),
+        "publish": dict(publish),
         "selection": {"checkpoint": None, "settings": command.chosen_settings, **threshold_choice(metrics)},
         "data": {"name": train.name, "labels": train.labels, "parts": part_facts(parts)},
         "model": {
@@ -89,10 +95,10 @@ def report(
         },
         "telling": telling,
         "neighbours": neighbours(classifier.features.keyed_vectors, words)
-        if isinstance(classifier.features, TextVectors)
+        if isinstance(classifier.features, TextVectors) and publish["texts"] != "none"
         else {},
         "samples": samples,
-        "short_text": min((item.text for item in parts[shown]), key=len),
+        "short_text": min((item.text for item in parts[shown]), key=len) if quoted else "This is an example.",
     }
     results["versions"] |= {name: version(name) for name in PACKAGES}
     pictures = [confusion_picture(metrics[shown], train.labels, title)]

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ..data import Documents, PackedText
 from ..fields import at_least
 from ..generation import read_prompt, sample_text
+from ..hub import texts_to_publish
 from ..loading import max_positions
 from ..metrics import text_scores
 from .base import TrainedRun, leave_behind
@@ -103,7 +104,15 @@ def report(
     validation = metrics["validation"]
     levels = {"before": validation["before"]["nats_per_token"]} if "before" in validation else None
     texts = sample["prompts"][:2]
-    leave_behind(run, sections, summary(run.folder, sections), texts, loss="nats_per_token", levels=levels)
+    leave_behind(
+        run,
+        sections,
+        summary(run.folder, sections),
+        texts,
+        loss="nats_per_token",
+        levels=levels,
+        texts=texts_to_publish(run.config, "own_words"),
+    )
 
 
 def with_text_scores(score: Mapping[str, Any], text: PackedText) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from huggingface_hub.dataclasses import strict
 from ..data import Text
 from ..fields import at_least
 from ..generation import sample_text
+from ..hub import texts_to_publish
 from ..models.strict_config import own_fields
 from .base import TrainedRun, leave_behind
 
@@ -72,7 +73,15 @@ def report(
         "samples": {"prompt": prompt, "by_temperature": samples},
     }
     texts = [prompt, *samples.values()][:2]
-    leave_behind(run, sections, summary(run.folder, sections), texts, loss="nats_per_character", levels=entropies)
+    leave_behind(
+        run,
+        sections,
+        summary(run.folder, sections),
+        texts,
+        loss="nats_per_character",
+        levels=entropies,
+        texts=texts_to_publish(run.config, "own_words"),
+    )
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:

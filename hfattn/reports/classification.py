@@ -16,6 +16,7 @@ from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
 from ..evaluation import classify, predict_logits, set_decision
 from ..explaining import alignment
 from ..hub.card import stated
+from ..hub.fingerprints import synthetic_text
 from ..metrics import (
     ClassifierEvaluationConfig,
     ClassResults,
@@ -83,18 +84,20 @@ def report(
         lambda texts: probabilities(run, encode(unlabeled(texts))),
         metrics[shown],
         stated({"configuration": asdict(run.config)})["language"],
+        quoted=run.texts == "samples",
     )
     baseline = linear_baseline(parts, run.trainer.args.seed)
     labels = parts["train"].labels
-    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), sample.mistakes)
+    number = sample.mistakes if run.texts == "samples" else 0
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), number)
     run.pictures.append(confusion_picture(metrics[shown], labels, run.title))
-    short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
+    short = example_texts(run, dataset)
     sections = {
         "data": {
             "name": parts["train"].name,
             "labels": labels,
             "pairs": parts["train"].has_pairs,
-            **data,
+            **quotable(run, data),
             "parts": part_facts(parts),
         },
         "model": {"model_type": run.model.config.model_type, **model},
@@ -107,7 +110,7 @@ def report(
         "example": classify(run.model, run.tokenizer, short[0], labels),
         **shown_examples(run, sample, labels),
     }
-    if isinstance(dataset, EncodedTexts):
+    if isinstance(dataset, EncodedTexts) and run.texts == "samples":
         sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     leave_behind(
         run,
@@ -122,8 +125,24 @@ def report(
 # Shared with the reports of distillation and baselines
 
 
+def example_texts(run: TrainedRun, dataset: EncodedTexts | WindowedTexts) -> list[tuple[str, ...]]:
+    """Return short texts or pairs of a part for the card and the fingerprints, or one that is not from the data."""
+    if run.texts == "samples":
+        return [dataset.texts.texts(dataset.texts.items[i]) for i in short_texts(dataset)]
+    return [(synthetic_text(run.tokenizer),) * (2 if dataset.texts.has_pairs else 1)]
+
+
+def quotable(run: TrainedRun, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about the data without words of theirs, unless samples of them are published."""
+    if run.texts == "samples" or not data.get("vectors"):
+        return dict(data)
+    return {**data, "vectors": {**data["vectors"], "most_frequent_missing": []}}
+
+
 def shown_examples(run: TrainedRun, sample: OwnClassifierSampleConfig, labels: Sequence[str]) -> dict[str, Any]:
     """Return the examples of the configuration with their classes, for ``results.json``; nothing if there are none."""
+    if run.texts == "none":
+        return {}
     texts = [[example] if isinstance(example, str) else example for example in sample.examples]
     examples = [classify(run.model, run.tokenizer, each, labels) for each in texts]
     return {"example": examples[0], "examples": examples} if examples else {}
@@ -224,6 +243,8 @@ def fairness_scores(
     predict: Callable[[Sequence[Any]], np.ndarray],
     scores: Mapping[str, Any],
     languages: Sequence[str],
+    *,
+    quoted: bool = True,
 ) -> dict[str, Any]:
     """Return how predictions change with words that should not matter.
 
@@ -233,6 +254,7 @@ def fairness_scores(
         predict: function that returns the probabilities (n, C) of the classes of n texts, or pairs of texts.
         scores: the scores of the part, with its threshold if the classifier abstains.
         languages: ISO 639 codes of the languages of the texts, for the filled sentences.
+        quoted: whether the texts that change most are returned.
 
     Returns:
         ``counterfactual`` for words that are swapped in evenly spaced texts, and ``templates`` for filled sentences.
@@ -241,7 +263,9 @@ def fairness_scores(
     if evaluation.counterfactual_texts:
         items = texts.items[:: -(-len(texts) // evaluation.counterfactual_texts)]
         inputs = [item.text if item.pair is None else (item.text, item.pair) for item in items]
-        results["counterfactual"] = counterfactual(predict, inputs, read_swaps(evaluation.swaps), threshold=threshold)
+        results["counterfactual"] = counterfactual(
+            predict, inputs, read_swaps(evaluation.swaps), examples=3 if quoted else 0, threshold=threshold
+        )
     if evaluation.templates:
         templates = read_templates(languages=languages)
         results["templates"] = template_test(predict, templates, pairs=texts.has_pairs, threshold=threshold)

@@ -23,12 +23,13 @@ from .classification import (
     calibrated,
     confident_mistakes,
     confusion_picture,
+    example_texts,
     fairness_scores,
     part_facts,
     probabilities,
+    quotable,
     read_attention,
     scores_of_parts,
-    short_texts,
     shown_examples,
     store_threshold,
     summary,
@@ -81,18 +82,20 @@ def report(
         lambda texts: probabilities(run, encode(unlabeled(texts))),
         metrics[shown],
         stated({"configuration": asdict(run.config)})["language"],
+        quoted=run.texts == "samples",
     )
-    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), sample.mistakes)
+    number = sample.mistakes if run.texts == "samples" else 0
+    samples = confident_mistakes(parts[shown], class_results(outputs[shown]), number)
     run.pictures.append(confusion_picture(metrics[shown], parts["train"].labels, run.title))
     timed = parts[shown].sample(TIMED_TEXTS, run.trainer.args.seed)
     student_inputs, teacher_inputs = encode(timed), teacher.encode(timed)
     dataset = encode(parts[shown])
-    short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
-    sections = {
+    short = example_texts(run, dataset)
+    sections: dict[str, Any] = {
         "data": {
             "name": parts["train"].name,
             "labels": parts["train"].labels,
-            **data,
+            **quotable(run, data),
             "parts": part_facts(parts),
             "extra": {kind: {"name": texts.name, **part_facts({kind: texts})[kind]} for kind, texts in extra.items()},
             "timed_texts": len(timed),
@@ -119,8 +122,9 @@ def report(
         "own_code": True,
         "example": classify(run.model, run.tokenizer, short[0], parts["train"].labels),
         **shown_examples(run, sample, parts["train"].labels),
-        "short_texts": read_attention(run, dataset, sample.alignments),
     }
+    if run.texts == "samples":
+        sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     words = summary(run.folder, metrics) + "\n" + comparison(sections)
     leave_behind(run, sections, words, short[:2], loss="nats_per_example", loss_unit="nats per text")
 

@@ -13,6 +13,7 @@ from ..data import Documents, MaskedTexts, SentencePairs
 from ..errors import UserError
 from ..fields import at_least
 from ..generation import evaluation_mode
+from ..hub import texts_to_publish
 from .base import TrainedRun, leave_behind
 
 BLANK = "[MASK]"  # the blank in sample.sentences, whatever the tokenizer's own mask token is
@@ -87,7 +88,15 @@ def report(
     loss, unit = "nats_per_masked_token", None
     if data["next_sentence"]:
         loss, unit = "loss", "nats per masked token + nats per pair"
-    leave_behind(run, sections, summary(run.folder, sections), sentences[:2], loss=loss, loss_unit=unit)
+    leave_behind(
+        run,
+        sections,
+        summary(run.folder, sections),
+        sentences[:2],
+        loss=loss,
+        loss_unit=unit,
+        texts=texts_to_publish(run.config, "own_words"),
+    )
 
 
 @torch.inference_mode()

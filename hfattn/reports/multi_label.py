@@ -12,7 +12,7 @@ from ..evaluation import classify, set_decision
 from ..metrics import ClassifierEvaluationConfig, best_thresholds, label_probabilities, multi_label_report
 from ..training import OwnClassifierSampleConfig, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
-from .classification import part_facts, read_attention, short_texts, shortened, shown_examples
+from .classification import example_texts, part_facts, quotable, read_attention, shortened, shown_examples
 
 
 def report(
@@ -52,14 +52,14 @@ def report(
     }
     baseline = linear_baseline(parts, run.trainer.args.seed)
     dataset = encoded[shown]
-    short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
+    short = example_texts(run, dataset)
     sections = {
         "data": {
             "name": parts["train"].name,
             "labels": labels,
             "multi_label": True,
             "pairs": parts["train"].has_pairs,
-            **data,
+            **quotable(run, data),
             "parts": part_facts(parts),
         },
         "model": {"model_type": run.model.config.model_type, **model},
@@ -68,12 +68,14 @@ def report(
         "baseline": baseline,
         "selection": {**run.selection, "thresholds": {"part": "validation", "metric": "f1"}},
         "training": run.training_facts("texts", len(parts["train"])),
-        "samples": worst_texts(parts[shown], logits[shown], thresholds, sample.mistakes),
+        "samples": worst_texts(
+            parts[shown], logits[shown], thresholds, sample.mistakes if run.texts == "samples" else 0
+        ),
         "own_code": any(run.folder.glob("modeling_*.py")),  # a model of this package, whose code is beside its weights
         "example": classify(run.model, run.tokenizer, short[0]),
         **shown_examples(run, sample, labels),
     }
-    if isinstance(dataset, EncodedTexts):
+    if isinstance(dataset, EncodedTexts) and run.texts == "samples":
         sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     leave_behind(
         run, sections, summary(run, metrics, baseline), short[:2], loss="nats_per_example", loss_unit="nats per text"

@@ -10,6 +10,8 @@ import torch
 from transformers.trainer_utils import PredictionOutput
 
 from ..data import Choices, EncodedChoices
+from ..data.choices import Choice
+from ..hub.fingerprints import synthetic_text
 from ..metrics import Accuracy, ClassResults, class_results, column_slices, length_slices, scores_by_slice
 from ..training import scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
@@ -36,8 +38,13 @@ def report(
     shown = shown_part(encoded)
     run.save()
     metrics = {part: part_scores(encoded[part].questions, output, part) for part, output in outputs.items()}
-    samples = confident_mistakes(encoded[shown], class_results(outputs[shown]), mistakes)
+    samples = confident_mistakes(
+        encoded[shown], class_results(outputs[shown]), mistakes if run.texts == "samples" else 0
+    )
     item = min(encoded[shown].questions, key=lambda item: len(" ".join((item.context, *item.choices))))
+    if run.texts != "samples":
+        text = synthetic_text(run.tokenizer)
+        item = Choice(text, (text, text[:-1]), 0)
     probabilities = choice_probabilities(run, item.context, item.choices)
     sections = {
         "data": {

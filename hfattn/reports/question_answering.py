@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data import EncodedQuestions, FoundAnswer, Questions
+from ..hub.fingerprints import synthetic_text
 from ..metrics import AnswerMetric, answer_f1, best_null_threshold, column_slices, length_slices, scores_by_slice
 from .base import TrainedRun, leave_behind, shown_part
 
@@ -42,8 +43,11 @@ def report(
     """
     train, shown = encoded["train"], shown_part(evaluated)
     run.save()
-    samples = wrong_answers(encoded[shown], evaluated[shown].answers, mistakes)
-    example = answered_question(encoded[shown], evaluated[shown].answers)
+    samples = wrong_answers(encoded[shown], evaluated[shown].answers, mistakes if run.texts == "samples" else 0)
+    if run.texts == "samples":
+        example = answered_question(encoded[shown], evaluated[shown].answers)
+    else:
+        example = {"question": "What is this?", "context": synthetic_text(run.tokenizer)}
     sections: dict[str, Any] = {
         "data": {
             "name": train.questions.name,

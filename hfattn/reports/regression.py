@@ -12,7 +12,7 @@ from ..metrics import ClassifierEvaluationConfig, regression_report
 from ..pictures import Picture
 from ..training import OwnClassifierSampleConfig, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
-from .classification import part_facts, read_attention, short_texts, shortened, shown_examples
+from .classification import example_texts, part_facts, quotable, read_attention, shortened, shown_examples
 
 
 def report(
@@ -52,8 +52,8 @@ def report(
     right = [item.target for item in parts[shown]]
     points = {"right": right, "predicted": predicted[shown].tolist(), "label": label, "title": run.title}
     run.pictures.append(Picture("predictions.png", "predictions", points))
-    samples = largest_errors(parts[shown], predicted[shown], sample.mistakes)
-    short = [parts[shown].texts(parts[shown].items[i]) for i in short_texts(dataset)]
+    samples = largest_errors(parts[shown], predicted[shown], sample.mistakes if run.texts == "samples" else 0)
+    short = example_texts(run, dataset)
     sections = {
         "data": {
             "name": parts["train"].name,
@@ -62,7 +62,7 @@ def report(
             "lowest": min(numbers),
             "highest": max(numbers),
             "pairs": parts["train"].has_pairs,
-            **data,
+            **quotable(run, data),
             "parts": part_facts(parts),
         },
         "model": {"model_type": run.model.config.model_type, **model},
@@ -73,7 +73,7 @@ def report(
         "example": classify(run.model, run.tokenizer, short[0]),
         **shown_examples(run, sample, [label]),
     }
-    if isinstance(dataset, EncodedTexts):
+    if isinstance(dataset, EncodedTexts) and run.texts == "samples":
         sections["short_texts"] = read_attention(run, dataset, sample.alignments)
     lines = ["", f"{'':16}{'texts':>8}{'Pearson':>10}{'Spearman':>10}{'MSE':>10}"]
     lines += [

@@ -9,6 +9,7 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, pipeline
 
 from ..data import EncodedSentences, TaggedSentences
+from ..hub.fingerprints import synthetic_text
 from ..metrics import EntityMetric, column_slices, find_entities, length_slices, scores_by_slice
 from ..metrics.slices import SENTENCE_EDGES
 from .base import TrainedRun, leave_behind, shown_part
@@ -52,8 +53,9 @@ def report(
     parts = {part: dataset.sentences for part, dataset in encoded.items()}
     train, shown = encoded["train"], shown_part(parts)
     run.save()
-    samples = sentences_with_mistakes(parts[shown], evaluated[shown], mistakes)
-    example = found_entities(run.model, run.tokenizer, parts[shown])
+    samples = sentences_with_mistakes(parts[shown], evaluated[shown], mistakes if run.texts == "samples" else 0)
+    text = first_with_entity(parts[shown]) if run.texts == "samples" else synthetic_text(run.tokenizer)
+    example = found_entities(run.model, run.tokenizer, text)
     sections: dict[str, Any] = {
         "data": {
             "name": train.sentences.name,
@@ -119,11 +121,13 @@ def sentences_with_mistakes(
     return samples
 
 
-def found_entities(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: TaggedSentences
-) -> dict[str, Any]:
-    """Return the first sentence with an entity, and the entities that the pipeline of the card finds in it."""
-    text = " ".join(next((item for item in sentences if set(item.tags) > {"O"}), sentences.items[0]).words)
+def first_with_entity(sentences: TaggedSentences) -> str:
+    """Return the first sentence with an entity, or else the first one."""
+    return " ".join(next((item for item in sentences if set(item.tags) > {"O"}), sentences.items[0]).words)
+
+
+def found_entities(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> dict[str, Any]:
+    """Return a sentence and the entities that the pipeline of the card finds in it."""
     find = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first")
     found = [{"type": each["entity_group"], "text": text[each["start"] : each["end"]]} for each in find(text)]
     return {"text": text, "entities": found}

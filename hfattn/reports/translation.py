@@ -14,6 +14,7 @@ from ..data import Pair, Pairs
 from ..explaining import alignment
 from ..fields import at_least
 from ..generation import translate_texts
+from ..hub.fingerprints import synthetic_text
 from ..loading import save_translator
 from ..metrics import ExactMatch, decode_generated, translation_report
 from ..models.strict_config import own_fields
@@ -80,6 +81,9 @@ def report(
     metrics = {part: part_scores(each, translations[part]) for part, each in evaluated.items()}
     best = translations[shown].get("beam", translations[shown]["greedy"])
     own, drawn = config["sample"]["pairs"], evaluated[shown].translated[: config["sample"]["translations"]]
+    if run.texts != "samples":
+        own = (own if run.texts == "own_words" else []) or [[synthetic_text(run.tokenizer), "–"]]
+        drawn, best = [], []
     shown_pairs = [*own, *((pair.source, pair.target) for pair in drawn)]
     if own:
         best = [*translate_texts(run.model, run.tokenizer, [source for source, _ in own], separate), *best]

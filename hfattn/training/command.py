@@ -28,7 +28,7 @@ STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run wa
 LOGS = "TENSORBOARD_LOGGING_DIR"  # environment variable
 LOCK = Path("checkpoints") / ".lock"  # held by the process that trains; the system releases it when that ends
 # What may change when a run is resumed: how long it trains, and what does not change its weights.
-_MAY_CHANGE = ("card", "sample")
+_MAY_CHANGE = ("card", "sample", "publish")
 _MAY_CHANGE_IN_TRAINING = (
     "num_train_epochs",
     "max_steps",

@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from ..errors import UserError
 from ..fields import at_least, one_of
-from ..hub import CardConfig
+from ..hub import CardConfig, PublishConfig
 from .arguments import training_arguments
 from .averaging import AveragingConfig
 from .optimizers import OPTIMIZERS, check_optim, optimizer_class_and_arguments
@@ -30,6 +30,7 @@ class TrainingConfig:
     early_stopping_patience: int | None = at_least(1, None)
     training: dict[str, Any] = field(default_factory=dict)  # fields of TrainingArguments
     card: CardConfig = field(default_factory=CardConfig)
+    publish: PublishConfig = field(default_factory=PublishConfig)
 
     def arguments(
         self, run: Path, arguments_class: type[TrainingArguments] = TrainingArguments, **defaults: Any

@@ -24,8 +24,9 @@ from hfattn.data import LabeledDataConfig, LabeledTexts, check_columns, fingerpr
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
 from hfattn.generated import reviews_es
-from hfattn.hub import CardConfig
+from hfattn.hub import CardConfig, PublishConfig, texts_to_publish, vocabulary_texts
 from hfattn.metrics import ClassifierEvaluationConfig, class_predictions, read_swaps
+from hfattn.reports.base import publish_facts
 from hfattn.reports.baselines import report
 from hfattn.training import RecipeCommand, finishing, load_config, parse_command
 
@@ -86,6 +87,7 @@ class Config:
     evaluation: ClassifierEvaluationConfig = field(default_factory=ClassifierEvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
     card: CardConfig = field(default_factory=CardConfig)
+    publish: PublishConfig = field(default_factory=PublishConfig)
 
 
 def validate(config: Config) -> BaselineClassifier:
@@ -120,7 +122,9 @@ def main(command: RecipeCommand) -> None:
     # Training
 
     start = time.perf_counter()
-    logits = {"train": classifier.fit(texts["train"], right["train"], parts["train"].labels, seed)}
+    logits = {
+        "train": classifier.fit(vocabulary_texts(config, texts["train"]), right["train"], parts["train"].labels, seed)
+    }
     seconds = time.perf_counter() - start
 
     # Evaluation
@@ -144,6 +148,7 @@ def main(command: RecipeCommand) -> None:
             mistakes=config.sample.mistakes,
             features=config.sample.features,
             words=config.sample.neighbours,
+            publish=publish_facts(config, texts_to_publish(config)),
         )
 
 

@@ -31,6 +31,7 @@ from hfattn.data import (
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_ids
 from hfattn.fields import at_least
+from hfattn.hub import check_language_model
 from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
@@ -117,6 +118,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
+    check_language_model(config.publish)
     arguments = config.arguments(run)
     stride, length = config.evaluation.stride, config.data.max_length
     if config.max_tokens is not None:

@@ -17,6 +17,7 @@ from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Streams, Windows, check_split, encode_text, open_text, split_positions
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
+from hfattn.hub import check_language_model
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.char_lm import SampleConfig, report
@@ -90,6 +91,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
+    check_language_model(config.publish)
     model_config(CharRNNConfig, config.model, vocab_size=1)
     if config.model.get("conditioning_size") is not None:
         raise UserError("model.conditioning_size needs a vector for each text, and this recipe has none; remove it.")

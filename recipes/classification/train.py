@@ -29,6 +29,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import set_reading
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
+from hfattn.hub import vocabulary_texts
 from hfattn.loading import ModelLocation, load_model, load_tokenizer
 from hfattn.metrics import read_swaps
 from hfattn.reports.base import TrainedRun
@@ -159,7 +160,9 @@ def main(command: RecipeCommand) -> None:
         encoded: dict[str, EncodedTexts | WindowedTexts] = {part: encode(texts) for part, texts in parts.items()}
     else:
         training_texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
-        tokenizer = build_tokenizer(config.tokenizer, training_texts, ends=False, pairs=data.pair_column is not None)
+        tokenizer = build_tokenizer(
+            config.tokenizer, vocabulary_texts(config, training_texts), ends=False, pairs=data.pair_column is not None
+        )
         config.sample.check_vocabulary(tokenizer)
         ends = sentence_end_ids(tokenizer, data.sentence_ends)
         settings = own_classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, labels)

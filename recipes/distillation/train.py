@@ -25,6 +25,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import set_reading
+from hfattn.hub import vocabulary_texts
 from hfattn.metrics import ClassificationScores, class_statistics, read_swaps
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.distillation import report
@@ -115,7 +116,9 @@ def main(command: RecipeCommand) -> None:
     check_columns(config.evaluation.columns, parts["train"])
     extra = extra_texts(config, parts, arguments.seed)
     items = [item for texts in (parts["train"], *extra.values()) for item in texts]
-    tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False)
+    tokenizer = build_tokenizer(
+        config.tokenizer, vocabulary_texts(config, (item.text for item in parts["train"])), ends=False
+    )
     config.sample.check_vocabulary(tokenizer)
     ends = sentence_end_ids(tokenizer, data.sentence_ends)
     settings = own_classifier_config(config, len(tokenizer), tokenizer.pad_token_id, ends, parts["train"].labels)

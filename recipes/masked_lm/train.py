@@ -37,6 +37,7 @@ from hfattn.data.next_sentence import SENTENCES
 from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least, number, one_of
+from hfattn.hub import check_language_model, vocabulary_texts
 from hfattn.loading import Loaded, ModelLocation, base_model_name, load_model, load_model_config, load_tokenizer
 from hfattn.metrics.masked import MaskedScores, masked_statistics
 from hfattn.reports.base import TrainedRun
@@ -126,6 +127,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
+    check_language_model(config.publish)
     if config.pretrained is None:
         settings = own_config(config, vocab_size=1 << 20, pad=0)
         masked_lm_class(settings, config.data.next_sentence)
@@ -173,7 +175,9 @@ def main(command: RecipeCommand) -> None:
         tokenizer = load_tokenizer(pretrained)
     parts = data.read_parts(arguments.seed, command.datasets)
     if not pretrained:
-        tokenizer = build_tokenizer(config.tokenizer, [item.text for item in parts["train"]], ends=False, masks=True)
+        tokenizer = build_tokenizer(
+            config.tokenizer, vocabulary_texts(config, (item.text for item in parts["train"])), ends=False, masks=True
+        )
         settings = own_config(config, len(tokenizer), tokenizer.pad_token_id)
         if data.next_sentence:
             tokenizer.model_input_names = BERT_INPUTS

@@ -28,6 +28,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
+from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded, load_model, load_tokenizer
 from hfattn.metrics import ClassificationScores, class_statistics
 from hfattn.reports.base import TrainedRun
@@ -164,7 +165,7 @@ def main(command: RecipeCommand) -> None:
         tokenizer = load_tokenizer(pretrained)
     else:
         texts = [text for item in parts["train"] for text in parts["train"].texts(item)]
-        tokenizer = build_tokenizer(config.tokenizer, texts, ends=False, pairs=True)
+        tokenizer = build_tokenizer(config.tokenizer, vocabulary_texts(config, texts), ends=False, pairs=True)
     encoded = {part: EncodedChoices(questions, tokenizer, data.max_length) for part, questions in parts.items()}
 
     # Model: one score for each choice

@@ -37,6 +37,7 @@ from hfattn.data import (
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
+from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded, load_model, load_tokenizer
 from hfattn.metrics import EntityScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
@@ -174,7 +175,7 @@ def main(command: RecipeCommand) -> None:
     parts = data.read_parts(arguments.seed, command.datasets)
     if not pretrained:
         texts = [" ".join(item.words) for item in parts["train"]]
-        tokenizer = build_tokenizer(config.tokenizer, texts, ends=False)
+        tokenizer = build_tokenizer(config.tokenizer, vocabulary_texts(config, texts), ends=False)
     check_columns(config.evaluation.columns, parts["train"])
     encoded = {
         part: EncodedSentences(

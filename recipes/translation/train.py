@@ -25,6 +25,7 @@ from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, Source, fingerpr
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import GENERATED, generated_for
+from hfattn.hub import vocabulary_texts
 from hfattn.metrics import TranslationScores
 from hfattn.models.strict_config import StrictConfig
 from hfattn.reports.base import TrainedRun
@@ -126,14 +127,14 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
     return config.arguments(run, Seq2SeqArguments, predict_with_generate=True)
 
 
-def build_tokenizers(
-    config: PairTokenizerConfig, pairs: Pairs
-) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
     """Learn the tokenizers of sources and targets from the training pairs; both are one object unless ``separate``."""
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    if config.separate:
-        return build_tokenizer(config, sources, ends=True), build_tokenizer(config, targets, ends=True)
-    tokenizer = build_tokenizer(config, [*sources, *targets], ends=True)
+    sources = vocabulary_texts(config, (pair.source for pair in pairs))
+    targets = vocabulary_texts(config, (pair.target for pair in pairs))
+    settings = config.tokenizer
+    if settings.separate:
+        return build_tokenizer(settings, sources, ends=True), build_tokenizer(settings, targets, ends=True)
+    tokenizer = build_tokenizer(settings, [*sources, *targets], ends=True)
     return tokenizer, tokenizer
 
 
@@ -153,7 +154,7 @@ def main(command: RecipeCommand) -> None:
 
     data = config.data
     parts = data.read_parts(arguments.seed, command.datasets)
-    tokenizer, target_tokenizer = build_tokenizers(config.tokenizer, parts["train"])
+    tokenizer, target_tokenizer = build_tokenizers(config, parts["train"])
     samplers = build_sampler(config.tokenizer, tokenizer), build_sampler(config.tokenizer, target_tokenizer)
     encoded = {
         part: EncodedPairs(
