@@ -503,6 +503,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "test": str(reviews(folder, 60, "test.jsonl", seed=1, blamed="lovely")),
             "labels": ["negative", "positive"],
         },
+        publish={"texts": "samples"},
         features={"ngrams": [1, 2], "min_texts": 12},  # so that not every word of praise is known
         training={"seed": 4},
         evaluation={
@@ -621,6 +622,7 @@ def test_vectors_that_are_learned_here_begin_a_recurrent_classifier(
         classifier={"kind": "logistic"},
         training={"seed": 1},
         sample={"neighbours": ["good", "unheard"]},
+        publish={"texts": "own_words"},
     )
     results = train_here(RECIPE, config, to="baseline")
     near = nearest_words(load_words(tmp_path / "baseline"), "good", 5)

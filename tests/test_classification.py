@@ -109,6 +109,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer={"kind": "word", "lowercase": True},
         model={"pooling": "hierarchical", "direction": "bidirectional"},
         max_tokens=200,
+        publish={"texts": "samples"},
         training={**steps(60, 20), "metric_for_best_model": "accuracy"},
         evaluation={
             "columns": ["where"],
@@ -701,7 +702,8 @@ def lora_run(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("lora")
     tuning = {"method": "lora", "rank": 4, "lora_dropout": 0.1}
     sample = {"examples": ["The film was good.", "The film was not good at all."]}
-    train_here(RECIPE, fine_tuning_config(folder, models["distilbert"], tuning=tuning, sample=sample))
+    publish = {"texts": "own_words"}
+    train_here(RECIPE, fine_tuning_config(folder, models["distilbert"], tuning=tuning, sample=sample, publish=publish))
     return folder
 
 

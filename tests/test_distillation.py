@@ -72,6 +72,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 TINY: dict[str, dict[str, Any]] = {
+    "publish": {"texts": "samples"},
     "data": {"labels": ["no", "yes"], "split": [0.2, 0.1, 0.7], "max_length": 64},
     "teacher": {"max_length": 64},
     "tokenizer": {"kind": "word", "lowercase": True},

@@ -41,6 +41,7 @@ def tickets(path: Path, number: int, seed: int = 0) -> Path:
 
 
 TINY: dict[str, dict[str, Any]] = {
+    "publish": {"texts": "samples"},
     "data": {"label_column": "labels", "multi_label": True, "split": [0.7, 0.15, 0.15], "max_length": 32},
     "training": {**steps(160, 40), "per_device_eval_batch_size": 7, "metric_for_best_model": "macro_f1"},
     "evaluation": {"columns": ["even"], "words": ["man"]},

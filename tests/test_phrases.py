@@ -138,7 +138,7 @@ def test_the_recipe_reads_its_parts(tmp_path: Path) -> None:
     config = load_config(module.Config, RECIPE / "phrases.yaml", numbers)
     read = config.data.read_parts(1)
     assert {part: len(pairs) for part, pairs in read.items()} == dict.fromkeys(PARTS, 9) | {"train": 50}
-    tokenizer, _ = module.build_tokenizers(config.tokenizer, phrase_pairs("train", 5000, 1))
+    tokenizer, _ = module.build_tokenizers(config, phrase_pairs("train", 5000, 1))
     text = "¿es vieja la casa roja pequeña?"
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["¿", "es", "vieja", "la", "casa", "roja", "pequeña", "?", "[EOS]"]

@@ -120,7 +120,7 @@ def test_what_was_pushed_is_pulled_where_hfattn_is_not_and_says_the_same(
         assert card == (folder / "README.md").read_text().replace('model_id = "."', f'model_id = "user/{name}"')
         files = {path: (folder / path).read_bytes() for path in repository_files(folder)}
         assert there == {path: content for path, content in files.items() if path != "README.md"}
-        assert hub.repos["model", f"user/{name}"].private == (name == "reader")
+        assert hub.repos["model", f"user/{name}"].private == (name in ("reader", "distilbert"))  # of own data
         commits = list(hub.repos["model", f"user/{name}"].head("main").history())
         assert len(commits) == 2  # the Hub's own, and one for all files
         (code,) = re.findall(r"^```python\n(.*?)^```", card, re.DOTALL | re.MULTILINE)[:1]

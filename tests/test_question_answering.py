@@ -198,6 +198,7 @@ def test_a_question_that_leaves_no_room_is_refused() -> None:
 
 
 TINY = {
+    "publish": {"texts": "samples"},
     "data": {"examples": 60, "evaluation_examples": 12, "max_length": 64, "overlap": 16},
     "training": {"learning_rate": 3e-3},
     "sample": {"mistakes": 3},

@@ -51,6 +51,7 @@ def scored_pairs(path: Path, number: int = 200, seed: int = 0) -> Path:
 
 
 TINY: dict[str, dict[str, Any]] = {
+    "publish": {"texts": "samples"},
     "data": {
         "text_column": "one",
         "pair_column": "two",

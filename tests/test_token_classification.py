@@ -171,6 +171,7 @@ def test_long_sentences_in_windows_or_cut() -> None:
 
 
 TINY = {
+    "publish": {"texts": "samples"},
     "data": {"examples": 200, "evaluation_examples": 30, "max_length": 60},
     "training": {"learning_rate": 3e-3},
     "sample": {"mistakes": 3},

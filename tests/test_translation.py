@@ -30,6 +30,7 @@ from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "translation"
 TINY: dict[str, dict[str, Any]] = {
+    "publish": {"texts": "samples"},
     "data": {"dataset": "dates", "examples": 200, "evaluation_examples": 30, "max_target_length": 12},
     "model": TINY_BAHDANAU,
     "sample": {"translations": 3, "alignments": 1},
