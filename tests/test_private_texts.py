@@ -3,21 +3,20 @@
 import json
 import random
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from commands import ROOT, refusal, results_of, steps, train_here, write_config, written
+from commands import ROOT, refusal, results_of, run, steps, train_here, write_config, written
 from hub_server import HubServer
 from safetensors import safe_open
-from typer.testing import CliRunner
 
 from hfattn.data import GIVEN
 from hfattn.hub import PublishConfig, has_public_data, verify
 from hfattn.hub.private_texts import check_private_texts, split_rare_numbers
-from hfattn_cli import app
 
 QUOTES_NOTHING = "no text of the data is quoted"
 ASKED = {
@@ -91,32 +90,34 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_run_on_own_data_quotes_none_of_them(runs: dict[str, Path], recipe: str) -> None:
-    run = runs[recipe]
-    data = run.parent / "tickets.jsonl"
-    results = results_of(run)
+    folder = runs[recipe]
+    data = folder.parent / "tickets.jsonl"
+    results = results_of(folder)
     assert results["publish"] == {"texts": "none", "public_data": False}
-    assert not quoted(run, data)
-    assert OWN not in (run / "README.md").read_text()
-    assert "The texts are not public." in (run / "README.md").read_text()
+    assert not quoted(folder, data)
+    assert OWN not in (folder / "README.md").read_text()
+    assert "The texts are not public." in (folder / "README.md").read_text()
     for name in ("tokenizer.json", "vocabulary.json"):
-        if (run / name).exists():
-            assert not re.search(r"\d{5}", (run / name).read_text())
+        if (folder / name).exists():
+            assert not re.search(r"\d{5}", (folder / name).read_text())
     if recipe != "baselines":
-        report = verify(run, measure=[str(data)])
+        report = verify(folder, measure=[str(data)])
         assert report.passed, report
         assert {check.name: check.passed for check in report.checks}[QUOTES_NOTHING]
 
 
 def test_samples_are_quoted_where_the_configuration_says_so(tmp_path: Path) -> None:
-    run = trained("classification", tmp_path, "samples")
-    results = results_of(run)
+    folder = trained("classification", tmp_path, "samples")
+    results = results_of(folder)
     assert results["publish"] == {"texts": "samples", "public_data": False}
-    assert {"results.json", "fingerprints.safetensors"} <= quoted(run, tmp_path / "tickets.jsonl")
-    assert QUOTES_NOTHING not in [check.name for check in verify(run).checks]
+    assert {"results.json", "fingerprints.safetensors"} <= quoted(folder, tmp_path / "tickets.jsonl")
+    assert QUOTES_NOTHING not in [check.name for check in verify(folder).checks]
     # Another hand says that the folder quotes nothing.
-    (run / "results.json").write_text(json.dumps(results | {"publish": {"texts": "none", "public_data": False}}))
+    (folder / "results.json").write_text(json.dumps(results | {"publish": {"texts": "none", "public_data": False}}))
     (found,) = [
-        check for check in verify(run, measure=[str(tmp_path / "tickets.jsonl")]).checks if check.name == QUOTES_NOTHING
+        check
+        for check in verify(folder, measure=[str(tmp_path / "tickets.jsonl")]).checks
+        if check.name == QUOTES_NOTHING
     ]
     assert found.passed is False
     assert re.search(r"quotes text \d+ of the data; write publish.texts: samples", found.detail)
@@ -124,10 +125,10 @@ def test_samples_are_quoted_where_the_configuration_says_so(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("recipe", ["classification", "translation"])
 def test_own_words_are_shown_and_no_others(tmp_path: Path, recipe: str) -> None:
-    run = trained(recipe, tmp_path, "own_words")
-    assert OWN in (run / "README.md").read_text()
-    assert not quoted(run, tmp_path / "tickets.jsonl")
-    assert verify(run, measure=[str(tmp_path / "tickets.jsonl")]).passed
+    folder = trained(recipe, tmp_path, "own_words")
+    assert OWN in (folder / "README.md").read_text()
+    assert not quoted(folder, tmp_path / "tickets.jsonl")
+    assert verify(folder, measure=[str(tmp_path / "tickets.jsonl")]).passed
 
 
 def test_the_verifier_does_not_read_data_that_it_was_not_given(runs: dict[str, Path]) -> None:
@@ -201,16 +202,13 @@ def test_a_language_model_quotes_at_least_the_prompt(
     assert "publish.texts is none, but the card of a language model shows what it writes" in message
 
 
-def test_a_model_of_own_data_gets_a_private_repository(
-    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_own_data_gets_a_private_repository(runs: dict[str, Path], tmp_path: Path) -> None:
     with HubServer() as hub:
-        for name, value in hub.environment(tmp_path).items():
-            monkeypatch.setenv(name, value)
 
         def push(name: str, *words: str) -> tuple[int, str]:
-            done = CliRunner().invoke(app, ["push", str(runs["classification"]), f"{hub.user}/{name}", *words])
-            return done.exit_code, " ".join(done.output.split())
+            command = [sys.executable, "-m", "hfattn", "push", runs["classification"], f"{hub.user}/{name}", *words]
+            done = run(command, **hub.environment(tmp_path))
+            return done.returncode, " ".join(f"{done.stdout} {done.stderr}".split())
 
         assert f"Visible to: only you, {hub.user} (private)" in push("own", "--execute")[1]
         assert hub.repos["model", f"{hub.user}/own"].private
