@@ -2,12 +2,24 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .common import AsJson, MaxNewTokens, Model, NumBeams, one_sentence, require_text, require_vocabulary
+
+File = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Read the texts from a file, or - for lines, as hfattn predict does.")
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns to read, separated by commas: text, or text,pair, or question,context; default: those that "
+        "the model was trained on."
+    ),
+]
 
 Abstain = Annotated[
     bool | None,
@@ -141,14 +153,15 @@ def evaluate(
         require("recipes")
         from hfattn.evaluation import evaluate_folder, report_lines
 
-        names = None if columns is None else columns.split(",")
-        scores = evaluate_folder(model, data, split, config, names, num_beams, limit, threshold)
+        scores = evaluate_folder(model, data, split, config, _names(columns), num_beams, limit, threshold)
         print(json.dumps(scores, indent=2, ensure_ascii=False) if as_json else "\n".join(report_lines(scores)))
 
 
 def classify(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to classify.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT...", help="Texts to classify.")] = None,
+    file: File = None,
+    columns: Columns = None,
     pair: Annotated[
         bool, typer.Option("--pair", help="Read two texts as one pair, such as premise, hypothesis.")
     ] = False,
@@ -165,15 +178,20 @@ def classify(
     from hfattn.extras import require
 
     with one_sentence():
-        require_text(*texts)
-        if pair and len(texts) != 2:
-            raise UserError(f"A pair has two texts, and {len(texts)} are given; give two with --pair.")
+        given = _given(texts, file, columns)
+        if pair and file is not None:
+            raise UserError("--pair reads two texts of the command line; for a file, write --columns text,pair.")
+        if pair and len(given) != 2:
+            raise UserError(f"A pair has two texts, and {len(given)} are given; give two with --pair.")
         require("recipes")
         from hfattn.predicting import PredictOptions, open_predictor, predictions
 
         predictor = open_predictor(model, PredictOptions(abstain=abstain))
-        answers = list(predictions(predictor, [texts] if pair else texts))
-        if not answers[0].keys() & {"label", "labels"}:
+        found = (
+            predictions(predictor, [given] if pair else given) if file is None else _of_file(predictor, file, columns)
+        )
+        answers = list(found)
+        if answers and not answers[0].keys() & {"label", "labels"}:
             raise UserError(f"{model} does not classify texts; use hfattn predict.")
         if as_json:
             print(json.dumps(answers, indent=2, ensure_ascii=False))
@@ -200,13 +218,7 @@ def predict(
         Path | None,
         typer.Option("--output", "-o", help="File to create: .jsonl, .csv or .parquet; default: print JSON lines."),
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns to read, separated by commas: text, or text,pair, or question,context; default: those that "
-            "the model was trained on."
-        ),
-    ] = None,
+    columns: Columns = None,
     abstain: Abstain = None,
     hypotheses: Annotated[
         int, typer.Option(min=1, help="Give this many translations of each text, the best first.")
@@ -239,8 +251,7 @@ def predict(
             check_new_file(output, resume)
         options = PredictOptions(abstain, hypotheses, num_beams, max_new_tokens)
         predictor = open_predictor(model, options)
-        names = None if columns is None else columns.split(",")
-        inputs = open_inputs(predictor, file, names, split=split, config=config)
+        inputs = open_inputs(predictor, file, _names(columns), split=split, config=config)
         if output is None:
             print_predictions(predictor, inputs, batch_size)
         else:
@@ -250,22 +261,62 @@ def predict(
 
 def translate(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to translate.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT...", help="Texts to translate.")] = None,
+    file: File = None,
+    columns: Columns = None,
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
     """Translate texts with an encoder-decoder.
 
-    Print one line for each text.
+    Print one line for each text. hfattn predict writes a file that has the texts and log-probabilities too.
 
     Example: hfattn translate runs/dates "22 nov 1794"
     """
-    with one_sentence():
-        from hfattn.loading import load_translation_model
-        from hfattn.pipelines import translations
+    from hfattn.errors import UserError
+    from hfattn.extras import require
 
-        require_text(*texts)
-        translator = load_translation_model(model)
-        require_vocabulary(translator[1], *texts)
-        for translation in translations(*translator, texts, num_beams, max_new_tokens):
-            print(translation["translation_text"])
+    with one_sentence():
+        given = _given(texts, file, columns)
+        if file is None:
+            from hfattn.loading import load_translation_model
+            from hfattn.pipelines import translations
+
+            translator = load_translation_model(model)
+            require_vocabulary(translator[1], *given)
+            for translation in translations(*translator, given, num_beams, max_new_tokens):
+                print(translation["translation_text"])
+            return
+        require("recipes")
+        from hfattn.predicting import PredictOptions, open_predictor
+
+        predictor = open_predictor(model, PredictOptions(num_beams=num_beams, max_new_tokens=max_new_tokens))
+        for answer in _of_file(predictor, file, columns):
+            if "translation" not in answer:
+                raise UserError(f"{model} does not translate texts; use hfattn predict.")
+            print(answer["translation"])
+
+
+def _given(texts: list[str] | None, file: str | None, columns: str | None) -> list[str]:
+    """Return the texts of the command line; none if a file is given instead."""
+    from hfattn.errors import UserError
+
+    if (not texts) == (file is None):
+        raise UserError("Give texts, or a file of texts with --file.")
+    if columns is not None and file is None:
+        raise UserError("--columns names those of a file; give it with --file.")
+    require_text(*texts or [])
+    return texts or []
+
+
+def _of_file(predictor: Any, file: str, columns: str | None) -> Iterator[dict[str, Any]]:
+    """Yield what a model predicts for each row of a file."""
+    from hfattn.predicted_files import open_inputs
+    from hfattn.predicting import predictions
+
+    inputs = open_inputs(predictor, file, _names(columns))
+    return predictions(predictor, (inputs.parts(predictor, row) for row in inputs.rows))
+
+
+def _names(columns: str | None) -> list[str] | None:
+    return None if columns is None else columns.split(",")

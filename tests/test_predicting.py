@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 import torch
+from commands import written
 from test_pipeline import TOKENIZER, make
 from tiny_models import TEXTS, tiny_model
 from transformers import (
@@ -208,7 +209,11 @@ def test_bad_input(folders: Path, name: str, inputs: Any, options: dict[str, Any
 
 
 def run_predict(*words: object, code: int = 0, stdin: str = "") -> str:
-    done = CliRunner().invoke(app, ["predict", *map(str, words)], input=stdin)
+    return run_command("predict", *words, code=code, stdin=stdin)
+
+
+def run_command(command: str, *words: object, code: int = 0, stdin: str = "") -> str:
+    done = CliRunner().invoke(app, [command, *map(str, words)], input=stdin)
     assert done.exit_code == code, (done.output, done.exception)
     return done.stdout if code == 0 else done.stderr.splitlines()[-1]
 
@@ -245,6 +250,34 @@ def test_a_file_of_predictions_keeps_its_rows_and_their_order(folders: Path, tab
         "labeled.jsonl",
         "labeled.parquet",
     ]
+
+
+def test_translate_and_classify_read_files_as_predict_does(folders: Path, table: Path, tmp_path: Path) -> None:
+    lines, pairs = written(tmp_path / "lines.txt", "\n".join(WORDS)), tmp_path / "pairs.tsv"
+    pairs.write_text("source\ttarget\n" + "".join(f"{word}\tx\n" for word in WORDS))
+    options = ["--num-beams", 2, "--max-new-tokens", 5]
+    model = folders / "vaswani"
+    expected = [json.loads(line)["translation"] for line in run_predict(model, lines, *options).splitlines()]
+    assert len(set(expected)) > 1
+    for words in (["--file", lines, *options], [*WORDS, *options]):
+        assert run_command("translate", model, *words).splitlines() == expected
+    assert run_command("translate", model, "--file", "-", *options, stdin="\n".join(WORDS)).splitlines() == expected
+    refused = run_command("translate", model, "--file", pairs, code=2)
+    assert "pairs.tsv has the columns source, target; name those with text in columns" in refused
+    assert run_command("translate", model, "--file", pairs, "--columns", "source", *options).splitlines() == expected
+    answers = [json.loads(line) for line in run_predict(folders / "classifier", table).splitlines()]
+    shown = [f"{answer['probability']:.4f}  {answer['label']}" for answer in answers]
+    assert run_command("classify", folders / "classifier", "--file", table).splitlines() == shown
+    for command, words, message in (
+        ("translate", [model], "Give texts, or a file of texts with --file."),
+        ("translate", [model, "go", "--file", lines], "Give texts, or a file of texts with --file."),
+        ("translate", [model, "go", "--columns", "text"], "--columns names those of a file; give it with --file."),
+        ("translate", [folders / "writer", "--file", lines], "does not translate texts; use hfattn predict."),
+        ("translate", [model, "--file", tmp_path / "no.txt"], "no.txt"),
+        ("classify", [model, "--file", lines], "does not classify texts; use hfattn predict."),
+        ("classify", [folders / "classifier", "--pair", "--file", lines], "write --columns text,pair"),
+    ):
+        assert message in run_command(command, *words, code=2)
 
 
 def test_an_interrupted_file_is_continued(folders: Path, table: Path, tmp_path: Path) -> None:
