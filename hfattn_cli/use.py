@@ -198,8 +198,8 @@ def classify(
         else:
             for answer in answers:
                 if "labels" in answer:
-                    given = (f"{answer['probabilities'][label]:.4f}  {label}" for label in answer["labels"])
-                    print(",  ".join(given) or "(no label)")
+                    shown = (f"{answer['probabilities'][label]:.4f}  {label}" for label in answer["labels"])
+                    print(",  ".join(shown) or "(no label)")
                     continue
                 print(f"{answer['probability']:.4f}  {'(abstains)' if answer['label'] is None else answer['label']}")
 

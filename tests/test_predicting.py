@@ -255,12 +255,12 @@ def test_a_file_of_predictions_keeps_its_rows_and_their_order(folders: Path, tab
 def test_translate_and_classify_read_files_as_predict_does(folders: Path, table: Path, tmp_path: Path) -> None:
     lines, pairs = written(tmp_path / "lines.txt", "\n".join(WORDS)), tmp_path / "pairs.tsv"
     pairs.write_text("source\ttarget\n" + "".join(f"{word}\tx\n" for word in WORDS))
-    options = ["--num-beams", 2, "--max-new-tokens", 5]
+    options: list[object] = ["--num-beams", 2, "--max-new-tokens", 5]
     model = folders / "vaswani"
     expected = [json.loads(line)["translation"] for line in run_predict(model, lines, *options).splitlines()]
     assert len(set(expected)) > 1
-    for words in (["--file", lines, *options], [*WORDS, *options]):
-        assert run_command("translate", model, *words).splitlines() == expected
+    assert run_command("translate", model, "--file", lines, *options).splitlines() == expected
+    assert run_command("translate", model, *WORDS, *options).splitlines() == expected
     assert run_command("translate", model, "--file", "-", *options, stdin="\n".join(WORDS)).splitlines() == expected
     refused = run_command("translate", model, "--file", pairs, code=2)
     assert "pairs.tsv has the columns source, target; name those with text in columns" in refused
