@@ -13,6 +13,7 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
 from .data import (
+    EncodedDemonstrations,
     EncodedQuestions,
     LabeledTexts,
     PackedBlocks,
@@ -90,19 +91,33 @@ def score_ids(
     Raises:
         UserError: the text is shorter than one window, or the stride is longer than it.
     """
-    scores = LanguageModelScores(unit)
     if window is None:
         window, streams = min(2048, len(ids) - 1), 1
     if streams is None:
-        dataset: PackedBlocks | Streams = PackedBlocks(ids, window, window if stride is None else stride)
-    else:
-        dataset, rows = Streams(ids, window, num_streams=streams, keep_tail=True), streams
-    cache = None
+        return score_rows(model, PackedBlocks(ids, window, window if stride is None else stride), unit, rows)
+    return score_rows(model, Streams(ids, window, num_streams=streams, keep_tail=True), unit, streams)
+
+
+@torch.inference_mode()
+def score_rows(
+    model: PreTrainedModel, dataset: PackedBlocks | Streams | EncodedDemonstrations, unit: str = "token", rows: int = 8
+) -> dict[str, float]:
+    """Score each target of a dataset for language models.
+
+    Args:
+        model: a causal language model in evaluation mode.
+        dataset: its rows are read in their order; from one batch of ``Streams`` to the next, the state is carried.
+        unit, rows: see ``score_ids``.
+
+    Returns:
+        What ``score_ids`` returns.
+    """
+    scores, cache, stateful = LanguageModelScores(unit), None, isinstance(dataset, Streams)
     for start in range(0, len(dataset), rows):
         batch = dataset.__getitems__(range(start, min(start + rows, len(dataset))))
-        inputs = batch["input_ids"].to(model.device)
-        labels = batch["labels"][:, -inputs.shape[1] :].to(model.device)
-        outputs = model(inputs, past_key_values=cache, use_cache=streams is not None)
+        inputs = {name: batch[name].to(model.device) for name in batch if name not in ("labels", "shift_labels")}
+        labels = batch["labels"][:, -inputs["input_ids"].shape[1] :].to(model.device)
+        outputs = model(**inputs, past_key_values=cache, use_cache=stateful)
         cache = outputs.past_key_values
         statistics = SimpleNamespace(predictions=token_statistics(outputs.logits, labels), label_ids=labels)
         result = scores(statistics, compute_result=start + rows >= len(dataset))

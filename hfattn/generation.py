@@ -1,17 +1,18 @@
 """Generate text: samples and translations during training, streamed output on the command line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from .errors import UserError
 from .loading import max_positions
 
+CHAT = "chat"  # key of the configuration's task_specific_params
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoding of bytes that are not yet a whole character
 
 
@@ -26,6 +27,49 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
+def set_chat(model: PreTrainedModel, chat: bool) -> None:
+    """Store with a model whether it answers messages, so that its prompts are put into the chat template."""
+    stored = model.config.to_dict().get("task_specific_params") or {}
+    others = {task: settings for task, settings in stored.items() if task != CHAT}
+    model.config.task_specific_params = {**others, CHAT: {"role": "user"}} if chat else others or None
+
+
+def set_ends(model: PreTrainedModel, ends: Iterable[int]) -> None:
+    """Let a model stop at these tokens too, with which what it has learned ends."""
+    known = model.generation_config.eos_token_id
+    every = sorted({*ends, *([] if known is None else [known] if isinstance(known, int) else known)})
+    model.generation_config.eos_token_id = every[0] if len(every) == 1 else every or None
+
+
+def is_chat(model: PreTrainedModel) -> bool:
+    """Return whether a model was trained on messages, as ``set_chat`` has stored."""
+    return CHAT in (model.config.to_dict().get("task_specific_params") or {})
+
+
+def encode_prompts(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], **options: Any
+) -> BatchEncoding:
+    """Encode prompts as the model has read them in training: a model for chats reads each as a message of the user.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer.
+        prompts: the texts.
+        options: arguments of the tokenizer, such as ``padding``.
+
+    Returns:
+        ``input_ids`` and ``attention_mask`` (B, T), on the device of the model.
+    """
+    chat = is_chat(model)
+    if chat:
+        turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        prompts = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    encoded = tokenizer(
+        list(prompts), add_special_tokens=not chat, return_attention_mask=True, return_tensors="pt", **options
+    )
+    return BatchEncoding({name: encoded[name] for name in ("input_ids", "attention_mask")}).to(model.device)
+
+
 def read_prompt(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str, max_new_tokens: int
 ) -> tuple[dict[str, torch.Tensor], int]:
@@ -38,8 +82,7 @@ def read_prompt(
     Raises:
         UserError: the prompt leaves no position for a continuation.
     """
-    encoded = tokenizer(prompt, return_tensors="pt").to(model.device)
-    inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+    inputs = dict(encode_prompts(model, tokenizer, [prompt]))
     length, positions = inputs["input_ids"].shape[1], max_positions(model.config)
     if positions is not None and length >= positions:
         raise UserError(
@@ -79,7 +122,7 @@ def sample_text(
         seed: random seed for sampling.
 
     Returns:
-        The prompt and its continuation.
+        The prompt and its continuation; of a model for chats, its answer alone.
 
     Raises:
         UserError: the model has no position for a continuation.
@@ -94,7 +137,47 @@ def sample_text(
             max_new_tokens=max_new_tokens,
             use_cache=True,
         )
-    return tokenizer.decode(ids[0], skip_special_tokens=True)
+    return written_text(model, tokenizer, inputs, ids[0])
+
+
+def written_text(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], ids: torch.Tensor
+) -> str:
+    """Return the text of generated ids (T,), which begin with the prompt; of a model for chats, the answer alone."""
+    start = inputs["input_ids"].shape[1] if is_chat(model) else 0
+    return str(tokenizer.decode(ids[start:], skip_special_tokens=True))
+
+
+def write_completions(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int,
+    rows: int = 32,
+) -> list[str]:
+    """Return what a causal language model writes after each prompt, greedily.
+
+    Args:
+        model: the model, whose end tokens are in its generation configuration; its mode is not changed.
+        tokenizer: its tokenizer.
+        prompts: token ids of the prompts.
+        max_new_tokens: length of a completion in tokens, if the model has positions for it.
+        rows: prompts per batch.
+    """
+    positions, written = max_positions(model.config), []
+    with evaluation_mode(model), torch.inference_mode():
+        for start in range(0, len(prompts), rows):
+            batch = prompts[start : start + rows]
+            length = max(map(len, batch))
+            room = max_new_tokens if positions is None else min(max_new_tokens, positions - length)
+            # On the left, so that all prompts end at the same place.
+            filled = [[tokenizer.pad_token_id] * (length - len(ids)) + list(ids) for ids in batch]
+            mask = [[0] * (length - len(ids)) + [1] * len(ids) for ids in batch]
+            inputs = {"input_ids": filled, "attention_mask": mask}
+            tensors = {name: torch.tensor(each, device=model.device) for name, each in inputs.items()}
+            ids = model.generate(**tensors, do_sample=False, max_new_tokens=room, use_cache=True)
+            written += tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)
+    return written
 
 
 def translate_texts(
@@ -126,12 +209,16 @@ class TokenStreamer(BaseStreamer):
     The streamers of transformers wait for the space after a word, which delays the output of a character model.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, out: TextIO, *, with_prompt: bool = True) -> None:
         self.tokenizer, self.out = tokenizer, out
+        self.reading = not with_prompt  # whether the next tokens are the prompt, which is not written
         self.before: list[int] = []  # tokens already written, which affect the decoding of the next ones
         self.waiting: list[int] = []
 
     def put(self, value: Any) -> None:
+        if self.reading:
+            self.reading = False
+            return
         self.waiting += value.flatten().tolist()
         text = self._new_text()
         if not text.endswith(UNFINISHED):
@@ -154,9 +241,15 @@ class TokenStreamer(BaseStreamer):
 
 __all__ = [
     "TokenStreamer",
+    "encode_prompts",
     "evaluation_mode",
+    "is_chat",
     "read_prompt",
     "sample_text",
     "sampling_options",
+    "set_chat",
+    "set_ends",
     "translate_texts",
+    "write_completions",
+    "written_text",
 ]

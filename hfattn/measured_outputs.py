@@ -13,6 +13,9 @@ import torch
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from .data import (
+    Demonstration,
+    Demonstrations,
+    EncodedDemonstrations,
     EncodedQuestions,
     EncodedSentences,
     Question,
@@ -24,7 +27,7 @@ from .data import (
     pack,
     unlabeled,
 )
-from .evaluation import score_ids, text_logits
+from .evaluation import score_ids, score_rows, text_logits
 from .generation import translate_texts
 from .models.pipeline_attn_translation import load_target_tokenizer
 
@@ -41,7 +44,7 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
             batch, and what else that function needs.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "answers": answers}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -82,6 +85,16 @@ def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs
             packed = pack(texts, tokenizer)
             ids, size = packed.ids, asdict(packed.size)
         found[part] = {"scores": score_ids(model, ids, **options), "size": size}
+    return {"likelihoods": found}, {}
+
+
+def completions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the scores of completions and their size; texts are pairs of prompt and completion, or of messages."""
+    found = {}
+    for part, texts in order["texts"].items():
+        examples = Demonstrations(part, [Demonstration(prompt, completion) for prompt, completion in texts])
+        dataset = EncodedDemonstrations(examples, tokenizer, order["max_length"])
+        found[part] = {"scores": score_rows(model, dataset, rows=order["rows"]), "size": asdict(dataset.size)}
     return {"likelihoods": found}, {}
 
 

@@ -101,8 +101,11 @@ def _lines(numbered: Iterable[tuple[int, str]]) -> Iterator[Row]:
 def _trained_columns(predictor: Predictor) -> tuple[str, ...]:
     """Return the columns of the data that a run was trained on; none if the model was not trained by a recipe."""
     path = Path(predictor.name) / "results.json"
-    data = read_json_object(path).get("configuration", {}).get("data", {}) if path.is_file() else {}
+    results = read_json_object(path) if path.is_file() else {}
+    data = results.get("configuration", {}).get("data", {})
     names = {"text": ("text_column", "source_column", "words_column"), "pair": ("pair_column",)}
+    if results.get("data", {}).get("form") == "prompt_completion":
+        names["text"] = ("prompt_column",)
     found = (
         (data.get(name) for name in names.get(part, (f"{part}_column",)) if data.get(name))
         for part in predictor.columns

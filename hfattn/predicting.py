@@ -34,7 +34,7 @@ from .evaluation import (
     stored_thresholds,
     text_logits,
 )
-from .generation import evaluation_mode
+from .generation import encode_prompts, evaluation_mode
 from .loading import load_any_model, max_positions
 from .metrics import label_probabilities
 from .tokenizers import uncovered_characters
@@ -409,13 +409,13 @@ def _continue(
     found = []
     for group in groups:
         padding: dict[str, Any] = {"padding": True, "padding_side": "left"} if len(group) > 1 else {}
-        encoded = tokenizer(group, return_attention_mask=True, return_tensors="pt", **padding).to(model.device)
+        encoded = encode_prompts(model, tokenizer, group, **padding)
         length, positions = encoded["input_ids"].shape[1], max_positions(model.config)
         if length == 0 or (positions is not None and length >= positions):
             raise UserError(
                 f"A prompt has {length} tokens, and the model reads 1 to {(positions or length + 1) - 1}; change it."
             )
-        ids = _generated(model, {name: encoded[name] for name in ("input_ids", "attention_mask")}, options)
+        ids = _generated(model, encoded, options)
         found += tokenizer.batch_decode(ids[:, length:], skip_special_tokens=True)
     return [{"continuation": text} for text in found]
 

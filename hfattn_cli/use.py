@@ -48,7 +48,7 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of sampling.")] = 0,
     stream: Annotated[bool, typer.Option(help="Print each token as soon as it is generated.")] = False,
 ) -> None:
-    """Continue a prompt with a language model.
+    """Continue a prompt with a language model, or answer it with one that was trained on messages.
 
     Example: hfattn generate runs/text --prompt "The " --max-new-tokens 20
     """
@@ -62,23 +62,24 @@ def generate(
         import torch
         from transformers import set_seed
 
-        from hfattn.generation import TokenStreamer, read_prompt, sampling_options
+        from hfattn.generation import TokenStreamer, is_chat, read_prompt, sampling_options, written_text
         from hfattn.loading import load_language_model
 
         language_model, tokenizer = load_language_model(model)
         require_vocabulary(tokenizer, prompt)
         set_seed(seed)
         inputs, max_new_tokens = read_prompt(language_model, tokenizer, prompt, max_new_tokens)
+        streamer = TokenStreamer(tokenizer, sys.stdout, with_prompt=not is_chat(language_model)) if stream else None
         with torch.inference_mode():
             ids = language_model.generate(
                 **inputs,
                 num_beams=num_beams,
                 max_new_tokens=max_new_tokens,
-                streamer=TokenStreamer(tokenizer, sys.stdout) if stream else None,
+                streamer=streamer,
                 **sampling_options(temperature, top_k, top_p),
             )
         if not stream:
-            print(tokenizer.decode(ids[0], skip_special_tokens=True))
+            print(written_text(language_model, tokenizer, inputs, ids[0]))
 
 
 def score(

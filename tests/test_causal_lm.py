@@ -392,6 +392,13 @@ def without_end(folder: Path) -> Path:
     return model
 
 
+def in_tokens(folder: Path) -> Path:
+    byte_tokenizer(SENTENCES).backend_tokenizer.save(str(folder / "tokenizer.json"))
+    model = "{model_type: gpt2, n_positions: 16, n_embd: 8, n_head: 2, n_layer: 1}"
+    sections = f"data: {{max_length: 16}}\nmodel: {model}\ntokenizer: {{name: {folder}/tokenizer.json}}\n"
+    return written(folder / "m.yaml", f"max_tokens: 100\n{sections}")
+
+
 SCRATCH = ["--model", "{model_type: gpt2, n_embd: 8, n_head: 2, n_layer: 1}", "--tokenizer.name", "gpt2"]
 
 
@@ -423,7 +430,7 @@ BAD: list[BadInput] = [
     ("--evaluation.stride 17", "stride 17 skips tokens; write at most data.max_length, 16"),
     ("--evaluation.stride 0", "stride is 0; write a whole number of at least 1, or null"),
     (
-        lambda f: ["--config", written(f / "m.yaml", "max_tokens: 100\n")],
+        lambda f: ["--config", in_tokens(f)],
         "write training.per_device_train_batch_size, not max_tokens",
     ),
     ("--sample.decoding '{a: {top_q: 1}}'", "decoding 'a' has 'top_q'; write temperature, top_k"),

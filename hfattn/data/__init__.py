@@ -2,16 +2,19 @@
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
+from .chat import check_chat_template, set_chat_template
 from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
+from .completions import EncodedDemonstrations, best_fit, prompt_ids
+from .demonstrations import FORMS, Demonstration, Demonstrations, form_of, read_demonstrations
 from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
 from .grouping import split_by_shared_text
 from .labeled import EncodedTexts, Labeled, LabeledTexts, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
-from .model_limits import check_causal, check_length, check_model, check_positions, check_tokenizer
+from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
-from .packing import PackedBlocks, PackedText, pack
+from .packing import PackedBlocks, PackedText, TextSize, pack
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
@@ -22,6 +25,7 @@ from .truncation import WindowCollator, WindowedTexts, mean_of_windows
 from .vectors import Coverage, load_embeddings, word_vectors
 
 __all__ = [
+    "FORMS",
     "GIVEN",
     "MASKED",
     "Answer",
@@ -29,9 +33,12 @@ __all__ = [
     "Choice",
     "Choices",
     "Coverage",
+    "Demonstration",
+    "Demonstrations",
     "Document",
     "Documents",
     "EncodedChoices",
+    "EncodedDemonstrations",
     "EncodedExamples",
     "EncodedPairs",
     "EncodedQuestions",
@@ -61,21 +68,26 @@ __all__ = [
     "Tagged",
     "TaggedSentences",
     "Text",
+    "TextSize",
     "TokenBatches",
     "TrainingExamples",
     "WindowCollator",
     "WindowedTexts",
     "Windows",
     "augmented",
+    "best_fit",
     "check_causal",
+    "check_chat_template",
     "check_columns",
     "check_length",
     "check_model",
+    "check_packing",
     "check_positions",
     "check_split",
     "check_tokenizer",
     "encode_text",
     "fingerprints",
+    "form_of",
     "is_local",
     "load_embeddings",
     "mean_of_windows",
@@ -83,13 +95,16 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "prompt_ids",
     "read_choices",
+    "read_demonstrations",
     "read_documents",
     "read_labeled",
     "read_pairs",
     "read_questions",
     "read_tagged",
     "read_unlabeled",
+    "set_chat_template",
     "spell_masks",
     "split_by_shared_text",
     "split_corpus",

@@ -72,3 +72,24 @@ def check_causal(model: PreTrainedModel, name: str) -> None:
             f"{name} is an encoder such as BERT, which sees the token that it should predict; write the name of a "
             "causal language model, such as openai-community/gpt2."
         )
+
+
+@torch.inference_mode()
+def check_packing(model: PreTrainedModel, name: str) -> None:
+    """Check that a model keeps the examples apart that are packed into one row.
+
+    Raises:
+        UserError: the model takes no positions, or what it predicts in one example depends on the one before it.
+    """
+    one, two = torch.tensor([[0, 1, 2]]), torch.tensor([[2, 1, 0, 1]])
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3]])
+    model.eval()
+    try:
+        packed = model(torch.cat([one, two], 1), position_ids=positions, use_cache=False).logits
+    except TypeError:  # a recurrent network has no positions
+        apart = False
+    else:
+        alone = torch.cat([model(ids, use_cache=False).logits for ids in (one, two)], 1)
+        apart = bool((packed - alone).abs().max() < 1e-4 * alone.std())
+    if not apart:
+        raise UserError(f"{name} does not keep examples apart that are packed into one row; write data.packing: false.")

@@ -133,6 +133,10 @@ def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -
         whole_text = 0 <= left < (measurement.order["streams"] or 1)
         assert whole_text, f"the process scored {number:,} of {len(texts[0]):,} characters of {part}"
         return measured
+    if measurement.order["kind"] == "completions":  # the tokenizer says which characters are learned
+        most = measurement.parts[part].counts.total()
+        assert 0 < size["characters"] <= most, f"the process scored another text than {part}"
+        return measured | text_scores(nats * number, size["characters"], size["bytes"], size["words"])
     # Without a start token, the first token is not predicted, and its characters are not counted.
     whole = {"characters": sum(map(len, texts)), "bytes": sum(len(text.encode()) for text in texts)}
     missing = [whole[name] - size[name] for name in whole]

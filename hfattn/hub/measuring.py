@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ..clean_process import MEASURED
+from ..data.demonstrations import Demonstrations
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.text import EMBEDDED, open_text, split_positions
@@ -137,6 +138,9 @@ def _characters(results: Any, data: Any, parts: Any, items: Any) -> dict[str, An
 
 
 def _tokens(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    if isinstance(next(iter(parts.values())), Demonstrations):
+        pairs = {part: [[item.prompt, item.completion] for item in items[part]] for part in parts}
+        return {"kind": "completions", "texts": pairs, "unit": "token", "max_length": data.max_length}
     texts = {part: [item.text for item in items[part]] for part in parts}
     windows = _windows(data, results["configuration"]["evaluation"]["stride"])
     return {"kind": "likelihoods", "texts": texts, "unit": "token", "streams": None, **windows}

@@ -165,6 +165,8 @@ def texts_of(parts: Mapping[str, Iterable[Any]]) -> Iterator[str]:
                 elif isinstance(value, Sequence) and value and all(isinstance(each, str) for each in value):
                     yield " ".join(value)
                     yield from value
+                elif isinstance(value, list):  # messages
+                    yield from strings(value)
 
 
 def _grams(text: str, lengths: Iterable[int]) -> Iterator[tuple[str, ...]]:

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedTokenizerBase
 
-from ..data import Documents, PackedText
+from ..data import Demonstrations, Documents, EncodedDemonstrations, PackedBlocks, PackedText, TextSize, prompt_ids
 from ..fields import at_least
-from ..generation import read_prompt, sample_text
+from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
 from ..loading import max_positions
 from ..metrics import text_scores
@@ -53,10 +54,23 @@ class SampleConfig:
                 raise ValueError(f"decoding {name!r} has top_p {top_p}; write a number above 0, at most 1.")
 
 
+class EvaluatedTexts(NamedTuple):
+    """The examples of a part, their tokens, and the rows in which a model is evaluated on them."""
+
+    examples: Documents | Demonstrations
+    tokens: PackedText | EncodedDemonstrations
+    dataset: PackedBlocks | EncodedDemonstrations
+
+    @property
+    def size(self) -> TextSize:
+        """Length of the text that is predicted."""
+        return self.tokens.size
+
+
 def report(
     run: TrainedRun,
-    parts: Mapping[str, Documents],
-    packed: Mapping[str, PackedText],
+    train_set: PackedBlocks | EncodedDemonstrations,
+    parts: Mapping[str, EvaluatedTexts],
     metrics: Mapping[str, Mapping[str, Any]],
     written: Mapping[str, Sequence[str]],
     tuning: Mapping[str, Any],
@@ -65,14 +79,14 @@ def report(
 
     Args:
         run: the finished run.
-        parts: the documents of each part, training included.
-        packed: their tokens.
+        train_set: the training examples.
+        parts: the texts of each part, training included.
         metrics: scores of each part but the training part; for a pretrained model with its scores ``before``.
         written: what ``continuations`` returned "after" training, and "before" it for a pretrained model.
         tuning: what was trained of which pretrained model, as ``tuning_facts`` returns it.
     """
     config, model, trainer = asdict(run.config), run.model, run.trainer
-    length, sample = config["data"]["max_length"], config["sample"]
+    sample = config["sample"]
     model.generation_config.update(do_sample=True, temperature=0.8, top_k=0, max_new_tokens=sample["max_new_tokens"])
     run.save()
     pairs = [(prompt, name) for prompt in sample["prompts"] for name in sample["decoding"]]
@@ -80,23 +94,27 @@ def report(
         {"prompt": prompt, "decoding": name, **{when: texts[i] for when, texts in written.items()}}
         for i, (prompt, name) in enumerate(pairs)
     ]
-    windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
+    if isinstance(train_set, PackedBlocks):
+        windows = trainer.state.global_step * trainer.get_total_train_batch_size(trainer.args)
+        training = trainer.training_facts("tokens", windows * train_set.block)
+    else:
+        training = run.training_facts("tokens", train_set.tokens)
     sections: dict[str, Any] = {
         "data": {
-            "name": parts["train"].name,
-            "max_length": length,
-            "stride": config["evaluation"]["stride"] or length,
-            "dropped_tokens": trainer.train_dataset.dropped,
-            "parts": {part: part_facts(parts[part], packed[part]) for part in parts},
+            "name": parts["train"].examples.name,
+            "max_length": config["data"]["max_length"],
+            **data_facts(train_set, config["evaluation"]["stride"]),
+            "parts": {part: part_facts(texts) for part, texts in parts.items()},
         },
         "model": {
             **tuning,
             "model_type": model.config.model_type,
             "vocabulary": len(run.tokenizer),
             "positions": max_positions(model.config),
+            "chat": is_chat(model),
         },
         "metrics": metrics,
-        "training": trainer.training_facts("tokens", windows * length),
+        "training": training,
         "samples": samples,
         # As many as the positions allow after the prompt of the card's example.
         "new_tokens": read_prompt(model, run.tokenizer, samples[0]["prompt"], 40)[1],
@@ -115,9 +133,30 @@ def report(
     )
 
 
-def with_text_scores(score: Mapping[str, Any], text: PackedText) -> dict[str, Any]:
+def with_text_scores(score: Mapping[str, Any], size: TextSize) -> dict[str, Any]:
     """Return the scores per token together with those per character, byte and word, for comparing tokenizers."""
-    return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(text.size))}
+    return {**score, **text_scores(score["nats_per_token"] * score["tokens"], **asdict(size))}
+
+
+def exact_match(run: TrainedRun, dataset: EncodedDemonstrations, number: int) -> dict[str, Any]:
+    """Return the share of completions that a model writes as they are in the data, up to white space at both ends.
+
+    Args:
+        run: the run; its model writes greedily, and of a conversation the last answer.
+        dataset: the examples.
+        number: number of examples, which are chosen at random.
+    """
+    indices = range(len(dataset.examples))
+    chosen = sorted(Random(run.trainer.args.seed).sample(indices, min(number, len(indices))))
+    turns = [dataset.examples[i].last_turn for i in chosen]
+    prompts = [prompt_ids(question, run.tokenizer, "A prompt") for question, _ in turns]
+    # The last question of a conversation that was cut may not fit.
+    fitting = [i for i, ids in enumerate(prompts) if 0 < len(ids) < dataset.max_length]
+    longest = int(dataset.sizes[:, 1].max())
+    rows = run.trainer.args.eval_batch_size
+    written = write_completions(run.model, run.tokenizer, [prompts[i] for i in fitting], longest, rows)
+    right = sum(text.strip() == turns[i][1].strip() for i, text in zip(fitting, written, strict=True))
+    return {"exact_match": right / len(chosen), "written": len(chosen)}
 
 
 def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: SampleConfig, seed: int) -> list[str]:
@@ -138,15 +177,24 @@ def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: Sample
     ]
 
 
-def part_facts(documents: Documents, packed: PackedText) -> dict[str, Any]:
+def data_facts(train_set: PackedBlocks | EncodedDemonstrations, stride: int | None) -> dict[str, Any]:
+    """Return the form of the data, what the loss is on, and how they become rows."""
+    if isinstance(train_set, PackedBlocks):
+        stride = stride or train_set.block
+        return {"form": "text", "loss": "all tokens", "stride": stride, "dropped_tokens": train_set.dropped}
+    form = train_set.form
+    loss = "the completion" if form == "prompt_completion" else "the messages of the assistant"
+    return {"form": form, "loss": loss, "packing": train_set.packing, "rows": len(train_set)}
+
+
+def part_facts(texts: EvaluatedTexts) -> dict[str, Any]:
     """Return the size and the fingerprint of one part of the data."""
-    return {
-        "documents": len(documents),
-        "characters": sum(len(item.text) for item in documents),
-        "tokens": len(packed),
-        "unknown_tokens": packed.unknown,
-        "sha256": documents.fingerprint,
-    }
+    examples, tokens = texts.examples, texts.tokens
+    facts = {"characters": examples.counts.total(), "unknown_tokens": tokens.unknown, "sha256": examples.fingerprint}
+    if isinstance(tokens, PackedText):
+        return {"documents": len(examples), "tokens": len(tokens), **facts}
+    counts = {"cut": tokens.cut, "left_out": tokens.left_out}
+    return {"examples": len(examples), "tokens": tokens.tokens, "learned_tokens": tokens.learned, **counts, **facts}
 
 
 def summary(folder: Path, results: Mapping[str, Any]) -> str:
@@ -165,6 +213,14 @@ def summary(folder: Path, results: Mapping[str, Any]) -> str:
         for name, score in ((f"{part}, before", after.get("before")), (part, after)):
             if score is not None:
                 lines.append(f"{name:20}" + "".join(f"{score[key]:{form}}" for key, form in columns.values()))
+        if "exact_match" in after:
+            lines.append(f"{'':20}exact match of {after['written']} completions: {after['exact_match']:.3f}")
+    for part, facts in results["data"]["parts"].items():
+        if facts.get("cut"):
+            lines.append(
+                f"{part}: {facts['cut']} of {facts['examples']} examples are cut to {results['data']['max_length']} "
+                f"tokens, and {facts['left_out']} are left out because nothing of them is left to learn"
+            )
     for sample in results["samples"]:
         lines += ["", f"--- {sample['decoding']}", sample["after"]]
     lines += [
