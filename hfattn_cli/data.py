@@ -92,7 +92,7 @@ def show_data(
         str,
         typer.Argument(
             metavar="CONFIG_OR_DATA",
-            help="Configuration, or a file, a folder or the id of a dataset with labeled texts.",
+            help="Configuration, or a file, a folder or the id of a dataset with labeled texts, prompts or messages.",
         ),
     ],
 ) -> None:
@@ -109,8 +109,8 @@ def show_data(
         require("recipes")
         import yaml
 
-        from hfattn.data import LabeledDataConfig
-        from hfattn.data.report import describe, report_labeled
+        from hfattn.data import LabeledDataConfig, form_of, open_rows
+        from hfattn.data.report import describe, report_demonstrations, report_labeled
         from hfattn.loading import load_tokenizer
         from hfattn.resources import find_configuration, load_recipe, resource
         from hfattn.training import load_config
@@ -121,7 +121,15 @@ def show_data(
             fields = {
                 name.removeprefix("data."): yaml.safe_load(value) for name, value in split_overrides(context.args)
             }
-            print(report_labeled(checked(LabeledDataConfig, {**fields, "dataset": source}, prefix="data.")))
+            section, columns = {**fields, "dataset": source}, ("messages", "prompt", "completion")
+            place = {name: fields[name] for name in ("config", "revision") if name in fields}
+            rows = open_rows(source, split=fields.get("hub_split", "train"), **place)
+            form = form_of(rows, *(fields.get(f"{name}_column", name) for name in columns))
+            if form == "text" or "label_column" in fields:
+                print(report_labeled(checked(LabeledDataConfig, section, prefix="data.")))
+                return
+            recipe = load_recipe(resource("recipes", "causal_lm", "train.py"))
+            print(report_demonstrations(checked(recipe.DataConfig, section, prefix="data."), None))
             return
         found = find_configuration(source)
         recipe = load_recipe(found.script)
@@ -130,6 +138,10 @@ def show_data(
         if not isinstance(data, LabeledDataConfig) or data.dataset in data.generated:
             if found.script.parent.name == "char_lm":
                 raise UserError("The data of char_lm are one text; hfattn data show is for examples.")
+            of_forms = found.script.parent.name == "causal_lm" and data.dataset not in data.generated
+            if of_forms and data.form_of(data.dataset, data.hub_split) != "text":
+                print(report_demonstrations(data, recipe.open_tokenizer(config, chat=True)))
+                return
             print(describe(data, 1))
             return
         count = None

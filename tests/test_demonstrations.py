@@ -496,3 +496,43 @@ class TestChats(FinishedRun):
         assert 'messages = [{"role": "user", "content": "The dog saw Mary in 3"}]' in card.text
         assert "The loss is on the messages of the assistant: " in card.text
         assert printed.strip() in ("happy", "sad")
+
+
+# The report on data
+
+
+def shown(*words: object) -> list[str]:
+    done = CliRunner().invoke(app, ["data", "show", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+def test_data_show_counts_tokens_and_names_fields(tmp_path: Path, gpt2: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(gpt2)
+    rows = [{"prompt": f"The dog saw Mary in {i}", "completion": " and was happy" * (1 + i % 3)} for i in range(30)]
+    rows += [rows[0], {"prompt": "", "completion": "x"}, {"prompt": "dog " * 40, "completion": "x"}]
+    path = written(tmp_path / "pairs.jsonl", rows)
+    test = written(tmp_path / "test.jsonl", rows[:2])
+    sections = {"data": {"dataset": str(path), "packing": True, "split": [0.8, 0.2]}, "model": {"name": str(gpt2)}}
+    config = write_config(tmp_path, TINY, {"recipe": "causal_lm"}, sections)
+    read = [len(tokenizer(row["prompt"]).input_ids) for row in rows if row["prompt"]]
+    learned = [len(tokenizer(row["completion"]).input_ids) + 1 for row in rows if row["prompt"]]
+    lines = shown(config, "--data.max_length", 32, "--data.test", test)
+    assert lines[0] == "train: 33 rows of pairs.jsonl, prompt_completion"
+    assert lines[1].startswith(f"  tokens that are read: median {np.median(read):.0f}, 95% have at most ")
+    assert lines[2].endswith(f"the longest {max(learned)}")
+    cut = sum(sum(each) > 32 for each in zip(read, learned, strict=True))
+    assert lines[3].startswith("  packed: 32 examples in ")
+    assert "warning: 1 rows of train have an empty prompt or completion, or no answer: data.empty: drop" in lines
+    assert "warning: 1 rows of train repeat another, up to case and spaces: data.duplicates: drop" in lines
+    assert any(
+        line.startswith(f"warning: {cut} of 32 examples have more than 32 tokens and are cut, and 1 of")
+        for line in lines
+    )
+    assert "warning: 2 prompts of test are in train too: data.duplicates: drop" in lines
+    assert lines[-1].startswith("warning: training will end with: Line 32 of pairs.jsonl has an empty prompt")
+    chats = shown(chats_file(tmp_path))
+    assert chats[:2] == [
+        "data: 80 rows of chats.jsonl, messages",
+        "  words that are read: median 2, 95% have at most 2, the longest 2",
+    ]

@@ -4,14 +4,17 @@ import importlib.util
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..extras import optional
+from .completions import EncodedDemonstrations
+from .demonstrations import Demonstrations
 from .labeled import label_list
 from .parts import LabeledDataConfig
 from .rows import Source, open_rows
@@ -212,6 +215,76 @@ def _rare(labels: Counter[str], needed: int) -> Iterator[tuple[str, int]]:
     yield from ((label, count) for label, count in labels.items() if count < needed)
 
 
+def report_demonstrations(data: Any, tokenizer: PreTrainedTokenizerBase | None) -> DataReport:
+    """Report on prompts with completions, or on conversations, of ``data.dataset`` and the files or splits beside it.
+
+    Args:
+        data: the section ``data`` of the recipe causal_lm.
+        tokenizer: tokenizer of the model, with the chat template for messages; None counts words.
+
+    Raises:
+        UserError: the data cannot be read, or a column does not exist.
+    """
+    report, asked = DataReport(), {}
+    as_it_is = replace(data, empty="drop", duplicates="keep")
+    places: dict[str, tuple[Source, str]] = {"train": (data.dataset, data.hub_split)}
+    places |= {
+        part: data.locate(place, data.dataset)
+        for part in ("validation", "test")
+        if (place := getattr(data, part)) is not None
+    }
+    for part, (source, split) in places.items():
+        examples = as_it_is.read(source, split)
+        name = "data" if len(places) == 1 else part
+        report.facts.append(f"{name}: {len(examples) + examples.empty:,} rows of {examples.name}, {examples.form}")
+        if examples.empty:
+            lacking = "an empty prompt or completion, or no answer"
+            report.warnings.append(f"{examples.empty} rows of {name} have {lacking}: data.empty: drop")
+        keys = Counter(" ".join(" ".join(examples.columns(item)).split()).casefold() for item in examples)
+        if repeated := len(examples) - len(keys):
+            report.warnings.append(
+                f"{repeated} rows of {name} repeat another, up to case and spaces: data.duplicates: drop"
+            )
+        try:
+            _add_sizes(report, examples.sample(SAMPLE, 0), tokenizer, data)
+        except UserError as error:
+            report.warnings.append(f"training will end with: {error}")
+        asked[part] = {data.key(item) for item in examples}
+        if part != "train" and (shared := len(asked[part] & asked["train"])):
+            report.warnings.append(f"{shared} prompts of {part} are in train too: data.duplicates: drop")
+    try:
+        parts = data.read_parts(1)
+    except UserError as error:
+        report.warnings.append(f"training will end with: {error}")
+    else:
+        report.facts.append("parts: " + ", ".join(f"{part} {len(examples):,}" for part, examples in parts.items()))
+    return report
+
+
+def _add_sizes(
+    report: DataReport, examples: Demonstrations, tokenizer: PreTrainedTokenizerBase | None, data: Any
+) -> None:
+    if tokenizer is None:
+        unit = "words"
+        words = [[len(text.split()) for text in examples.texts(item)] for item in examples]
+        sizes = np.array([[sum(counts[:-1]), counts[-1]] for counts in words])
+    else:
+        unit, encoded = "tokens", EncodedDemonstrations(examples, tokenizer, data.max_length)
+        sizes = encoded.sizes
+        if encoded.cut:
+            report.warnings.append(
+                f"{encoded.cut} of {len(examples):,} examples have more than {data.max_length} tokens and are cut, and "
+                f"{encoded.left_out} of these are left out because nothing of them is left to learn: data.max_length"
+            )
+    for what, lengths in zip(("read", "learned"), sizes.T, strict=True):
+        median, high = np.percentile(lengths, [50, 95])
+        report.facts.append(
+            f"  {unit} that are {what}: median {median:.0f}, 95% have at most {high:.0f}, the longest {lengths.max()}"
+        )
+    if tokenizer is not None and data.packing:
+        report.facts.append(f"  packed: {len(examples):,} examples in {len(encoded.packed()):,} rows")
+
+
 def describe(data: Any, seed: int) -> DataReport:
     """Report on the parts of a recipe that does not classify texts: numbers of examples and lengths in words.
 
@@ -220,10 +293,10 @@ def describe(data: Any, seed: int) -> DataReport:
     """
     report, seen = DataReport(), {}
     for part, examples in data.read_parts(seed).items():
-        texts = [" ".join(examples.texts(item)) for item in examples]
-        report.facts.append(f"{part}: {len(texts):,} {data.unit} of {examples.name}")
+        texts, unit = [" ".join(examples.texts(item)) for item in examples], f"{examples.noun.lower()}s"
+        report.facts.append(f"{part}: {len(texts):,} {unit} of {examples.name}")
         _add_lengths(report, Random(0).sample(texts, min(SAMPLE, len(texts))), None, None)
         seen[part] = set(map(hash, texts))
         if shared := len(seen[part] & seen["train"]) if part != "train" else 0:
-            report.warnings.append(f"{shared} {data.unit} of {part} are in train too: data.validation, data.test")
+            report.warnings.append(f"{shared} {unit} of {part} are in train too: data.validation, data.test")
     return report

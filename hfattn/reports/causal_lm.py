@@ -4,17 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedTokenizerBase
 
-from ..data import Demonstrations, Documents, EncodedDemonstrations, PackedBlocks, PackedText, TextSize, prompt_ids
+from ..data import EncodedDemonstrations, PackedBlocks, PackedText, TextSize, prompt_ids
 from ..fields import at_least
 from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
 from ..loading import max_positions
 from ..metrics import text_scores
+from ..training.causal_lm import EvaluatedTexts
 from .base import TrainedRun, leave_behind
 
 DECODING = ("temperature", "top_k", "top_p")
@@ -52,19 +53,6 @@ class SampleConfig:
                 raise ValueError(f"decoding {name!r} has top_k {top_k}; write a whole number, 0 for all tokens.")
             if not 0 < top_p <= 1:
                 raise ValueError(f"decoding {name!r} has top_p {top_p}; write a number above 0, at most 1.")
-
-
-class EvaluatedTexts(NamedTuple):
-    """The examples of a part, their tokens, and the rows in which a model is evaluated on them."""
-
-    examples: Documents | Demonstrations
-    tokens: PackedText | EncodedDemonstrations
-    dataset: PackedBlocks | EncodedDemonstrations
-
-    @property
-    def size(self) -> TextSize:
-        """Length of the text that is predicted."""
-        return self.tokens.size
 
 
 def report(

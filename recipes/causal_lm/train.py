@@ -8,8 +8,7 @@ accelerate launch recipes/causal_lm/train.py --config recipes/causal_lm/dates_st
 accelerate launch recipes/causal_lm/train.py --config recipes/causal_lm/shakespeare_gpt2.yaml --resume
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,41 +18,24 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerBase, TrainingArguments
 
 from hfattn.data import (
-    FORMS,
-    Demonstration,
     Demonstrations,
-    Document,
     Documents,
     EncodedDemonstrations,
-    PackedBlocks,
-    PartsConfig,
-    Source,
     check_causal,
     check_model,
     check_packing,
     check_positions,
     fingerprints,
-    form_of,
-    open_rows,
-    pack,
-    read_demonstrations,
-    read_documents,
-    set_chat_template,
-    split_corpus,
 )
-from hfattn.data.demonstrations import as_text
-from hfattn.data.rows import JSON_LINES, is_table, local_file
-from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_rows
-from hfattn.fields import at_least, one_of
-from hfattn.generated import GENERATED
+from hfattn.fields import at_least
 from hfattn.generation import set_chat, set_ends
 from hfattn.hub import check_language_model
 from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
-from hfattn.reports.causal_lm import EvaluatedTexts, SampleConfig, continuations, exact_match, report, with_text_scores
+from hfattn.reports.causal_lm import SampleConfig, continuations, exact_match, report, with_text_scores
 from hfattn.training import (
     FineTuningTrainer,
     PretrainedOrScratchConfig,
@@ -68,112 +50,14 @@ from hfattn.training import (
     tuned,
     tuning_facts,
 )
+from hfattn.training.causal_lm import CausalDataConfig as DataConfig
+from hfattn.training.causal_lm import check_text, encode_parts, with_chat_template
 from hfattn.training.config import checked
 
 RECIPE = "causal_lm"
 
 
 # Configuration
-
-
-@strict
-@dataclass
-class DataConfig(PartsConfig[Documents | Demonstrations]):
-    unit: ClassVar[str] = "characters"
-    generated: ClassVar[tuple[str, ...]] = ("dates",)
-
-    # "embedded" (the Python language reference), "dates" (generated prompts and completions), a file, or a dataset on
-    # the Hub.
-    dataset: str = EMBEDDED
-    # Text by position: characters of a single document, or whole documents. Other forms at random.
-    split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])
-    # text: running text, in windows; prompt_completion: two columns, with the loss on the completion; messages: a
-    # column of conversations, with the loss on what the assistant says. null: by the columns.
-    form: str | None = one_of(FORMS, None)
-    lines_are_texts: bool = False  # each line or row is a document; false: the whole dataset is a single document
-    document_start: str | None = None  # matches the first line of each document; null: each line is a document
-    text_column: str = "text"
-    prompt_column: str = "prompt"
-    completion_column: str = "completion"
-    messages_column: str = "messages"
-    # Template for messages if the tokenizer has none, or instead of its own: chatml, or a file.
-    chat_template: str | None = None
-    empty: str = one_of(("error", "drop"), "error")  # drop: leave out rows with an empty prompt or without an answer
-    # drop: read equal rows once, and no training row whose prompt is in another part.
-    duplicates: str = one_of(("keep", "drop"), "keep")
-    packing: bool = False  # put several examples into a row of max_length tokens; none sees another
-    examples: int = at_least(1, 30_000)  # number of generated examples to train on
-    evaluation_examples: int = at_least(1, 1000)  # number of generated examples in each of the other parts
-    max_length: int = at_least(2, 256)  # tokens that the model reads at once
-
-    def validate_documents(self) -> None:
-        if self.document_start is not None and not self.lines_are_texts:
-            raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
-        if self.lines_are_texts and self.form not in (None, "text"):
-            raise ValueError(f"lines_are_texts is for running text; write form: text instead of {self.form}, or false.")
-
-    def form_of(self, dataset: Source, split: str) -> str:
-        """Return the form of the data, one of ``FORMS``."""
-        if self.form is not None or self.lines_are_texts or dataset == EMBEDDED:
-            return self.form or "text"
-        path = local_file(dataset)
-        if path is not None and path.suffix != JSON_LINES and not is_table(path):
-            return "text"
-        rows = open_rows(dataset, config=self.config, split=split, revision=self.revision)
-        return form_of(rows, self.messages_column, self.prompt_column, self.completion_column)
-
-    def generate(self, seed: int) -> dict[str, Documents | Demonstrations]:
-        drawn = GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
-        return {
-            part: Demonstrations(pairs.name, [Demonstration(f"{pair.source} =", pair.target) for pair in pairs])
-            for part, pairs in drawn.items()
-        }
-
-    def read(
-        self, dataset: Source, split: str, train: Documents | Demonstrations | None = None
-    ) -> Documents | Demonstrations:
-        form = self.form_of(dataset, split)
-        if form != "text":
-            return read_demonstrations(
-                dataset,
-                form=form,
-                messages_column=self.messages_column,
-                prompt_column=self.prompt_column,
-                completion_column=self.completion_column,
-                empty=self.empty,
-                duplicates=self.duplicates,
-                config=self.config,
-                split=split,
-                revision=self.revision,
-            )
-        return read_documents(
-            dataset,
-            lines_are_texts=self.lines_are_texts,
-            document_start=self.document_start,
-            text_column=self.text_column,
-            config=self.config,
-            split=split,
-            revision=self.revision,
-        )
-
-    def key(self, item: Document | Demonstration) -> Hashable:
-        return item.text if isinstance(item, Document) else as_text(item.last_turn[0])
-
-    def cut(self, whole: Documents | Demonstrations, seed: int) -> list[Any]:
-        if isinstance(whole, Documents):
-            return split_corpus(whole, self.split)
-        return whole.split(self.split, seed, key=self.key, unit="prompts")
-
-    def read_parts(self, seed: int, given: Source | None = None) -> dict[str, Documents | Demonstrations]:
-        parts = super().read_parts(seed, given)
-        kinds = {part: type(examples) for part, examples in parts.items()}
-        if other := next((part for part in parts if kinds[part] is not kinds["train"]), None):
-            raise UserError(f"The part {other} has other columns than train; write the same in both, or data.form.")
-        train = parts["train"]
-        if self.duplicates == "drop" and isinstance(train, Demonstrations):
-            held = {self.key(item) for part in parts if part != "train" for item in parts[part]}
-            parts["train"] = replace(train, items=[item for item in train if self.key(item) not in held])
-        return parts
 
 
 class TokenizerLocation(ModelLocation):
@@ -237,54 +121,13 @@ def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrained
 
 
 def open_tokenizer(config: Config, chat: bool) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of the model, with the chat template of ``data.chat_template``.
+    """Return the tokenizer of the model, with ``data.chat_template`` if it is given.
 
     Raises:
-        UserError: it cannot be loaded, or the template cannot be used.
+        UserError: it cannot be loaded, or ``with_chat_template`` raises it.
     """
     tokenizer = load_tokenizer(config.pretrained or TokenizerLocation(**config.tokenizer))
-    if config.data.chat_template is not None:
-        if not chat:
-            raise UserError("data.chat_template is for messages, and the data have none; remove it.")
-        number = len(tokenizer)
-        set_chat_template(tokenizer, config.data.chat_template)
-        if len(tokenizer) > number and config.tuning.method == "lora":
-            raise UserError(
-                f"data.chat_template {config.data.chat_template} adds tokens, whose embeddings LoRA does not train; "
-                "write tuning.method: full, or the path of a template without new tokens."
-            )
-    return tokenizer
-
-
-def encode(
-    config: Config, parts: dict[str, Any], tokenizer: PreTrainedTokenizerBase
-) -> tuple[PackedBlocks | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
-    """Return the training examples, and each part with what is evaluated of it.
-
-    Running text becomes a stream of tokens in windows. Of demonstrations, each is an example.
-
-    Raises:
-        UserError: a field does not apply to the form of the data, or a part cannot be encoded.
-    """
-    data, stride = config.data, config.evaluation.stride
-    if isinstance(parts["train"], Documents):
-        for name, given in (("data.packing", data.packing), ("evaluation.written", config.evaluation.written)):
-            if given:
-                raise UserError(f"{name} is for prompts and completions or messages, and the data are text; remove it.")
-        if config.max_tokens is not None:
-            raise UserError(
-                "All windows have the same length; write training.per_device_train_batch_size, not max_tokens."
-            )
-        packed = {part: pack([item.text for item in documents], tokenizer) for part, documents in parts.items()}
-        return PackedBlocks(packed["train"].ids, data.max_length), {
-            part: EvaluatedTexts(parts[part], text, PackedBlocks(text.ids, data.max_length, stride or data.max_length))
-            for part, text in packed.items()
-        }
-    if stride is not None:
-        raise UserError("evaluation.stride is for windows of running text, and each example is read once; remove it.")
-    encoded = {part: EncodedDemonstrations(examples, tokenizer, data.max_length) for part, examples in parts.items()}
-    train_set = encoded["train"].packed() if data.packing else encoded["train"]
-    return train_set, {part: EvaluatedTexts(parts[part], each, each) for part, each in encoded.items()}
+    return with_chat_template(tokenizer, config.data.chat_template, chat, config.tuning.method)
 
 
 def main(command: RecipeCommand) -> None:
@@ -298,7 +141,9 @@ def main(command: RecipeCommand) -> None:
     parts = data.read_parts(arguments.seed, command.datasets)
     chat = isinstance(parts["train"], Demonstrations) and parts["train"].are_conversations
     tokenizer = open_tokenizer(config, chat)
-    train_set, encoded = encode(config, parts, tokenizer)
+    if isinstance(parts["train"], Documents):
+        check_text(data, config.evaluation.written, config.max_tokens)
+    train_set, encoded = encode_parts(data, parts, tokenizer, config.evaluation.stride)
     evaluation_sets = {part: texts.dataset for part, texts in encoded.items() if part != "train"}
 
     # Model

@@ -1,0 +1,226 @@
+"""Data of causal language models: running text, prompts with their completions, and conversations."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedTokenizerBase
+
+from ..data import (
+    FORMS,
+    Demonstration,
+    Demonstrations,
+    Document,
+    Documents,
+    EncodedDemonstrations,
+    PackedBlocks,
+    PackedText,
+    PartsConfig,
+    Source,
+    TextSize,
+    form_of,
+    open_rows,
+    pack,
+    read_demonstrations,
+    read_documents,
+    set_chat_template,
+    split_corpus,
+)
+from ..data.demonstrations import as_text
+from ..data.rows import JSON_LINES, is_table, local_file
+from ..data.text import EMBEDDED
+from ..errors import UserError
+from ..fields import at_least, one_of
+from ..generated import GENERATED
+
+
+@strict
+@dataclass
+class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
+    """The section ``data``: running text, prompts with their completions, or conversations."""
+
+    unit: ClassVar[str] = "characters"
+    generated: ClassVar[tuple[str, ...]] = ("dates",)
+
+    # "embedded" (the Python language reference), "dates" (generated prompts and completions), a file, or a dataset on
+    # the Hub.
+    dataset: str = EMBEDDED
+    # Text by position: characters of a single document, or whole documents. Other forms at random.
+    split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])
+    # text: running text, in windows; prompt_completion: two columns, with the loss on the completion; messages: a
+    # column of conversations, with the loss on what the assistant says. null: by the columns.
+    form: str | None = one_of(FORMS, None)
+    lines_are_texts: bool = False  # each line or row is a document; false: the whole dataset is a single document
+    document_start: str | None = None  # matches the first line of each document; null: each line is a document
+    text_column: str = "text"
+    prompt_column: str = "prompt"
+    completion_column: str = "completion"
+    messages_column: str = "messages"
+    # Template for messages if the tokenizer has none, or instead of its own: chatml, or a file.
+    chat_template: str | None = None
+    empty: str = one_of(("error", "drop"), "error")  # drop: leave out rows with an empty prompt or without an answer
+    # drop: read equal rows once, and no training row whose prompt is in another part.
+    duplicates: str = one_of(("keep", "drop"), "keep")
+    packing: bool = False  # put several examples into a row of max_length tokens; none sees another
+    examples: int = at_least(1, 30_000)  # number of generated examples to train on
+    evaluation_examples: int = at_least(1, 1000)  # number of generated examples in each of the other parts
+    max_length: int = at_least(2, 256)  # tokens that the model reads at once
+
+    def validate_documents(self) -> None:
+        if self.document_start is not None and not self.lines_are_texts:
+            raise ValueError("document_start needs separate documents; write lines_are_texts: true, or remove it.")
+        if self.lines_are_texts and self.form not in (None, "text"):
+            raise ValueError(f"lines_are_texts is for running text; write form: text instead of {self.form}, or false.")
+
+    def form_of(self, dataset: Source, split: str) -> str:
+        """Return the form of the data, one of ``FORMS``."""
+        if self.form is not None or self.lines_are_texts or dataset == EMBEDDED:
+            return self.form or "text"
+        path = local_file(dataset)
+        if path is not None and path.suffix != JSON_LINES and not is_table(path):
+            return "text"
+        rows = open_rows(dataset, config=self.config, split=split, revision=self.revision)
+        return form_of(rows, self.messages_column, self.prompt_column, self.completion_column)
+
+    def generate(self, seed: int) -> dict[str, Documents | Demonstrations]:
+        drawn = GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
+        return {
+            part: Demonstrations(pairs.name, [Demonstration(f"{pair.source} =", pair.target) for pair in pairs])
+            for part, pairs in drawn.items()
+        }
+
+    def read(
+        self, dataset: Source, split: str, train: Documents | Demonstrations | None = None
+    ) -> Documents | Demonstrations:
+        form = self.form_of(dataset, split)
+        if form != "text":
+            return read_demonstrations(
+                dataset,
+                form=form,
+                messages_column=self.messages_column,
+                prompt_column=self.prompt_column,
+                completion_column=self.completion_column,
+                empty=self.empty,
+                duplicates=self.duplicates,
+                config=self.config,
+                split=split,
+                revision=self.revision,
+            )
+        return read_documents(
+            dataset,
+            lines_are_texts=self.lines_are_texts,
+            document_start=self.document_start,
+            text_column=self.text_column,
+            config=self.config,
+            split=split,
+            revision=self.revision,
+        )
+
+    def key(self, item: Document | Demonstration) -> Hashable:
+        return item.text if isinstance(item, Document) else as_text(item.last_turn[0])
+
+    def cut(self, whole: Documents | Demonstrations, seed: int) -> list[Any]:
+        if isinstance(whole, Documents):
+            return split_corpus(whole, self.split)
+        return whole.split(self.split, seed, key=self.key, unit="prompts")
+
+    def read_parts(self, seed: int, given: Source | None = None) -> dict[str, Documents | Demonstrations]:
+        parts = super().read_parts(seed, given)
+        kinds = {part: type(examples) for part, examples in parts.items()}
+        if other := next((part for part in parts if kinds[part] is not kinds["train"]), None):
+            raise UserError(f"The part {other} has other columns than train; write the same in both, or data.form.")
+        train = parts["train"]
+        if self.duplicates == "drop" and isinstance(train, Demonstrations):
+            held = {self.key(item) for part in parts if part != "train" for item in parts[part]}
+            parts["train"] = replace(train, items=[item for item in train if self.key(item) not in held])
+        return parts
+
+
+def with_chat_template(
+    tokenizer: PreTrainedTokenizerBase, template: str | None, chat: bool, method: str
+) -> PreTrainedTokenizerBase:
+    """Return a tokenizer with a chat template.
+
+    Args:
+        tokenizer: the tokenizer.
+        template: ``data.chat_template``; None leaves the tokenizer as it is.
+        chat: whether the data are conversations.
+        method: ``tuning.method``.
+
+    Raises:
+        UserError: the data are not conversations, the template cannot be used, or it adds tokens that are not trained.
+    """
+    if template is None:
+        return tokenizer
+    if not chat:
+        raise UserError("data.chat_template is for messages, and the data have none; remove it.")
+    number = len(tokenizer)
+    set_chat_template(tokenizer, template)
+    if len(tokenizer) > number and method == "lora":
+        raise UserError(
+            f"data.chat_template {template} adds tokens, whose embeddings LoRA does not train; write tuning.method: "
+            "full, or the path of a template without new tokens."
+        )
+    return tokenizer
+
+
+class EvaluatedTexts(NamedTuple):
+    """The examples of a part, their tokens, and the rows in which a model is evaluated on them."""
+
+    examples: Documents | Demonstrations
+    tokens: PackedText | EncodedDemonstrations
+    dataset: PackedBlocks | EncodedDemonstrations
+
+    @property
+    def size(self) -> TextSize:
+        """Length of the text that is predicted."""
+        return self.tokens.size
+
+
+def check_text(data: CausalDataConfig, written: int, max_tokens: int | None) -> None:
+    """Check that fields are not set that do not apply to running text.
+
+    Raises:
+        UserError: one is.
+    """
+    for name, given in (("data.packing", data.packing), ("evaluation.written", written)):
+        if given:
+            raise UserError(f"{name} is for prompts and completions or messages, and the data are text; remove it.")
+    if max_tokens is not None:
+        raise UserError("All windows have the same length; write training.per_device_train_batch_size, not max_tokens.")
+
+
+def encode_parts(
+    data: CausalDataConfig,
+    parts: Mapping[str, Documents | Demonstrations],
+    tokenizer: PreTrainedTokenizerBase,
+    stride: int | None,
+) -> tuple[PackedBlocks | EncodedDemonstrations, dict[str, EvaluatedTexts]]:
+    """Return the training examples, and each part with the rows in which it is evaluated.
+
+    Running text becomes a stream of tokens in windows. Of demonstrations, each is an example.
+
+    Args:
+        data: the section ``data``.
+        parts: the examples of each part.
+        tokenizer: the model's tokenizer.
+        stride: tokens between the starts of two windows in evaluation; None: the length of a window.
+
+    Raises:
+        UserError: a stride is given and the data have no windows, or a part cannot be encoded.
+    """
+    texts = {part: examples for part, examples in parts.items() if isinstance(examples, Documents)}
+    if texts:
+        packed = {part: pack([item.text for item in documents], tokenizer) for part, documents in texts.items()}
+        step = data.max_length if stride is None else stride
+        return PackedBlocks(packed["train"].ids, data.max_length), {
+            part: EvaluatedTexts(texts[part], text, PackedBlocks(text.ids, data.max_length, step))
+            for part, text in packed.items()
+        }
+    if stride is not None:
+        raise UserError("evaluation.stride is for windows of running text, and each example is read once; remove it.")
+    shown = {part: examples for part, examples in parts.items() if isinstance(examples, Demonstrations)}
+    encoded = {part: EncodedDemonstrations(examples, tokenizer, data.max_length) for part, examples in shown.items()}
+    train_set = encoded["train"].packed() if data.packing else encoded["train"]
+    return train_set, {part: EvaluatedTexts(shown[part], each, each) for part, each in encoded.items()}
