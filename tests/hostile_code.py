@@ -1,6 +1,180 @@
-"""Code for the tests of `hfattn inspect`: payloads, code to blow up a reader, and code of the ordinary kind."""
+"""Hostile code for the tests of inspect, verify and card, and code of the ordinary kind."""
 
-# The line of each payload ends with "# here".
+# Each of these leaves the file MARK, or sends a packet to the port PORT, when it is imported or its function act() is
+# called. The line to be named ends with "# here".
+ACTS = {
+    "os": "import os\ndef act():\n    os.system('touch MARK')  # here\n",
+    "eval": "def act():\n    eval(\"__import__('os').system('touch MARK')\")  # here\n",
+    "decoded": "from base64 import b64decode\ndef act():\n    exec(b64decode('BASE64'))  # here\n",
+    "two halves": "import os\ndef act():\n    getattr(os, 'po' + 'pen')('touch MARK').read()  # here\n",
+    "importlib": "import importlib\ndef act():\n    importlib.import_module('os').system('touch MARK')  # here\n",
+    "builtins": (
+        "def act():\n"
+        "    found = __builtins__ if isinstance(__builtins__, dict) else vars(__builtins__)\n"
+        "    found['exec'](\"open('MARK', 'w')\")  # here\n"
+    ),
+    "every class": (
+        "import os\n"
+        "def act():\n"
+        "    for found in object.__subclasses__():  # here\n"
+        "        if found.__name__ == '_wrap_close':\n"
+        "            found.__init__.__globals__['system']('touch MARK')\n"
+    ),
+    "the C library": "from ctypes import CDLL\ndef act():\n    CDLL(None).system(b'touch MARK')  # here\n",
+    "a pickle": (
+        "import io\n"
+        "import torch\n"
+        "def act():\n"
+        "    file = io.BytesIO(b'\\x80\\2cos\\nsystem\\nVtouch MARK\\n\\x85R.')\n"
+        "    torch.load(file, weights_only=False)  # here\n"
+    ),
+    "torch.hub": (
+        "from pathlib import Path\n"
+        "import torch\n"
+        "def act():\n"
+        "    place = Path('MARK').with_suffix('.hub')\n"
+        "    place.mkdir()\n"
+        "    place.joinpath('hubconf.py').write_text(\"open('MARK', 'w')\")\n"
+        "    torch.hub.load(place, 'go', source='local')  # here\n"
+    ),
+    "os of torch": "import torch\ndef act():\n    torch.os.system('touch MARK')  # here\n",
+    "os of os.path": "import os.path as place\nplace.os.system('touch MARK')  # here\n",
+    "os of inspect": "from inspect import os as tools\ntools.system('touch MARK')  # here\n",
+    "os of pathlib": "import pathlib as paths\npaths.os.popen('touch MARK').read()  # here\n",
+    "os of transformers": (
+        "from transformers.utils import generic\ndef act():\n    generic.os.system('touch MARK')  # here\n"
+    ),
+    "all modules": (
+        "from json import decoder\n"
+        "def act():\n"
+        "    decoder.scanner.re.enum.sys.modules['posix'].system('touch MARK')  # here\n"
+    ),
+    "a formatter of logging": (
+        "from logging.config import dictConfig\n"
+        "dictConfig({'version': 1, 'formatters': {'short': {'()': 'os.system', 'command': 'touch MARK'}}})  # here\n"
+    ),
+    "an annotation": (
+        "from typing import get_type_hints\n"
+        "class Size:\n"
+        "    width: \"__import__('os').system('touch MARK') or int\"  # here\n"
+        "get_type_hints(Size)\n"
+    ),
+    "an annotation of a strict class": (
+        "import dataclasses\n"
+        "from huggingface_hub import dataclasses as checked\n"
+        "@checked.strict\n"
+        "@dataclasses.dataclass\n"
+        "class Size:\n"
+        "    width: \"__import__('os').system('touch MARK') or int\" = 3  # here\n"
+        "Size(3)\n"
+    ),
+    "attrgetter": (
+        "from operator import attrgetter\n"
+        "import torch\n"
+        "def act():\n"
+        "    attrgetter('os.popen')(torch)('touch MARK').read()  # here\n"
+    ),
+    "getattr in steps": (
+        "from functools import reduce\n"
+        "from transformers.utils import generic\n"
+        "def act():\n"
+        "    reduce(getattr, ['os', 'system'], generic)('touch MARK')  # here\n"
+    ),
+    "a profiler": "from cProfile import run\ndef act():\n    run(\"open('MARK', 'w')\", 'MARK.profile')  # here\n",
+    "numpy": "from numpy import testing\ndef act():\n    testing.runstring(\"open('MARK', 'w')\", {})  # here\n",
+    "sympy": "from sympy import sympify\ndef act():\n    sympify(\"open('MARK', 'w')\")  # here\n",
+    "torch.fx": (
+        "from torch.fx.graph_module import _exec_with_source as build\n"
+        "def act():\n"
+        "    build(\"open('MARK', 'w')\", {})  # here\n"
+    ),
+    "a template": (
+        "import jinja2\n"
+        "def act():\n"
+        "    text = \"{{ joiner.__init__.__globals__['__builtins__']['open']('MARK', 'w') }}\"  # here\n"
+        "    jinja2.Template(text).render()\n"
+    ),
+    "a function of dataclasses": (
+        "from dataclasses import _create_fn\n_create_fn('made', [], [\"open('MARK', 'w')\"])()  # here\n"
+    ),
+    "names put together": (
+        "def act():\n"
+        "    low = '__'\n"
+        "    for found in getattr(object, low + 'subclasses' + low)():  # here\n"
+        "        if found.__name__ == '_Printer':\n"
+        "            scope = getattr(getattr(found, low + 'init' + low), low + 'globals' + low)\n"
+        "            scope['sys'].modules['o' + 's'].system('touch MARK')\n"
+    ),
+    "another model": (
+        "from pathlib import Path\n"
+        "from transformers import AutoConfig\n"
+        "def act():\n"
+        "    place = Path('MARK').with_suffix('.other')\n"
+        "    place.mkdir()\n"
+        '    place.joinpath(\'config.json\').write_text(\'{"auto_map": {"AutoConfig": "other.Other"}}\')\n'
+        "    place.joinpath('other.py').write_text(\"open('MARK', 'w')\")\n"
+        "    AutoConfig.from_pretrained(place, **{'trust_remote' + '_code': True})  # here\n"
+    ),
+    "a class of another model": (
+        "from pathlib import Path\n"
+        "from transformers import dynamic_module_utils as modules\n"
+        "def act():\n"
+        "    place = Path('MARK').with_suffix('.class')\n"
+        "    place.mkdir()\n"
+        "    place.joinpath('further.py').write_text(\"open('MARK', 'w')\")\n"
+        "    modules.get_class_from_dynamic_module('further.Any', place)  # here\n"
+    ),
+    "vars": "import torch\ndef act():\n    vars(vars(torch)['os'])['pop' + 'en']('touch MARK').read()  # here\n",
+    "an array": "import torch\ndef act():\n    torch.zeros(3).numpy().tofile('MARK')  # here\n",
+    "a path": (
+        "from pathlib import Path\n"
+        "def act():\n"
+        "    source = Path('MARK').with_suffix('.source')\n"
+        "    source.touch()\n"
+        "    source.rename('MARK')  # here\n"
+    ),
+    "an example of doctest": (
+        "import doctest\n"
+        "def shown():\n"
+        "    '''\n"
+        "    >>> failed = __import__('os').system('touch MARK')\n"
+        "    '''\n"
+        "def act():\n"
+        "    doctest.run_docstring_examples(shown, {})  # here\n"
+    ),
+    "a class that passes on": (
+        "import torch\n"
+        "class Any:\n"
+        "    def __getattr__(self, name):\n"
+        "        return vars(torch)[name]\n"
+        "def act():\n"
+        "    Any().os.system('touch MARK')  # here\n"
+    ),
+    "a database": (
+        "from sqlite3 import connect\ndef act():\n    connect('MARK').execute('create table found (key)')  # here\n"
+    ),
+    "a storage": (
+        "from torch.storage import _load_from_bytes as read\n"
+        "def act():\n"
+        "    read(b'\\x80\\2cos\\nsystem\\nVtouch MARK\\n\\x85R.')  # here\n"
+    ),
+    "weights": "import torch\ndef act():\n    torch.save([1], 'MARK')  # here\n",
+    "a store of torch": (
+        "from datetime import timedelta\n"
+        "from torch import distributed\n"
+        "def act():\n"
+        "    distributed.TCPStore('127.0.0.1', PORT, timeout=timedelta(seconds=0.1))  # here\n"
+    ),
+    "a socket": (
+        "import socket\n"
+        "def act():\n"
+        "    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'out', ('127.0.0.1', PORT))  # here\n"
+    ),
+}
+PACKETS = {"a store of torch": "tcp", "a socket": "udp"}
+NO_LONGER = ("an annotation of a strict class",)  # huggingface_hub before 1.0 evaluates it
+
+# The line of each of these ends so too.
 PAYLOADS = {
     "os of torch": (
         "import torch\n"

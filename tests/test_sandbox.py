@@ -1,5 +1,6 @@
 """The sandbox of `hfattn verify` and `hfattn card`: each route out of it is tried, and forged results are judged."""
 
+import base64
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+from commands import ROOT, run_here
+from hostile_code import ACTS, NO_LONGER, PACKETS
 from safetensors.torch import load_file, save, save_file
 from typer.testing import CliRunner
 
@@ -505,49 +508,78 @@ def appended(folder: Path, to: Path, code: str) -> Path:
     return to
 
 
-PAYLOADS = """
-def _payloads():
-    import ctypes, os, socket, sqlite3, subprocess, _socket
-    from pathlib import Path
-    import numpy, torch
-    from transformers.utils import import_utils
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of ``make quickstart``, after a few steps."""
+    folder = tmp_path_factory.mktemp("quickstart") / "dates"
+    recipe = ROOT / "recipes" / "translation"
+    few = [
+        "--data.examples",
+        200,
+        "--data.evaluation_examples",
+        10,
+        "--sample.translations",
+        1,
+        "--sample.alignments",
+        1,
+    ]
+    few += ["--training.max_steps", 2, "--training.eval_steps", 2, "--training.save_steps", 2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACCELERATE_USE_CPU", "true")
+        run_here(recipe, patch, "--config", recipe / "dates.yaml", "--output_dir", folder, *few)
+    return folder
 
-    marks, port = {marks!r}, {port}
-    yield lambda: os.system(f"touch {{marks}}/system")
-    yield lambda: torch.os.system(f"touch {{marks}}/torch")
-    yield lambda: import_utils.os.system(f"touch {{marks}}/transformers")
-    yield lambda: subprocess.run(["touch", f"{{marks}}/subprocess"])
-    yield lambda: ctypes.CDLL(None).system(f"touch {{marks}}/ctypes".encode())
-    yield lambda: Path(f"{{marks}}/path").write_text("out")
-    yield lambda: numpy.ones(1).tofile(f"{{marks}}/numpy")
-    yield lambda: torch.save(1, f"{{marks}}/save")
-    yield lambda: sqlite3.connect(f"{{marks}}/sqlite").execute("create table t (a)")
-    yield lambda: os.chmod(marks, 0)
-    yield lambda: _socket.socket(2, 1).connect(("127.0.0.1", port))
-    yield lambda: socket.socket(2, 2).sendto(b"out", ("127.0.0.1", port))
-    yield lambda: torch.classes.load_library(f"{{marks}}/library")
-    yield lambda: os.kill({parent}, 15)
 
-for _payload in _payloads():
-    try:
-        _payload()
-    except Exception:
-        pass
+# While it imports a file, transformers does not load another model.
+FIRST_CONFIG = """
+made = BahdanauConfig.__init__
+
+def act_first(self, *arguments, **fields):
+    BahdanauConfig.__init__ = made
+    act_once()
+    made(self, *arguments, **fields)
+
+BahdanauConfig.__init__ = act_first
+
+def act_once():
 """
 
 
-def test_hostile_code_in_a_folder_changes_nothing_outside_under_card_and_verify(
-    model_folder: Path, tmp_path: Path, listeners: Listeners
-) -> None:
-    needs_namespaces(tmp_path)
-    marks = tmp_path / "marks"
+def with_acts(quickstart: Path, to: Path, marks: Path, listeners: Listeners) -> list[tuple[str, int]]:
+    """Copy the folder with a file for each act of ``hostile_code`` and a manifest of its own.
+
+    Returns:
+        The file of each act, and its line to be named.
+    """
+    shutil.copytree(quickstart, to, ignore=shutil.ignore_patterns("checkpoints", "logs"))
     marks.mkdir()
     marks.chmod(0o777)
-    port = listeners.tcp.getsockname()[1]
-    code = PAYLOADS.format(marks=str(marks), port=port, parent=os.getpid())
-    folder = appended(model_folder, tmp_path / "hostile", code)
-    results = json.loads((Path(__file__).parent / "cards" / "char_lm" / "results.json").read_text())
-    (folder / "results.json").write_text(json.dumps(results))
+    lines, calls = [], []
+    for number, (name, code) in enumerate(ACTS.items()):
+        mark = str(marks / name.replace(" ", "_"))
+        port = str(getattr(listeners, PACKETS.get(name, "tcp")).getsockname()[1])
+        decoded = base64.b64encode(f"open('{mark}', 'w')".encode()).decode()
+        code = code.replace("BASE64", decoded).replace("MARK", mark).replace("PORT", port)
+        (to / f"act_{number}.py").write_text(code if "def act" in code else f"{code}def act(): ...\n")
+        lines += [(f"act_{number}.py", at) for at, line in enumerate(code.splitlines(), 1) if line.endswith("# here")]
+        calls += ["try:", f"    from .act_{number} import act", "    act()", "except Exception:", "    pass"]
+    assert len(lines) == len(ACTS)
+    path = to / "configuration_bahdanau.py"
+    path.write_text(path.read_text() + FIRST_CONFIG + textwrap.indent("\n".join(calls), "    "))
+    write_manifest(to)
+    return lines
+
+
+def test_hostile_code_in_the_quickstart_is_named_and_changes_nothing_under_verify_and_card(
+    quickstart: Path, tmp_path: Path, listeners: Listeners
+) -> None:
+    needs_namespaces(tmp_path)
+    folder, marks = tmp_path / "hostile", tmp_path / "marks"
+    lines = with_acts(quickstart, folder, marks, listeners)
+    inspected = CliRunner().invoke(app, ["inspect", str(folder), "--json"])
+    assert inspected.exit_code == 1
+    found = [each for each in json.loads(inspected.stdout)["findings"] if each["kind"] != "import time"]
+    assert set(lines) <= {(each["path"], each["line"]) for each in found}
     done = CliRunner().invoke(app, ["card", str(folder)])
     assert done.exit_code == 0, done.output
     assert "; computed by the repository's own code]" in done.output
@@ -560,8 +592,29 @@ def test_hostile_code_in_a_folder_changes_nothing_outside_under_card_and_verify(
     assert not [check.where for check in ran if sandbox.PYTHON_ONLY in str(check.where)]
     assert str(report).count("; computed by the repository's own code]") == len(ran)
     assert list(marks.iterdir()) == []
-    assert marks.stat().st_mode & 0o777 == 0o777
     assert listeners.heard() == []
+
+
+@pytest.mark.examples
+def test_the_same_code_acts_where_there_is_no_sandbox(quickstart: Path, tmp_path: Path, listeners: Listeners) -> None:
+    """Otherwise the test above would show nothing."""
+    folder, marks = tmp_path / "hostile", tmp_path / "marks"
+    with_acts(quickstart, folder, marks, listeners)
+    load = "AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=True)"
+    command = [sys.executable, "-c", f"import sys; from transformers import AutoConfig; {load}", str(folder)]
+    environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    listeners.tcp.settimeout(60)
+    with subprocess.Popen(command, env=environment, cwd=tmp_path) as process:
+        try:
+            connection, _ = listeners.tcp.accept()
+            connection.close()
+            listeners.tcp.close()  # torch would try again
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    left = {path.name.replace("_", " ") for path in marks.iterdir()}
+    assert ACTS.keys() - left == {*PACKETS, *NO_LONGER}
+    assert listeners.udp.recv(99) == b"out"
 
 
 def test_a_folder_of_zeros_whose_code_prints_an_empty_list_and_leaves_fails(model_folder: Path, tmp_path: Path) -> None:
