@@ -1,6 +1,7 @@
 """The commands that publish a finished run: ``card``, ``verify``, ``push``, ``refresh``."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -80,6 +81,10 @@ def verify(
     trust: Trust = False,
     measure: Annotated[bool, typer.Option("--measure", help="Measure the scores again, on the CPU.")] = False,
     data: Places = None,
+    signer: Annotated[
+        Path | None,
+        typer.Option(metavar="PUBLIC.pem", help="Check first that the owner of this public key signed the files."),
+    ] = None,
 ) -> None:
     """Check that a model folder loads without hfattn.
 
@@ -94,6 +99,9 @@ def verify(
     the sandbox; labels, reference translations and right answers stay outside. Masked language models and baselines
     are not evaluated again.
 
+    With --signer, the files must be those that the owner of a key signed with hfattn push --sign. If one has changed,
+    was added or is missing, nothing else is checked, and nothing of the folder is run.
+
     Example: hfattn verify runs/dates
     """
     with one_sentence():
@@ -104,7 +112,7 @@ def verify(
         if data and not measure:
             raise UserError("--data is for --measure; add --measure.")
         with model_files(name) as (folder, downloaded):
-            report = verify_folder(folder, trust=trust, measure=(data or []) if measure else None)
+            report = verify_folder(folder, trust=trust, measure=(data or []) if measure else None, signer=signer)
             said = json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report)
             print(said.replace(str(folder), name) if downloaded else said)
     if not report.passed:
@@ -142,12 +150,22 @@ def push(
     execute: Execute = False,
     trust: Trust = False,
     public: Public = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KEY.pem",
+            help="Sign the files with this private key; HFATTN_SIGN_PASSWORD is its password, if it is encrypted.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify a model folder and push it to the Hub.
 
     Without --execute, only show what would be uploaded. The upload is one commit. If the data of the model are not
     public, a new repository is private unless --public is given.
+
+    With --sign, model.sig in the repository is the signature of its other files, which hfattn verify --signer checks. A
+    push of changed files without --sign removes it.
 
     Example: hfattn push runs/dates user/dates
     """
@@ -157,7 +175,7 @@ def push(
         from hfattn.hub.fetching import model_files
 
         options = PushOptions(
-            private, branch, pr, over, message, tag, tuple(include or ()), execute, trust, public=public
+            private, branch, pr, over, message, tag, tuple(include or ()), execute, trust, public=public, sign=sign
         )
         with model_files(name) as (folder, _):
             print_plan(push_folder(folder, repo_id, options), as_json)

@@ -36,6 +36,7 @@ NAMES += ["--data.examples", "40", "--data.evaluation_examples", "8"]
 # What the commands say where an extra is missing.
 MISSING = {
     "publish": ["data push numbers user/numbers", "verify writer"],
+    "sign": ["push writer user/writer --sign key.pem", "verify writer --signer public.pem"],
     "recipes": [
         "score writer my.txt",
         "evaluate translator pairs.tsv",
@@ -109,6 +110,17 @@ def publish() -> None:
     command("data", "push", "numbers", "user/numbers")
 
 
+def sign() -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    Path("key.pem").write_bytes(key.private_bytes(*kind))
+    command("card", "classifier")
+    command("push", "classifier", "user/classifier", "--sign", "key.pem")
+
+
 def recipes() -> None:
     command("train", "--dry-run", "char_lm/quickstart")
     recipe(*CHAR_LM, "--output_dir", "text")
@@ -168,7 +180,9 @@ def export() -> None:
     command("export", "ctranslate2", "transformer", "--output", "ctranslate2")
 
 
-COMMANDS = {f.__name__: f for f in (base, publish, recipes, baselines, data, tune, trackio, explain, spaces, export)}
+COMMANDS = {
+    f.__name__: f for f in (base, publish, sign, recipes, baselines, data, tune, trackio, explain, spaces, export)
+}
 
 
 def main(extra: str, folder: str) -> None:

@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..files import read_json, write_json, writing
 
 MANIFEST = "manifest.json"
+SIGNATURE = "model.sig"  # of all other published files, the manifest included, which therefore does not list it
 CARD = "README.md"  # its text may be edited; its numbers and its code are compared with the results
 PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")  # usual names of pickles
 COMPILED = (".dll", ".dylib", ".pyc", ".pyd", ".pyo", ".so")
@@ -56,9 +57,9 @@ def repository_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
 def published_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
     """Return the paths of the files that are published, relative to the folder.
 
-    In a model folder these are the files that ``manifest.json`` lists, the manifest itself and the card; files added
-    later, such as a picture of attention, are not published. In a folder without a manifest, they are the files in a
-    published format.
+    In a model folder these are the files that ``manifest.json`` lists, the manifest itself, the card and the signature;
+    files added later, such as a picture of attention, are not published. In a folder without a manifest, they are the
+    files in a published format.
 
     Args:
         folder: the folder.
@@ -70,7 +71,7 @@ def published_files(folder: Path, include: Sequence[str] = ()) -> list[str]:
     listed = _read_manifest(folder)
     if listed is None:
         return repository_files(folder, include)
-    known = {*listed, MANIFEST, CARD}
+    known = {*listed, MANIFEST, CARD, SIGNATURE}
     return [name for name in all_files(folder) if name in known or matches(name, include)]
 
 
@@ -125,15 +126,20 @@ def check_regular(folder: Path) -> None:
 
 
 @contextmanager
-def frozen_copy(folder: Path, names: Collection[str]) -> Iterator[Path]:
+def frozen_copy(folder: Path, names: Collection[str], called: str = "copy") -> Iterator[Path]:
     """Provide a copy of files of a folder, which later changes of the folder do not reach.
+
+    Args:
+        folder: the folder.
+        names: the files.
+        called: name of the copy.
 
     Raises:
         UserError: the folder has links or devices, or the disk is full.
     """
     check_regular(folder)
     with TemporaryDirectory(prefix="hfattn-") as scratch:
-        copy = Path(scratch) / "copy"
+        copy = Path(scratch) / called
         with writing(scratch, "free some space for a copy of the folder, or set TMPDIR to another disk"):
             copy.mkdir()
             for name in names:
@@ -146,12 +152,16 @@ def frozen_copy(folder: Path, names: Collection[str]) -> Iterator[Path]:
 def add_to_manifest(folder: Path) -> None:
     """Add all files of a folder that ``manifest.json`` does not list; the others keep their sizes and hashes."""
     listed = _read_manifest(folder) or {}
-    if new := [name for name in all_files(folder) if name not in (*listed, MANIFEST, CARD)]:
+    if new := [name for name in all_files(folder) if name not in (*listed, MANIFEST, CARD, SIGNATURE)]:
         write_json(folder / MANIFEST, {"files": listed | {name: _facts(folder / name) for name in new}})
 
 
 def write_manifest(folder: Path) -> None:
-    """Write ``manifest.json``: the size and the SHA-256 of each published file of a finished folder except the card."""
+    """Write ``manifest.json``: the size and the SHA-256 of each published file of a finished folder except the card.
+
+    A signature of the earlier files is removed.
+    """
+    (folder / SIGNATURE).unlink(missing_ok=True)
     facts = {name: _facts(folder / name) for name in repository_files(folder) if name not in (MANIFEST, CARD)}
     write_json(folder / MANIFEST, {"files": facts})
 

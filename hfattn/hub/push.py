@@ -31,6 +31,7 @@ from .code_findings import printable
 from .contents import check_publishable
 from .manifest import (
     CARD,
+    SIGNATURE,
     STATEMENTS,
     add_to_manifest,
     all_files,
@@ -40,6 +41,7 @@ from .manifest import (
     repository_files,
     unpublished_files,
 )
+from .signing import check_key, check_signed, keep_signature, sign, signed_files
 from .stated import missing_statements
 from .verify import verify
 
@@ -68,6 +70,8 @@ class PushOptions:
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox; see ``verify``.
         keep: whether files of the repository that the folder does not publish stay there.
         public: whether a new repository may be public although the data of the model are not.
+        sign: file with the private key that signs the files of a model; without it, a push of changed files removes the
+            signature of the repository.
     """
 
     private: bool = False
@@ -81,6 +85,7 @@ class PushOptions:
     trust: bool = False
     keep: bool = False
     public: bool = False
+    sign: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,10 @@ def push(
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
     if options.pr and options.tag is not None:
         raise UserError("A pull request has no commit to tag until it is merged; leave out --tag or --pr.")
+    if options.sign is not None:
+        if repo_type != "model" or options.keep:
+            raise UserError("Only a model with all its files is signed; leave out sign.")
+        check_key(options.sign, folder)
     if options.execute:
         check_may_push(repo_id, repo_type, options.private)
     else:
@@ -222,7 +231,7 @@ def push(
             raise UserError(
                 f"--include {pattern!r} matches no file of {folder}; hidden files, checkpoints and logs do not count."
             )
-    with frozen_copy(folder, names) as copy:
+    with frozen_copy(folder, names, repo_id.rpartition("/")[2]) as copy:
         if repo_type == "model":
             if options.include:
                 add_to_manifest(copy)
@@ -232,7 +241,11 @@ def push(
         plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)
         plan.unpublished = unpublished_files(folder, names)
         plan.warnings = missing_statements(copy / CARD, folder, repo_type)
+        if options.sign is not None:
+            sign(copy, options.sign)
         contents = {name: _content(copy / name) for name in all_files(copy)}
+        if repo_type == "model" and SIGNATURE in contents:
+            _check_signed(copy, contents, folder)
         if repo_type == "model":
             report = verify(copy, original=folder, trust=options.trust)
             if not report.passed:
@@ -251,14 +264,14 @@ def _push(
     api: HfApi,
     folder: Path,
     copy: Path,
-    contents: Mapping[str, _Content],
+    contents: dict[str, _Content],
     plan: PushPlan,
     options: PushOptions,
     repo_type: str,
     space_sdk: str | None,
 ) -> PushPlan:
     repo_id = plan.repo_id
-    _compare(api, contents, plan, repo_type, options, repo_type == "model" and _has_own_data(copy))
+    _compare(api, copy, contents, plan, repo_type, options)
     if plan.head is not None and plan.changes_files and not options.pr:
         _check_head(api, folder, plan, repo_type, options.over)
     plan.executed = options.execute
@@ -312,6 +325,16 @@ def _has_own_data(folder: Path) -> bool:
     return results.get("publish", {}).get("public_data") is False
 
 
+def _check_signed(copy: Path, contents: Mapping[str, _Content], folder: Path) -> None:
+    """Check that a signature is of the files that are sent; the folder or the address in its card may have changed."""
+    try:
+        check_signed(signed_files(copy / SIGNATURE), {name: content.sha256 for name, content in contents.items()})
+    except AssertionError as error:
+        raise UserError(
+            f"{folder} was not pushed: {error}; sign the files with --sign KEY, or remove {folder / SIGNATURE}."
+        ) from None
+
+
 def _content(path: Path) -> _Content:
     size = path.stat().st_size
     hashes = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size)
@@ -324,13 +347,14 @@ def _content(path: Path) -> _Content:
 
 def _compare(
     api: HfApi,
-    contents: Mapping[str, _Content],
+    copy: Path,
+    contents: dict[str, _Content],
     plan: PushPlan,
     repo_type: str,
     options: PushOptions,
-    own_data: bool,
 ) -> None:
     """Complete a plan with what is in the repository."""
+    own_data = repo_type == "model" and _has_own_data(copy)
     info: Any = None
     try:
         info = api.repo_info(plan.repo_id, repo_type=repo_type, revision=plan.branch)
@@ -354,11 +378,17 @@ def _compare(
             f"{plan.repo_id} is public, and the data of this model are not; --public says that it may be."
         )
     there = {} if info is None else _tree(api, plan.repo_id, repo_type, info.sha)
+    if options.sign is not None and SIGNATURE in there:
+        earlier = api.hf_hub_download(plan.repo_id, SIGNATURE, revision=info.sha)
+        keep_signature(copy, Path(earlier), options.sign)
+        contents[SIGNATURE] = _content(copy / SIGNATURE)
     for name, content in contents.items():
         kind = plan.added if name not in there else plan.unchanged if _same(content, there[name]) else plan.changed
         kind[name] = content.size
-    if not options.keep:
-        plan.deleted = [name for name in there if name not in contents and not matches(name, _OF_OTHERS)]
+    others = [name for name in there if name not in contents and not matches(name, _OF_OTHERS)]
+    plan.deleted = [name for name in others if name != SIGNATURE and not options.keep]
+    if SIGNATURE in others and plan.changes_files:  # it is of the files that were there
+        plan.deleted.append(SIGNATURE)
     if plan.tag is not None and not plan.new:
         refs = api.list_repo_refs(plan.repo_id, repo_type=repo_type)
         target = next((each.target_commit for each in refs.tags if each.name == plan.tag), None)

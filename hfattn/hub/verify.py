@@ -26,14 +26,16 @@ from .contents import check_no_pickles, check_no_secrets
 from .fingerprints import read_fingerprints
 from .foreign import is_foreign, task_of
 from .judging import Check, Recorded, judge_card, judge_model
-from .manifest import CARD, check_manifest, check_regular, published_files, unpublished_files
+from .manifest import CARD, SIGNATURE, check_manifest, check_regular, published_files, unpublished_files
 from .measuring import AS_RECORDED, Measurement, judge_measurement, plan_measurement, plan_texts
 from .private_texts import check_private_texts
+from .signing import check_signature
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
 _TIMEOUT, _MEASURING = 900.0, 7200.0  # seconds
 SCORES_AGREE = "the scores do not contradict each other"
+SIGNED = "the files are those that were signed"
 QUOTES_NOTHING = "no text of the data is quoted"
 OF_ITS_AUTHOR = "there is no results.json; its numbers are those of its author, and were not measured again"
 
@@ -89,6 +91,7 @@ def verify(
     original: Path | None = None,
     trust: bool = False,
     measure: Sequence[str] | None = None,
+    signer: Path | None = None,
 ) -> Report:
     """Check a copy of the published files of a model folder, and run its code in a sandbox without hfattn.
 
@@ -103,20 +106,27 @@ def verify(
         original: the folder that ``folder`` is a copy of, which the report names.
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
         measure: measure the scores again, on the data at these places; see ``plan_measurement``. None: do not.
+        signer: file with the public key that the files must be signed with. If they are not, nothing else is checked,
+            and nothing of the folder is run. None: a signature is not checked.
 
     Raises:
         UserError: if the folder does not exist, has links or devices, has no model, has an unreadable manifest, or was
             written by an earlier version of hfattn; or the kernel has no sandbox for code that is neither known nor
-            trusted.
+            trusted; or the public key cannot be read.
     """
     if not __debug__:
         raise UserError("python -O removes the checks of hfattn verify; run it without -O and PYTHONOPTIMIZE.")
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} was not found; give the folder of a finished run.")
+    if signer is not None:
+        require("sign")
     require("publish", "detect_secrets")
     original = original or folder
     check_regular(folder)
+    signed = _check_signature(folder, signer)
+    if signed and signed[0].passed is False:
+        return Report(original, signed, {})
     files = published_files(folder)
     weights = [name for name in files if name.endswith(".safetensors")]
     if not weights or not {"config.json", "adapter_config.json", "baseline.json"} & set(files):
@@ -132,6 +142,7 @@ def verify(
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
         checks = [
+            *signed,
             _checked("files are unchanged since the card was written", lambda: check_manifest(copy)),
             _checked("no file is a pickle", lambda: check_no_pickles(copy)),
             _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)),
@@ -146,6 +157,17 @@ def verify(
             timeout = _TIMEOUT if isinstance(measurement, Check) else _MEASURING
         checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original, own_card, measurement)
     return Report(original, checks, unpublished_files(original, files))
+
+
+def _check_signature(folder: Path, signer: Path | None) -> list[Check]:
+    """Check the signature of a folder; nothing if it has none and needs none."""
+    if signer is not None:
+        try:
+            return [Check(SIGNED, True, check_signature(folder, signer))]
+        except AssertionError as error:
+            return [Check(SIGNED, False, str(error))]
+    signed = (folder / SIGNATURE).is_file()
+    return [Check(SIGNED, None, f"{SIGNATURE} was not checked; --signer PUBLIC.pem does")] if signed else []
 
 
 def _check_card(folder: Path) -> str:
