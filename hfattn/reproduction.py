@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import platform
 import re
 import time
@@ -21,12 +20,13 @@ from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
 from .clean_process import FINGERPRINTS
 from .errors import INTERRUPTED, UserError
-from .files import read_json, read_json_object
+from .files import read_json, read_json_object, write_json
 from .hub.code_findings import printable
 from .hub.consistency import check_consistency
 from .hub.manifest import MANIFEST, STATEMENTS
 from .hub.measuring import read_recorded, recorded_data
 from .hub.push import check_repository_name
+from .hub.signing import sign
 from .hub_access import hub_errors, no_token
 from .resources import load_recipe, recipe_folders, resource
 from .training.command import leaves
@@ -448,7 +448,7 @@ def check_statement(name: str) -> str:
         return str(HfApi().whoami()["name"])
 
 
-def propose_statement(name: str, commit: str, account: str, reproduction: Reproduction) -> str:
+def propose_statement(name: str, commit: str, account: str, reproduction: Reproduction, key: Path | None = None) -> str:
     """Open a pull request with the result as a JSON file in ``.reproductions/``, and return its address.
 
     Args:
@@ -456,9 +456,10 @@ def propose_statement(name: str, commit: str, account: str, reproduction: Reprod
         commit: its commit that was reproduced.
         account: whose token it is.
         reproduction: the result.
+        key: file with the private key that signs the file, if any; the signature is the file ``*.json.sig`` beside it.
 
     Raises:
-        UserError: the Hub refuses the pull request, or cannot be reached.
+        UserError: the key cannot be read, the Hub refuses the pull request, or cannot be reached.
     """
     now = datetime.now(UTC)
     results = (reproduction.plan.run.folder / RESULTS).read_bytes()
@@ -470,12 +471,14 @@ def propose_statement(name: str, commit: str, account: str, reproduction: Reprod
         "date": now.isoformat(timespec="seconds"),
         **reproduction.to_dict(),
     }
-    text = json.dumps(statement, indent=2, ensure_ascii=False) + "\n"
-    path = f"{STATEMENTS}/{now:%Y-%m-%d}-{account}.json"
-    with hub_errors(name, writing=True):
+    with TemporaryDirectory(prefix="hfattn-") as scratch, hub_errors(name, writing=True):
+        path = Path(scratch) / f"{now:%Y-%m-%d}-{account}.json"
+        write_json(path, statement)
+        if key is not None:
+            sign(path, key, path.with_name(f"{path.name}.sig"))
         done = HfApi().create_commit(
             name,
-            [CommitOperationAdd(path, text.encode())],
+            [CommitOperationAdd(f"{STATEMENTS}/{each.name}", each) for each in sorted(path.parent.iterdir())],
             commit_message=f"Trained again: {reproduction.verdict}",
             commit_description=f"```text\n{str(reproduction).replace(str(reproduction.plan.run.folder), name)}\n```",
             create_pr=True,

@@ -46,6 +46,13 @@ Places = Annotated[
         "repeated.",
     ),
 ]
+Sign = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="KEY.pem",
+        help="Sign with this private key; HFATTN_SIGN_PASSWORD is its password, if it is encrypted.",
+    ),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]
 
 

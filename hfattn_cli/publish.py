@@ -17,6 +17,7 @@ from .common import (
     Private,
     Public,
     PullRequest,
+    Sign,
     Tag,
     Trust,
     one_sentence,
@@ -150,13 +151,7 @@ def push(
     execute: Execute = False,
     trust: Trust = False,
     public: Public = False,
-    sign: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="KEY.pem",
-            help="Sign the files with this private key; HFATTN_SIGN_PASSWORD is its password, if it is encrypted.",
-        ),
-    ] = None,
+    sign: Sign = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify a model folder and push it to the Hub.

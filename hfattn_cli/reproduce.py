@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .common import AsJson, Places, name_value_pairs, one_sentence
+from .common import AsJson, Places, Sign, name_value_pairs, one_sentence
 from .recipes import run_training
 
 
@@ -31,6 +31,7 @@ def reproduce(
     open_pr: Annotated[
         bool, typer.Option("--open-pr", help="Propose the result to the repository, as a file in .reproductions/.")
     ] = False,
+    sign: Sign = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a recorded run again, and compare weights and scores with the record.
@@ -42,6 +43,8 @@ def reproduce(
     report names versions and hardware that are not as recorded. Data that are not part of hfattn are read only from
     places that you name.
 
+    With --sign, the file that --open-pr proposes has a signature beside it.
+
     Example: hfattn reproduce runs/dates
     """
     from hfattn.errors import UserError
@@ -52,6 +55,7 @@ def reproduce(
         from hfattn.files import new_folder
         from hfattn.hub.fetching import current_commit, model_files
         from hfattn.hub.manifest import LEFT_OUT
+        from hfattn.hub.signing import check_key
         from hfattn.hub_access import local_path
         from hfattn.reproduction import (
             EXIT_CODES,
@@ -65,6 +69,10 @@ def reproduce(
         is_local = local_path(name) is not None
         if open_pr and is_local:
             raise UserError("--open-pr proposes the result to a repository; give its id in place of the folder.")
+        if sign is not None:
+            if not open_pr:
+                raise UserError("--sign signs what --open-pr proposes; add --open-pr.")
+            check_key(sign)
         account = check_statement(name) if open_pr else ""
         commit = None if is_local else current_commit(name)
         with model_files(name, commit) as (folder, downloaded):
@@ -86,5 +94,5 @@ def reproduce(
                     shutil.copytree(again, kept, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
             print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else shown(result), flush=True)
             if commit is not None and open_pr:
-                print(f"Proposed: {propose_statement(name, commit, account, result)}", file=sys.stderr)
+                print(f"Proposed: {propose_statement(name, commit, account, result, sign)}", file=sys.stderr)
     raise typer.Exit(EXIT_CODES[result.verdict])

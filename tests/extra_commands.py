@@ -111,12 +111,9 @@ def publish() -> None:
 
 
 def sign() -> None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from keys import make_key  # it imports what other extras lack
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    Path("key.pem").write_bytes(key.private_bytes(*kind))
+    make_key(Path(), "key")
     command("card", "classifier")
     command("push", "classifier", "user/classifier", "--sign", "key.pem")
 

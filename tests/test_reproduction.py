@@ -7,13 +7,15 @@ import re
 import shlex
 import shutil
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, run, train_here
+from commands import ROOT, run, train_here, written
 from hub_server import Hub, HubServer
+from keys import make_key
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -342,6 +344,25 @@ def test_the_result_is_proposed_to_the_repository(trained: Path, hub: Hub, tmp_p
         assert (folder / path).is_file()
         assert path not in published_files(folder)
         assert compare(plan_reproduction(folder), trained).verdict == EXACT
+
+
+def test_the_proposed_result_is_signed(trained: Path, hub: Hub, tmp_path: Path) -> None:
+    hub.put("model", "user/signed", {"results.json": (trained / "results.json").read_bytes()})
+    key = make_key(tmp_path, "own")
+    result = compare(plan_reproduction(trained), trained)
+    propose_statement("user/signed", current_commit("user/signed"), "user", result, key)
+    proposed = {Path(path).name: data for path, data in hub.files("model", "user/signed", "refs/pr/1").items()}
+    name, signature = sorted(each for each in proposed if "-user.json" in each)
+    assert signature == f"{name}.sig"
+    for content, code in (proposed[name], 0), (proposed[name].replace(b"reproduced", b"surpassed"), 1):
+        statement = written(tmp_path / name, content)
+        beside = written(tmp_path / signature, proposed[signature])
+        words = [statement, "--signature", beside, "--public_key", key.with_suffix(".public.pem")]
+        done = run([sys.executable, "-m", "model_signing", "verify", "key", *words])
+        assert done.returncode == code, done.stderr
+    refused = CliRunner().invoke(app, ["reproduce", str(trained), "--sign", str(key)])
+    assert refused.exit_code == 2
+    assert refused.stderr == "error: --sign signs what --open-pr proposes; add --open-pr.\n"
 
 
 def test_a_push_keeps_the_statements_of_others(hub: Hub, tmp_path: Path) -> None:

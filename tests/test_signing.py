@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from commands import RECIPE, ROOT, run_anew, tiny_config, train_here
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from hub_server import Hub, HubServer
 from huggingface_hub import HfApi
+from keys import make_key
 from typer.testing import CliRunner, Result
 
 from hfattn.errors import UserError
@@ -26,9 +26,6 @@ from hfattn.hub.inspection import inspect
 from hfattn.hub.manifest import published_files
 from hfattn.hub.signing import _MAKE, PASSWORD, check_key, check_signature, sign
 from hfattn_cli import app
-
-PRIVATE, PUBLIC = serialization.PrivateFormat.PKCS8, serialization.PublicFormat.SubjectPublicKeyInfo
-PEM = serialization.Encoding.PEM
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +37,6 @@ def hub() -> Iterator[Hub]:
 @pytest.fixture(autouse=True)
 def online(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hub.take_over(monkeypatch, tmp_path / "home")
-
-
-def make_key(folder: Path, name: str, key: Any = None, password: str = "") -> Path:
-    """Write a private key and, with ``.public.pem`` as its end, the public key of it."""
-    key = key or ec.generate_private_key(ec.SECP256R1())
-    kept = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
-    path = folder / f"{name}.pem"
-    path.write_bytes(key.private_bytes(PEM, PRIVATE, kept))
-    path.with_suffix(".public.pem").write_bytes(key.public_key().public_bytes(PEM, PUBLIC))
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -30,24 +30,29 @@ _CURVES = ("secp256r1", "secp384r1", "secp521r1")
 _MAKE = "make one with: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out KEY.pem"
 
 
-def check_key(key: Path, folder: Path) -> None:
-    """Check before any work that a key can sign a folder.
+def check_key(key: Path, folder: Path | None = None) -> None:
+    """Check before any work that a key can sign.
 
     Args:
         key: file with the private key.
-        folder: the folder that will be published.
+        folder: the folder that will be published, if any.
 
     Raises:
         UserError: the extra is not installed; or the key is in the folder, cannot be read or decrypted, or is not one
             of the elliptic curves P-256, P-384 and P-521.
     """
     _private_key(key)
-    if key.resolve().is_relative_to(folder.resolve()):
+    if folder is not None and key.resolve().is_relative_to(folder.resolve()):
         raise UserError(f"{key} is a private key in the folder that is published; move it out of {folder}.")
 
 
-def sign(folder: Path, key: Path) -> None:
-    """Write ``model.sig``, the signature of all files of a folder.
+def sign(path: Path, key: Path, signature: Path | None = None) -> None:
+    """Write the signature of all files of a folder, or of one file.
+
+    Args:
+        path: the folder or the file.
+        key: file with the private key.
+        signature: file to write; by default, ``model.sig`` in the folder.
 
     Raises:
         UserError: see ``check_key``.
@@ -58,7 +63,7 @@ def sign(folder: Path, key: Path) -> None:
     password: Any = _password(key)  # annotated as text, which cryptography refuses
     hashes = hashing.Config().set_ignored_paths(paths=[SIGNATURE, *UNSIGNED], ignore_git_paths=False)
     signer = signing.Config().set_hashing_config(hashes).use_elliptic_key_signer(private_key=key, password=password)
-    signer.sign(folder, folder / SIGNATURE)
+    signer.sign(path, signature or path / SIGNATURE)
 
 
 def keep_signature(folder: Path, earlier: Path, key: Path) -> None:
