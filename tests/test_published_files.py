@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from hfattn.errors import UserError
-from hfattn.hub import verify, write_manifest
+from hfattn.hub import pickles, verify, write_manifest
 from hfattn.hub.manifest import check_regular, frozen_copy, published_files, repository_files, unpublished_files
 from hfattn.hub.pickles import find_pickle
 from hfattn.hub.secrets import find_secret
@@ -174,6 +174,15 @@ def test_pickles_are_found_by_name_content_and_in_archives(tmp_path: Path) -> No
         "torch.json": weights.getvalue(),
         **{f"protocol{protocol}.txt": pickle.dumps(Call(), protocol) for protocol in range(6)},
         "rest_on_the_stack.txt": b"I1\n" + pickle.dumps(Call(), 0),
+        # The call is made before the rest is read.
+        "no_end.txt": pickle.dumps(Call(), 0).removesuffix(b"."),
+        "broken_end.txt": pickle.dumps(Call(), 0).replace(b".", b"\xff"),
+        "instance.txt": b"(Vthis ran\nibuiltins\nprint\n\xff",
+        "odd_number.txt": b"I0x1\n" + pickle.dumps(Call(), 0),
+        "kept_twice.txt": b"I1\np0\np0\n" + pickle.dumps(Call(), 0),
+        "only_imported.txt": b"cthis\ns\n.",
+        "both.safetensors": b"\x80\2U\5\0\0\0\0{" + pickle.dumps(Call(), 0),
+        "tar_and_zip.arrow": in_tar("state", plain) + in_zip(("notes.txt", b"text")),
         "objects.npy": saved(objects),
         "structured.npy": saved(np.zeros(2, dtype=[("a", "i4"), ("b", "O")])),
         "objects.npz": saved(objects, archive=True),
@@ -201,6 +210,22 @@ def test_pickles_are_found_by_name_content_and_in_archives(tmp_path: Path) -> No
     assert find_pickle(tmp_path / "a.zip") == "has data/state, which is a pickle, which runs code when it is read"
 
 
+def test_an_archive_is_unpacked_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "_LARGEST", 2**20)
+    monkeypatch.setattr(pickles._Unpacked, "__init__", lambda self, size: setattr(self, "left", 2**22))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(5):
+            archive.writestr(f"{number}.txt", b" " * 2**20)
+    (tmp_path / "four.zip").write_bytes(in_zip(*((f"{number}.txt", b" " * 2**20) for number in range(4))))
+    (tmp_path / "five.zip").write_bytes(content.getvalue())
+    (tmp_path / "one.zip").write_bytes(in_zip(("large.txt", b" " * (2**20 + 1))))
+    (tmp_path / "one.gz").write_bytes(gzip.compress(b" " * (2**20 + 1)))
+    assert find_pickle(tmp_path / "four.zip") is None
+    for name in ("five.zip", "one.zip", "one.gz"):
+        assert "an archive with more than 1 MiB in a file" in str(find_pickle(tmp_path / name))
+
+
 def test_other_files_are_no_pickles(tmp_path: Path) -> None:
     # The first bytes of a safetensors file whose header has 640 bytes, 0x80 0x02, are those of a pickle.
     cases = {
@@ -214,6 +239,8 @@ def test_other_files_are_no_pickles(tmp_path: Path) -> None:
         "vocab.txt": b"c\nd\ne\n",
         "requirements.txt": b"torch==2.11.0\n",  # each character up to the full stop is an operation of a pickle
         "sentences.txt": b"cats\nand dogs\n. A line.",
+        "words_of_a_line.txt": b"cats\ndogs\nrabbits\n",
+        "numbers.txt": b"I0x1\n.",
         "MZ.txt": b"MZ is a place" + bytes(60),
         "empty": b"",
         "windows.txt": b"ab\r\n0123456789ab\xe3\x81\x82",

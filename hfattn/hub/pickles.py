@@ -5,7 +5,7 @@ import bz2
 import gzip
 import io
 import lzma
-import pickletools
+import pickle
 import re
 import tarfile
 import zipfile
@@ -18,13 +18,35 @@ from numpy.lib.format import MAGIC_PREFIX, descr_to_dtype
 
 from .manifest import COMPILED, PICKLES
 
-_CODE = ("GLOBAL", "INST", "OBJ", "REDUCE", "STACK_GLOBAL")  # operations that name or call a function
 _PROTOCOLS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _COMPRESSED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 _CLOSED = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")  # 7z, rar, zstd, lz4
 _DEPTH = 3  # an archive, an archive in it, and the compression of either
 _MEMBERS = 10_000
-_LARGEST = 2**28  # bytes of an archive in an archive
+_LARGEST = 2**28  # bytes of a file in an archive
+_EXPANSION = 20  # a file may unpack to so many times its size, and a gigabyte
+
+
+class _Call(Exception):
+    """A pickle calls a function."""
+
+
+class _TooLarge(Exception):
+    """An archive unpacks to more than is looked into."""
+
+
+class _Unpacked:
+    """The bytes that an archive, and those in it, may still unpack to."""
+
+    def __init__(self, size: int) -> None:
+        self.left = 2**30 + _EXPANSION * size
+
+    def read(self, content: IO[bytes]) -> bytes:
+        data = content.read(_LARGEST + 1)
+        self.left -= len(data)
+        if len(data) > _LARGEST or self.left < 0:
+            raise _TooLarge
+        return data
 
 
 def find_pickle(path: Path) -> str | None:
@@ -34,10 +56,10 @@ def find_pickle(path: Path) -> str | None:
     these or that cannot be looked into.
     """
     with path.open("rb") as file:
-        return _found(path.name, file, _DEPTH)
+        return _found(path.name, file, _DEPTH, _Unpacked(path.stat().st_size))
 
 
-def _found(name: str, file: IO[bytes], depth: int) -> str | None:
+def _found(name: str, file: IO[bytes], depth: int, unpacked: _Unpacked) -> str | None:
     if name.lower().endswith((*PICKLES, ".msgpack")):
         return "is a pickle, which runs code when it is read"
     if name.lower().endswith(COMPILED):
@@ -45,42 +67,56 @@ def _found(name: str, file: IO[bytes], depth: int) -> str | None:
     start = file.read(512)
     # A safetensors file begins with the length of its JSON header, which can look like the first bytes of a pickle.
     weights = start[4:9] == b"\0\0\0\0{"
-    if not weights and (start[:2] in _PROTOCOLS or _calls(file)):
+    if (start[:2] in _PROTOCOLS and not weights) or _calls(file):
         return "is a pickle, which runs code when it is read"
     if start.startswith(MAGIC_PREFIX) and _has_objects(start, file):
         return "has objects, which numpy stores as a pickle"
     if _is_compiled(start, file):
         return "is compiled code"
     try:
-        return _found_inside(file, start, depth)
+        return _found_inside(file, start, depth, unpacked)
+    except _TooLarge:
+        return f"is an archive with more than {_LARGEST // 2**20} MiB in a file, or unpacks to far more than its size"
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         return f"is an archive that cannot be read ({type(error).__name__})"
-    except (RuntimeError, OSError):  # a password, an unknown compression, a broken stream, or too large
+    except (RuntimeError, OSError):  # a password, an unknown compression, or a broken stream
         return "is an archive that cannot be looked into"
 
 
 def _calls(file: IO[bytes]) -> bool:
-    """Return whether a file is a pickle of protocol 0 or 1, which no first bytes tell, and calls a function."""
+    """Return whether a file is a pickle, which no first bytes tell in protocols 0 and 1, and names or calls a function.
+
+    A pickle calls a function before its end is read, so what follows the call does not matter.
+    """
+    file.seek(0)
+    reader = _Reader(file)
     try:
-        file.seek(0)
-        if not any(_is_call(operation.name, value) for operation, value, _ in pickletools.genops(file)):
-            return False
-        # Some texts consist of operations up to a full stop, such as "torch==2."; their stack is not that of a pickle.
-        file.seek(0)
-        pickletools.dis(file, out=_Nothing())
-    except Exception as error:  # any other file: an unknown operation, or an argument that is none
-        return str(error).startswith("stack not empty")
-    return True
+        reader.load()
+    except _Call:
+        return True
+    except Exception:  # any other file: an unknown operation, or an argument that is none
+        return False
+    return reader.names_function
 
 
-def _is_call(operation: str, value: Any) -> bool:
-    names_function = operation in ("GLOBAL", "INST")
-    return operation in _CODE and (not names_function or re.fullmatch(r"[\w.]+ [\w.]+", value) is not None)
+class _Reader(pickle._Unpickler):  # the one in C reserves gigabytes if a pickle says so
+    """Read a pickle without importing or calling anything."""
+
+    names_function = False
+
+    def find_class(self, module: str, name: str) -> Any:
+        # Some texts begin like a pickle, such as "cats\nand dogs".
+        if not re.fullmatch(r"[\w.]+ [\w.]+", f"{module} {name}"):
+            raise pickle.UnpicklingError
+        self.names_function = True
+        return type("Named", (), {"__new__": _refuse, "__setstate__": _refuse})
+
+    def persistent_load(self, pid: Any) -> Any:
+        return None
 
 
-class _Nothing(io.StringIO):
-    def write(self, text: str) -> int:
-        return len(text)
+def _refuse(*_: Any, **__: Any) -> None:
+    raise _Call
 
 
 def _has_objects(start: bytes, file: IO[bytes]) -> bool:
@@ -104,7 +140,7 @@ def _is_compiled(start: bytes, file: IO[bytes]) -> bool:
     return False
 
 
-def _found_inside(file: IO[bytes], start: bytes, depth: int) -> str | None:
+def _found_inside(file: IO[bytes], start: bytes, depth: int, unpacked: _Unpacked) -> str | None:
     opener = next((opener for magic, opener in _COMPRESSED.items() if start.startswith(magic)), None)
     is_tar = start[257:262] == b"ustar"
     file.seek(0)
@@ -113,16 +149,19 @@ def _found_inside(file: IO[bytes], start: bytes, depth: int) -> str | None:
         return None
     if not depth or start.startswith(_CLOSED):
         return "is an archive that cannot be looked into"
-    file.seek(0)
     if opener is not None:
+        file.seek(0)
         with opener(file) as content:
-            return _found("", io.BytesIO(_read(content)), depth - 1)
-    for number, (name, member) in enumerate(_zip_members(file) if is_zip else _tar_members(file)):
-        if number >= _MEMBERS:
-            return "is an archive of too many files to look into"
-        with member:
-            if why := _found(name, io.BytesIO(_read(member)), depth - 1):
-                return f"has {name}, which {why}"
+            return _found("", io.BytesIO(unpacked.read(content)), depth - 1, unpacked)
+    # A file can be both: one has its index at the start, the other at the end.
+    for members in [_zip_members] * is_zip + [_tar_members] * is_tar:
+        file.seek(0)
+        for number, (name, member) in enumerate(members(file)):
+            if number >= _MEMBERS:
+                return "is an archive of too many files to look into"
+            with member:
+                if why := _found(name, io.BytesIO(unpacked.read(member)), depth - 1, unpacked):
+                    return f"has {name}, which {why}"
     return None
 
 
@@ -139,10 +178,3 @@ def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
             content = archive.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
-
-
-def _read(content: IO[bytes]) -> bytes:
-    data = content.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise RuntimeError
-    return data
