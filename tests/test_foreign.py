@@ -29,6 +29,9 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
+from hfattn.clean_process import BASE, CARD_CODE
+from hfattn.errors import UserError
+from hfattn.hub.clean_run import run_folder
 from hfattn_cli import app
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -193,6 +196,34 @@ def test_an_adapter_runs_on_its_base_from_the_hub(tmp_path: Path, hub: Hub) -> N
     changed = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     save_file(changed, tmp_path / "lora" / "adapter_model.safetensors", {"format": "pt"})
     assert "FAIL  logits match" in run("verify", "lora", code=1)
+
+
+def test_code_that_nobody_knows_does_not_read_a_base_model_that_is_not_public(tmp_path: Path, hub: Hub) -> None:
+    """Otherwise an adapter could name any folder of a user, and its card would print what is there."""
+    base = {"config.json": b'{"auths": {"hub": "a password"}}', "model.safetensors": b""}
+    (tmp_path / "keys").mkdir()
+    for name, data in base.items():
+        (tmp_path / "keys" / name).write_bytes(data)
+    for name in ("secret", "open"):
+        hub.create("model", f"user/{name}", private=name == "secret")
+        hub.put("model", f"user/{name}", base)
+    code = f"print(open('{BASE}/config.json').read())"
+    order = {"hides_hfattn": True, "loads": False, "batches": {}, "pipeline": None, "card_code": code}
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "own.py").write_text("import torch\n")
+
+    def printed(base: str, *, known: bool = True, trust: bool = False) -> str:
+        (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+        names = ["adapter_config.json", "own.py"] if known else ["adapter_config.json"]
+        return run_folder(folder, names, order, known=known, trust=trust).results[CARD_CODE].facts["printed"]
+
+    for name in (str(tmp_path / "keys"), "keys", "~/keys", "user/secret", "user/nothing"):
+        for known in (True, False):  # the code of the folder, or that of its card
+            with pytest.raises(UserError, match="is not known to be public; read the code with hfattn inspect"):
+                printed(name, known=known)
+    assert "a password" in printed("user/open")
+    assert "a password" in printed(str(tmp_path / "keys"), trust=True)
 
 
 def test_a_repository_that_does_not_exist_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

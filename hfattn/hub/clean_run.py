@@ -4,19 +4,20 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load
 
 from .. import clean_process
 from ..errors import UserError
 from ..files import read_json_object, write_json
-from ..hub_access import hub_errors
+from ..hub_access import hub_errors, local_path
 from .code_findings import printable
 from .known_code import is_code, origins
 from .manifest import CARD, MANIFEST, matches
@@ -86,8 +87,8 @@ def run_folder(
         original: the folder that ``folder`` is a copy of, which the error names.
 
     Raises:
-        UserError: the kernel has no sandbox, and the code is neither known nor trusted; or the base model of an adapter
-            cannot be found.
+        UserError: the kernel has no sandbox, and the code is neither known nor trusted; the base model of an adapter
+            cannot be found; or such code could read a base model that is not public.
     """
     names = [name for name in names if not (name in _RECORDED or name.endswith(_PICTURES))]
     with tempfile.TemporaryDirectory() as scratch:
@@ -95,13 +96,15 @@ def run_folder(
         for name in names:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, copy / name)
+        known = known and _are_known(copy, names)
         if clean_process.ADAPTER in names:
-            names += _copy_base(copy, original or folder)
+            base = _copy_base(copy, original or folder, any_place=known or trust)
+            known = known and _are_known(copy, base)
+            names += base
         for name in names:
             (copy / name).chmod(0o444)
         for path in (copy, *filter(Path.is_dir, copy.rglob("*"))):
             path.chmod(0o755)  # the process may run as nobody
-        known = known and all(origins({name: (copy / name).read_bytes() for name in filter(is_code, names)}).values())
         weights = sum((copy / name).stat().st_size for name in names)
         try:
             done = run(
@@ -121,9 +124,21 @@ def run_folder(
     return CleanRun(done.sandbox, known, results, problem or (done.failure and printable(done.failure, 400)))
 
 
-def _copy_base(copy: Path, original: Path) -> list[str]:
-    """Copy the base model of an adapter into the copy of its folder, and return the paths of its files there."""
+def _are_known(folder: Path, names: Iterable[str]) -> bool:
+    return all(origins({name: (folder / name).read_bytes() for name in filter(is_code, names)}).values())
+
+
+def _copy_base(copy: Path, original: Path, *, any_place: bool) -> list[str]:
+    """Copy the base model of an adapter into the copy of its folder, and return the paths of its files there.
+
+    Args:
+        copy: the copy of the folder.
+        original: the folder of the adapter, which errors name.
+        any_place: whether the base model may be a folder of this computer, or a private repository.
+    """
     config = read_json_object(copy / clean_process.ADAPTER)
+    if not any_place:
+        _check_public(config, original)
     base = base_folder(config, original)
     # The files in the cache of the Hub are links.
     found = [path.name for path in sorted(base.iterdir()) if path.is_file() and matches(path.name, _OF_A_BASE)]
@@ -134,6 +149,27 @@ def _copy_base(copy: Path, original: Path) -> list[str]:
     config |= {"base_model_name_or_path": f"./{clean_process.BASE}", "revision": None}
     write_json(copy / clean_process.ADAPTER, config)
     return [f"{clean_process.BASE}/{name}" for name in found]
+
+
+def _check_public(config: Mapping[str, Any], folder: Path) -> None:
+    """Check that the base model of an adapter is public, because code that nobody knows could print what it reads.
+
+    Raises:
+        UserError: it is a folder of this computer, a private repository, or not found.
+    """
+    name = config.get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        return  # base_folder raises
+    public = False
+    with suppress(UserError):
+        if local_path(name) is None:
+            with hub_errors(name):
+                public = HfApi(token=False).model_info(name).private is False
+    if not public:
+        raise UserError(
+            f"The code of {folder} is not that of hfattn and could read the base model {name}, which is not known to "
+            f"be public; read the code with hfattn inspect {folder}, then add --trust."
+        )
 
 
 def base_folder(config: Mapping[str, Any], folder: Path) -> Path:
@@ -149,14 +185,13 @@ def base_folder(config: Mapping[str, Any], folder: Path) -> Path:
     name, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(name, str) or not name or not isinstance(revision, str | None):
         raise UserError(f"{folder / clean_process.ADAPTER} names no base model; save the adapter again with peft.")
-    if Path(name).expanduser().is_dir():
-        base = Path(name).expanduser()
-    else:
-        try:
+    try:
+        base = local_path(name)
+        if base is None:
             with hub_errors(name, revision=revision):
                 base = Path(snapshot_download(name, revision=revision, allow_patterns=_OF_A_BASE))
-        except UserError as error:
-            raise UserError(f"The base model of the adapter {folder} is missing: {error}") from error
+    except UserError as error:
+        raise UserError(f"The base model of the adapter {folder} is missing: {error}") from error
     if not (base / "config.json").is_file():
         raise UserError(f"The base model of the adapter {folder} is missing: {name} has no config.json.")
     return base
