@@ -93,6 +93,7 @@ TASKS = {
         "causal_lm/shakespeare_stories15m_lora",
         "causal_lm/shakespeare_stories15m",
     ],
+    "complete prompts as in your examples": ["causal_lm/dates_stories15m"],
     "adapt a model to a domain without labels": ["masked_lm/imdb_distilbert"],
     "make a classifier smaller": ["distillation/imdb_bilstm"],
 }
