@@ -11,8 +11,7 @@ import shutil
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UserError
 from ..extras import require
@@ -26,6 +25,7 @@ PASSWORD = "HFATTN_SIGN_PASSWORD"  # find_secret searches the published files fo
 # read when a model is loaded.
 UNSIGNED = (".cache", ".git", ".gitattributes", STATEMENTS)
 _PREDICATE = "https://model_signing/signature/v1.0"
+_PAYLOAD = b"application/vnd.in-toto+json"
 _CURVES = ("secp256r1", "secp384r1", "secp521r1")
 _MAKE = "make one with: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out KEY.pem"
 
@@ -71,20 +71,14 @@ def keep_signature(folder: Path, earlier: Path, key: Path) -> None:
 
     Two signatures of the same files differ, and an unchanged model shall make no commit.
     """
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    with TemporaryDirectory(prefix="hfattn-") as scratch:
-        public = Path(scratch) / "public.pem"
-        encoded = _private_key(key).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        public.write_bytes(encoded)
-        try:
-            check_signature(folder, public, earlier)
-        except AssertionError:
-            return
+    try:
+        _check(folder, earlier, _private_key(key).public_key())
+    except AssertionError:
+        return
     shutil.copyfile(earlier, folder / SIGNATURE)
 
 
-def check_signature(folder: Path, public_key: Path, signature: Path | None = None) -> str:
+def check_signature(folder: Path, public_key: Path) -> str:
     """Check that a folder has the files that the owner of a key signed, and no others.
 
     The files in ``UNSIGNED`` are not compared.
@@ -92,7 +86,6 @@ def check_signature(folder: Path, public_key: Path, signature: Path | None = Non
     Args:
         folder: the folder.
         public_key: file with the public key of the signer.
-        signature: the signature; by default, ``model.sig`` in the folder.
 
     Returns:
         Number of files, and the key.
@@ -101,23 +94,28 @@ def check_signature(folder: Path, public_key: Path, signature: Path | None = Non
         AssertionError: there is no signature by this key, or a file has changed, was added or is missing.
         UserError: the extra is not installed, or the public key cannot be read.
     """
-    fingerprint = _fingerprint(_public_key(public_key))
-    signature = signature or folder / SIGNATURE
-    assert signature.is_file(), f"there is no {SIGNATURE}: the files are not signed"
-    signer, signed = _read(signature)
-    assert signer == fingerprint, f"{SIGNATURE} was made with another key than that of {public_key}"
-    check_signed(signed, {name: _sha256(folder / name) for name in _names(folder)})
-    from cryptography.exceptions import InvalidSignature
-    from model_signing import verifying
+    key = _public_key(public_key)
+    assert (folder / SIGNATURE).is_file(), f"there is no {SIGNATURE}: the files are not signed"
+    return f"{_check(folder, folder / SIGNATURE, key)} files, by the key of {public_key}"
 
-    config = verifying.Config().use_elliptic_key_verifier(public_key=public_key).set_ignore_unsigned_files(True)
+
+def _check(folder: Path, path: Path, key: "EllipticCurvePublicKey") -> int:
+    """Check a signature of a folder, and return the number of files; raises AssertionError."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+
+    signature = _read(path)
+    algorithm = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}[key.curve.key_size]
+    # The files are compared with the very bytes that the key has signed; model_signing would read the bundle once more,
+    # and could take another statement from it.
+    signed = b"DSSEv1 %d %b %d %b" % (len(_PAYLOAD), _PAYLOAD, len(signature.payload), signature.payload)
     try:
-        config.verify(folder, signature)
+        key.verify(signature.value, signed, ECDSA(algorithm))
     except InvalidSignature:
-        raise AssertionError(f"{SIGNATURE} was not made with the key of {public_key}, or was changed") from None
-    except ValueError as error:
-        raise AssertionError(f"{SIGNATURE} is refused: {' '.join(str(error).split())}") from None
-    return f"{len(signed)} files, by the key of {public_key}"
+        raise AssertionError(f"{SIGNATURE} was not made with this key, or was changed") from None
+    check_signed(signature.files, {name: _sha256(folder / name) for name in filter(_is_covered, _names(folder))})
+    return len(signature.files)
 
 
 def signed_files(signature: Path) -> dict[str, str]:
@@ -126,32 +124,42 @@ def signed_files(signature: Path) -> dict[str, str]:
     Raises:
         AssertionError: it is not a signature of files.
     """
-    return _read(signature)[1]
+    return _read(signature).files
 
 
 def check_signed(signed: Mapping[str, str], files: Mapping[str, str | None]) -> None:
     """Compare the files that a signature lists with others by their SHA-256; raises AssertionError."""
-    files = {name: found for name, found in files.items() if name != SIGNATURE and name.split("/")[0] not in UNSIGNED}
-    for name in sorted(signed.keys() | files.keys()):
+    for name in sorted({*filter(_is_covered, (*signed, *files))}):
         assert name in files, f"{name} is missing, which was signed"
         assert name in signed, f"{name} was added after the files were signed"
         assert signed[name] == files[name], f"{name} has changed since it was signed"
 
 
-def _read(signature: Path) -> tuple[str | None, dict[str, str]]:
-    """Return the fingerprint of the key that a signature names, and the SHA-256 of the files that it lists."""
+class _Signature(NamedTuple):
+    """A bundle: the statement as it was signed, the signature of it, and the SHA-256 of the files that it lists."""
+
+    payload: bytes
+    value: bytes
+    files: dict[str, str]
+
+
+def _read(path: Path) -> _Signature:
     try:
-        bundle = json.loads(signature.read_text(encoding="utf-8"))
-        statement = json.loads(b64decode(bundle["dsseEnvelope"]["payload"]))
+        envelope = json.loads(path.read_text(encoding="utf-8"))["dsseEnvelope"]
+        payload = b64decode(envelope["payload"])
+        (value,) = (b64decode(each["sig"]) for each in envelope["signatures"])
+        statement = json.loads(payload)
         predicate = statement["predicate"]
-        serialization = predicate["serialization"]
-        kind = statement["predicateType"], serialization["method"], serialization["hash_type"]
+        kind = statement["predicateType"], predicate["serialization"]["method"], predicate["serialization"]["hash_type"]
         if kind != (_PREDICATE, "files", "sha256"):
             raise ValueError(kind)
-        files = {str(each["name"]): str(each["digest"]) for each in predicate["resources"]}
-        return bundle["verificationMaterial"].get("publicKey", {}).get("hint"), files
+        return _Signature(payload, value, {str(each["name"]): str(each["digest"]) for each in predicate["resources"]})
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
         raise AssertionError(f"{SIGNATURE} is not a signature of files by model-signing") from None
+
+
+def _is_covered(name: str) -> bool:
+    return name != SIGNATURE and name.split("/")[0] not in UNSIGNED
 
 
 def _names(folder: Path) -> list[str]:
@@ -214,10 +222,3 @@ def _public_key(path: Path) -> "EllipticCurvePublicKey":
     if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in _CURVES:
         raise UserError(f"{path} is not a public key of the elliptic curve P-256, P-384 or P-521; ask the signer.")
     return key
-
-
-def _fingerprint(key: "EllipticCurvePublicKey") -> str:
-    """Return the SHA-256 by which a signature names its key."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return hashlib.sha256(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
