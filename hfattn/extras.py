@@ -30,6 +30,7 @@ EXTRAS = {
     "trackio": (*_RECIPES, "trackio"),
     "explain": _EXPLAIN,
     "spaces": (*_RECIPES, *_EXPLAIN, "gradio"),
+    "quantization": (*_RECIPES, "bitsandbytes"),
     "export": ("ctranslate2", "onnx", "onnxruntime", "onnxscript"),
 }
 

@@ -66,10 +66,11 @@ def model_folder(name: str) -> Path | None:
     """Return the model folder with this name, or None if the name can only be a Hub id.
 
     Raises:
-        UserError: see ``local_path``; or the folder has no ``config.json``.
+        UserError: see ``local_path``; or the folder has neither ``config.json`` nor
+            ``adapter_config.json``.
     """
     folder = local_path(name)
-    if folder is not None and not (folder / "config.json").is_file():
+    if folder is not None and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
         raise UserError(f"The folder {name} holds no model: config.json is missing; give {_WANTED['model']}.")
     return folder
 

@@ -1,7 +1,7 @@
 """Load models and tokenizers from a folder or from the Hub, with one-sentence errors; save translators."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 import transformers
+from huggingface_hub import hf_hub_download, metadata_load, try_to_load_from_cache
 from huggingface_hub.dataclasses import strict
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -18,17 +19,22 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+from transformers.utils import find_adapter_config_file
+from yaml import YAMLError
 
 from . import models  # noqa: F401  (registers the classes)
-from .clean_process import auto_class, auto_classes
+from .clean_process import ADAPTER, adapted_class, auto_class, auto_classes
 from .errors import UserError
-from .fields import LARGEST
-from .hub_access import hub_errors, model_folder
+from .extras import optional, require
+from .fields import LARGEST, one_of
+from .files import read_json_object
+from .hub_access import hub_errors, is_id, model_folder
 from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
 from .models.strict_config import unknown_name_message
 
@@ -38,6 +44,7 @@ Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizer
 _NAME = "pretrained_model_name_or_path"  # the name of a model among the arguments of from_pretrained
 # The files that are read.
 _CONFIG = "config.json"
+_CARD = "README.md"
 _TOKENIZER = "tokenizer.json and tokenizer_config.json"
 _MODEL = "config.json, generation_config.json and the weights"
 # Numbers in generation_config.json, whose types transformers does not check.
@@ -82,6 +89,46 @@ class ModelLocation:
         if not self.name.strip():
             raise ValueError("name is empty; write the path of a model folder, or the id of a model on the Hub.")
 
+    def precision(self, skip: Callable[[], list[str]]) -> dict[str, Any]:
+        """Return the arguments of ``from_pretrained`` that say in which precision the weights are loaded.
+
+        Args:
+            skip: function that returns the modules that are never quantized.
+        """
+        return {"dtype": torch.float32}
+
+
+@strict
+@dataclass
+class BaseModel(ModelLocation):
+    """A pretrained model that a recipe trains: the section ``model`` if it has a ``name``."""
+
+    dtype: str = one_of(("float32", "bfloat16", "float16"), "float32")  # of the weights in memory, and as saved
+    # The frozen linear layers in fewer bits, with tuning.method lora: 4bit (NF4, Dettmers et al. 2023) or 8bit.
+    quantization: str | None = one_of(("4bit", "8bit"), None)
+    base_model: str | None = None  # id on the Hub of the model in a local folder, which the card then names
+
+    def validate_base_model(self) -> None:
+        if self.base_model is not None and not (is_id(self.base_model) and "/" in self.base_model):
+            raise ValueError(f"base_model is {self.base_model!r}; write the id of a model on the Hub, user/name.")
+
+    def precision(self, skip: Callable[[], list[str]]) -> dict[str, Any]:
+        dtype = getattr(torch, self.dtype)
+        if self.quantization is None:
+            return {"dtype": dtype}
+        require("quantization", "bitsandbytes")
+        if self.quantization == "8bit":
+            quantization = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=skip())
+        else:
+            quantization = BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_use_double_quant=True,
+                bnb_4bit_compute_dtype=dtype,
+                llm_int8_skip_modules=skip(),
+            )
+        return {"dtype": dtype, "quantization_config": quantization}
+
 
 class Loaded(NamedTuple):
     """A pretrained model, and the names of its missing weights, which were initialized at random."""
@@ -92,8 +139,32 @@ class Loaded(NamedTuple):
 
 def base_model_name(location: ModelLocation) -> str:
     """Return the Hub id of a model or the last part of its local path, so that no full local path is published."""
+    if isinstance(location, BaseModel) and location.base_model is not None:
+        return location.base_model
     folder = model_folder(location.name)
     return location.name if folder is None else folder.resolve().name
+
+
+def commit_of(location: ModelLocation) -> str | None:
+    """Return the commit of a model on the Hub that was loaded from the cache; None for a local folder."""
+    if model_folder(location.name) is not None:
+        return None
+    path = try_to_load_from_cache(location.name, _CONFIG, revision=location.revision or "main")
+    return Path(path).parent.name if isinstance(path, str) else None
+
+
+def license_of(location: ModelLocation) -> str | None:
+    """Return the identifier of the license in the card of a model; None if it has no card, or the card states none."""
+    folder = model_folder(location.name)
+    try:
+        if folder is None:
+            card = Path(hf_hub_download(location.name, _CARD, revision=location.revision))
+        else:
+            card = folder / _CARD
+        stated = (metadata_load(card) or {}).get("license") if card.is_file() else None
+    except (HfHubHTTPError, OSError, ValueError, YAMLError):
+        return None
+    return stated if isinstance(stated, str) else None
 
 
 def load_model_config(location: ModelLocation, **fields: Any) -> PreTrainedConfig:
@@ -163,7 +234,9 @@ def _read_tokenizer(file: Path) -> PreTrainedTokenizerBase:
 
 
 def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loaded:
-    """Load a pretrained model in float32 with the head of an Auto class; missing weights are initialized at random.
+    """Load a pretrained model with the head of an Auto class; missing weights are initialized at random.
+
+    It is loaded in float32, if a ``BaseModel`` does not say otherwise. The head and the embeddings are not quantized.
 
     Args:
         auto_class: Auto class of transformers, such as ``AutoModelForSequenceClassification``.
@@ -180,7 +253,7 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
         try:
             model, info = auto_class.from_pretrained(
                 config=config,
-                dtype=torch.float32,
+                **location.precision(lambda: _heads(auto_class, config)),
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
@@ -206,6 +279,13 @@ def load_model(auto_class: Any, location: ModelLocation, **fields: Any) -> Loade
             f"another {location.section}.name, or remove the {location.section}.options that change its shape."
         )
     return Loaded(model, new)
+
+
+def _heads(auto_class: Any, config: PreTrainedConfig) -> list[str]:
+    """Return the modules of a model outside of its body, and the pooler of the body."""
+    with torch.device("meta"):
+        model = auto_class.from_config(config)
+    return [*(name for name, _ in model.named_children() if name != model.base_model_prefix), "pooler"]
 
 
 def max_positions(config: PreTrainedConfig) -> int | None:
@@ -302,14 +382,61 @@ def save_translator(
 def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     model_folder(name)  # raises an error if the name is empty
     location = ModelLocation(name=name)
-    config = load_model_config(location)
+    adapter = adapter_config(location)
+    base = location if adapter is None else base_location(location, adapter)
+    config = load_model_config(base)
     chosen = choose(config)
     if chosen is not AutoModel:
         _check_kind(name, config, chosen.__name__, what)
-    with loading_errors(location, what), quiet():
-        model = chosen.from_pretrained(config=config, **_where(location))
+    whole = chosen if adapter is None else getattr(transformers, adapted_class(adapter))
+    with loading_errors(base, what), quiet():
+        model = whole.from_pretrained(config=config, **_where(base))
     _check_generation(name, model)
+    if adapter is not None:
+        model = with_adapter(model, location)
+        model = model.base_model if chosen is AutoModel else model
     return model.eval(), load_tokenizer(location)
+
+
+def adapter_config(location: ModelLocation) -> dict[str, Any] | None:
+    """Return the ``adapter_config.json`` of an adapter that is saved without its base model; None for a whole model."""
+    folder = model_folder(location.name)
+    if folder is not None and not (folder / ADAPTER).is_file():
+        return None
+    where = _where(location)
+    with loading_errors(location, files=ADAPTER):
+        path = find_adapter_config_file(where[_NAME], revision=where["revision"])
+        if path is None or (folder is not None and (folder / "config.json").is_file()):
+            return None
+        return read_json_object(Path(path))
+
+
+def base_location(location: ModelLocation, adapter: Mapping[str, Any]) -> ModelLocation:
+    """Return where the base model of an adapter is.
+
+    Args:
+        location: where the adapter is, which errors name.
+        adapter: its ``adapter_config.json``.
+
+    Raises:
+        UserError: it names no base model.
+    """
+    name, revision = adapter.get("base_model_name_or_path"), adapter.get("revision")
+    if not isinstance(name, str) or not name.strip() or not isinstance(revision, str | None):
+        raise UserError(f"{ADAPTER} of {location.name} names no base model; save the adapter again with peft.")
+    return ModelLocation(name=name, revision=revision)
+
+
+def with_adapter(model: PreTrainedModel, location: ModelLocation) -> PreTrainedModel:
+    """Return a base model with the updates of an adapter merged into its weights.
+
+    Raises:
+        UserError: peft is not installed, or the adapter does not fit the model.
+    """
+    peft = optional("recipes", "peft")
+    where = _where(location)
+    with loading_errors(location, "PEFT adapter", f"{ADAPTER} and adapter_model.safetensors"), quiet():
+        return peft.PeftModel.from_pretrained(model, where[_NAME], revision=where["revision"]).merge_and_unload()
 
 
 def _check_generation(name: str, model: PreTrainedModel) -> None:
@@ -403,11 +530,16 @@ def _without_tokenizer(location: ModelLocation) -> UserError:
 
 
 __all__ = [
+    "BaseModel",
     "Loaded",
     "ModelLocation",
     "Translator",
+    "adapter_config",
+    "base_location",
     "base_model_name",
     "check_embedded",
+    "commit_of",
+    "license_of",
     "load_any_model",
     "load_language_model",
     "load_model",
@@ -418,4 +550,5 @@ __all__ = [
     "loading_errors",
     "max_positions",
     "save_translator",
+    "with_adapter",
 ]

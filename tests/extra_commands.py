@@ -12,7 +12,7 @@ os.environ.update(HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", TRACKIO_DIR="tr
 
 import torch
 from tiny_models import tiny_model
-from transformers import DistilBertForSequenceClassification
+from transformers import AutoModelForCausalLM, DistilBertForSequenceClassification
 from typer.testing import CliRunner
 
 from hfattn import (
@@ -23,7 +23,7 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.loading import save_translator
+from hfattn.loading import BaseModel, load_model, save_translator
 from hfattn.resources import load_recipe, resource
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
@@ -158,6 +158,11 @@ def tune() -> None:
 
 def trackio() -> None:
     recipe(*CHAR_LM, "--output_dir", "tracked", "--training.report_to", "trackio")
+
+
+def quantization() -> None:
+    model = load_model(AutoModelForCausalLM, BaseModel(name=str(tiny_model(Path("llama"), "llama")), quantization="8bit"))
+    assert model.model.get_submodule("model.layers.0.mlp.up_proj").weight.dtype == torch.int8
 
 
 def explain() -> None:

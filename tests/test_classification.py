@@ -39,7 +39,7 @@ from hfattn.data.labeled import Labeled
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_classifier
 from hfattn.generated import reber_texts
-from hfattn.loading import ModelLocation, load_model, load_tokenizer
+from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.reports.classification import word_weights_in_text
 from hfattn.resources import load_recipe
 from hfattn.training import (
@@ -491,8 +491,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {kind: tiny_model(folder / kind, kind) for kind in ("distilbert", "bert", "gpt2", "vaswani")}
 
 
-def location(path: Path, **fields: Any) -> ModelLocation:
-    return ModelLocation(name=str(path), **fields)
+def location(path: Path, **fields: Any) -> BaseModel:
+    return BaseModel(name=str(path), **fields)
 
 
 TINY_FINE_TUNING: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 from hfattn.data import EncodedChoices, WindowCollator, read_choices, with_distractors
 from hfattn.data.choices import Choice, Choices
 from hfattn.errors import UserError
-from hfattn.loading import ModelLocation, load_model, load_tokenizer
+from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.training import ChoiceTrainer, TuningConfig, scores_by_question
 
 RECIPE = ROOT / "recipes" / "multiple_choice"
@@ -123,11 +123,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def loaded_trainer(path: Path, folder: Path) -> tuple[ChoiceTrainer, Any]:
-    where = ModelLocation(name=str(path))
+    where = BaseModel(name=str(path))
     tokenizer = load_tokenizer(where)
     loaded = load_model(AutoModelForSequenceClassification, where, num_labels=1, pad_token_id=tokenizer.pad_token_id)
     arguments = TrainingArguments(str(folder), report_to="none", use_cpu=True)
-    return ChoiceTrainer(loaded.model, arguments, source=where, tuning=TuningConfig()), tokenizer
+    return ChoiceTrainer(loaded.model, arguments, source=where, loaded=loaded, tuning=TuningConfig()), tokenizer
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "gpt2", "llama", "vaswani"])

@@ -13,7 +13,15 @@ from transformers import AutoModel, PreTrainedModel
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..hub_access import model_folder
-from ..loading import ModelLocation, base_model_name, load_model, load_model_config, load_tokenizer, max_positions
+from ..loading import (
+    ModelLocation,
+    base_model_name,
+    commit_of,
+    load_model,
+    load_model_config,
+    load_tokenizer,
+    max_positions,
+)
 
 POOLINGS = ("first", "mean", "max")
 
@@ -73,7 +81,7 @@ class EncoderFeatures:
             self.model = load_model(AutoModel, self.config).model.eval()
             self.max_length = min(self.config.max_length, max_positions(settings) or self.config.max_length)
             if model_folder(self.config.name) is None:
-                self.config = replace(self.config, revision=settings._commit_hash)
+                self.config = replace(self.config, revision=commit_of(self.config))
         return self.model
 
     @property

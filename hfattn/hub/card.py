@@ -66,6 +66,7 @@ class CardConfig:
     """The section ``card``: facts for the model card that cannot be measured; the card says which are missing."""
 
     license: str | None = None  # license of the weights, as a Hub identifier such as apache-2.0
+    intended_use: str | None = None  # what the model is for, and what it is not for, in a sentence or two
     # The data.dataset that the fields below describe; the card leaves them out for any other dataset.
     describes: str | None = None
     language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
@@ -212,7 +213,8 @@ def requirements(results: Mapping[str, Any]) -> list[str]:
         return [f"hfattn[baselines]>={results['versions']['hfattn']}"]
     if results.get("recipe") == FOLDER:
         return ["torch", "transformers", *results["model"]["needs"]]
-    return ["torch", f"transformers>={OLDEST_TRANSFORMERS}"]
+    needed = ["peft"] if results["model"].get("adapter") else []
+    return ["torch", f"transformers>={OLDEST_TRANSFORMERS}", *needed]
 
 
 def with_model_id(text: str, model_id: str, revision: str | None = None) -> str:
@@ -239,7 +241,7 @@ def stated(results: Mapping[str, Any]) -> dict[str, Any]:
     configuration = results.get("configuration", {})
     card = CardConfig(**configuration.get("card", {}))
     if card.describes != configuration.get("data", {}).get("dataset"):
-        card = CardConfig(license=card.license)
+        card = CardConfig(license=card.license, intended_use=card.intended_use)
     return asdict(card)
 
 

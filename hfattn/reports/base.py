@@ -71,7 +71,7 @@ class TrainedRun:
 
     def save(self) -> None:
         """Save the model and its tokenizer to the run folder."""
-        self.model.save_pretrained(self.folder)
+        self.trainer.save_whole(self.model, self.folder)
         self.tokenizer.save_pretrained(self.folder)
 
 

@@ -17,7 +17,15 @@ from .distillation import (
 )
 from .extractive import ExtractiveTrainer
 from .fine_tuned_classifier import ClassifierTrainer, class_weights, loss_options, weighted_loss
-from .fine_tuning import FineTuningConfig, FineTuningTrainer, TuningConfig, check_averaging, tuned, tuning_facts
+from .fine_tuning import (
+    FineTuningConfig,
+    FineTuningTrainer,
+    TuningConfig,
+    check_averaging,
+    check_tuning,
+    tuned,
+    tuning_facts,
+)
 from .from_scratch import PretrainedOrScratchConfig, scratch_config, scratch_model
 from .multiple_choice import ChoiceTrainer, scores_by_question
 from .optimizers import OPTIMIZERS, optimizer_class_and_arguments
@@ -77,6 +85,7 @@ __all__ = [
     "check_own_classifier",
     "check_padding",
     "check_problem",
+    "check_tuning",
     "class_weights",
     "divide_logits",
     "family_config",

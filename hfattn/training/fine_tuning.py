@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -15,12 +15,14 @@ from transformers.pytorch_utils import Conv1D
 from ..errors import UserError
 from ..extras import require
 from ..fields import at_least, number, one_of
-from ..loading import Loaded, ModelLocation, base_model_name
+from ..hub_access import model_folder
+from ..loading import BaseModel, Loaded, ModelLocation, base_model_name, commit_of, license_of, load_model, with_adapter
 from .averaging import AveragingConfig
 from .trainer import ReliableTrainer
 from .training_config import TrainingConfig
 
 ADAPTER = "adapter"  # subfolder of the run folder
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @strict
@@ -35,10 +37,15 @@ class TuningConfig:
     lora_dropout: float = number(0.0, least=0, below=1)  # dropout on the input of the updates
     target_modules: list[str] | None = None  # last names of the updated layers; null: all linear layers of the body
     layer_decay: float = number(1.0, above=0, most=1)  # factor of the learning rate from each layer to the one below
+    # Of method lora: true saves the whole model, with the updates merged; false saves the updates alone, which need
+    # their base model from the Hub. null: false if model.name is on the Hub and no head is new, and true otherwise.
+    merge: bool | None = None
 
     def validate_together(self) -> None:
         if self.method != "lora" and self.target_modules is not None:
             raise ValueError("target_modules applies to method lora; write method: lora, or remove it.")
+        if self.method != "lora" and self.merge is not None:
+            raise ValueError("merge applies to method lora; write method: lora, or remove it.")
         if self.method == "head_only" and self.layer_decay != 1:
             raise ValueError("layer_decay has no effect with method head_only; write 1, or another method.")
 
@@ -48,7 +55,7 @@ class TuningConfig:
 class FineTuningConfig(TrainingConfig):
     """The sections that recipes with a pretrained model share."""
 
-    model: ModelLocation = field(default_factory=lambda: ModelLocation(name="distilbert/distilbert-base-cased"))
+    model: BaseModel = field(default_factory=lambda: BaseModel(name="distilbert/distilbert-base-cased"))
     tuning: TuningConfig = field(default_factory=TuningConfig)
 
     def validate_averaging(self) -> None:
@@ -63,6 +70,61 @@ def check_averaging(tuning: TuningConfig, averaging: AveragingConfig) -> None:
     """
     if tuning.method == "lora" and averaging.last is not None:
         raise ValueError("averaging.last needs complete checkpoints, and lora saves updates only; write averaging.ema.")
+
+
+def check_tuning(source: BaseModel | None, tuning: TuningConfig) -> None:
+    """Check that the precision of a pretrained model suits the method of tuning.
+
+    Args:
+        source: the section ``model``; None for a model from scratch.
+        tuning: the section ``tuning``.
+
+    Raises:
+        UserError: frozen or imprecise weights would be trained, or an adapter would name a base model or be merged into
+            one that nobody else has.
+    """
+    if source is None:
+        return
+    local = model_folder(source.name) is not None
+    if source.base_model is not None and not local:
+        raise UserError("model.base_model is for a local folder, and model.name is an id on the Hub; remove it.")
+    if tuning.method != "lora":
+        if source.quantization is not None:
+            raise UserError("model.quantization freezes the weights; write tuning.method: lora, or remove it.")
+        if source.dtype == "float16":
+            raise UserError(
+                "Weights in float16 cannot be trained; write model.dtype: bfloat16, or tuning.method: lora."
+            )
+    elif source.quantization is not None and tuning.merge:
+        raise UserError(
+            "Updates that were trained beside quantized weights are saved alone; remove tuning.merge, or "
+            "model.quantization."
+        )
+    if local and (source.quantization is not None or tuning.merge is False):
+        field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
+        raise UserError(
+            f"{field} saves updates alone, which name their base model by its id on the Hub, and model.name is a "
+            "folder; write the id, or remove the field."
+        )
+
+
+def is_merged(source: BaseModel, loaded: Loaded, tuning: TuningConfig) -> bool:
+    """Return whether the whole model is saved, with low-rank updates merged into its weights.
+
+    Raises:
+        UserError: the updates alone are to be saved, and the model has a new head: the folder of an adapter has no
+            place for its labels.
+    """
+    if tuning.method != "lora" or model_folder(source.name) is not None:
+        return True
+    alone = source.quantization is not None or tuning.merge is False
+    if alone and loaded.new_weights:
+        field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
+        raise UserError(
+            f"{field} saves updates alone, which have no place for the labels of the new head "
+            f"{loaded.new_weights[0].rpartition('.')[0]}; remove the field, or start from a model with a trained head."
+        )
+    return bool(tuning.merge or loaded.new_weights)
 
 
 def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) -> nn.Module:
@@ -103,7 +165,11 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
     if not targets:
         raise UserError("tuning.method lora updates linear layers, and the body of this model has none; write full.")
     require("recipes", "peft")
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    if getattr(model, "is_quantized", False):
+        # The Trainer switches gradient checkpointing on.
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
     config = LoraConfig(
         task_type=task_type,
@@ -158,17 +224,23 @@ def layer_depths(model: PreTrainedModel) -> dict[str, int]:
 class FineTuningTrainer(ReliableTrainer):
     """A ``ReliableTrainer`` for a model prepared by ``tuned``.
 
-    With ``lora``, checkpoints contain the updates and the head. At the end, those of the best checkpoint are saved in
-    ``adapter/`` in the run folder, and ``whole_model`` merges them into the weights.
+    With ``lora``, checkpoints contain the updates and the head. At the end, ``whole_model`` merges those of the best
+    checkpoint into the weights. If the merged weights are saved, the updates are also in ``adapter/`` in the run
+    folder; otherwise the run folder has the updates alone.
 
     Args:
         source: location of the pretrained model, which is saved with the adapter; None for a model from scratch.
+        loaded: the model before ``tuned``, and its new weights.
         tuning: the section ``tuning``.
     """
 
-    def __init__(self, *args: Any, source: ModelLocation | None, tuning: TuningConfig, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, source: BaseModel | None, loaded: Loaded, tuning: TuningConfig, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.source, self.tuning = source, tuning
+        self._merged = source is None or is_merged(source, loaded, tuning)
+        self._class = type(loaded.model)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Create the optimizer of ``Trainer``, with ``layer_decay`` between the learning rates of successive layers."""
@@ -199,15 +271,46 @@ class FineTuningTrainer(ReliableTrainer):
             assert self.source is not None
             for config in self.model.peft_config.values():
                 config.base_model_name_or_path = base_model_name(self.source)
-            folder = Path(self.args.output_dir).parent / ADAPTER
+                config.revision = commit_of(self.source)
+            run = Path(self.args.output_dir).parent
+            folder = run / ADAPTER if self._merged else run
             self.model.save_pretrained(folder)
             (folder / "README.md").unlink()  # written by peft, with the local path of the model
         return output
 
     def whole_model(self) -> PreTrainedModel:
-        """Return the whole model in evaluation mode, with the LoRA weights merged. Do not train afterwards."""
+        """Return the whole model in float32 and evaluation mode, with the LoRA weights merged. Do not train afterwards.
+
+        The updates of quantized weights are merged into those of the base model, which is loaded again.
+        """
         model = super().whole_model()
-        return model.merge_and_unload() if self.tuning.method == "lora" else model
+        if self.source is None or (self.source.dtype == "float32" and self.tuning.method != "lora"):
+            return model
+        if self.source.quantization is not None:
+            location = replace(self.source, dtype="float32", quantization=None)
+            base = load_model(self._class, location).model
+            return with_adapter(base, ModelLocation(name=str(Path(self.args.output_dir).parent))).eval()
+        convert(model, torch.float32)
+        if self.tuning.method == "lora":
+            model = model.merge_and_unload()
+        if self._merged:  # as save_whole rounds them
+            convert(convert(model, getattr(torch, self.source.dtype)), torch.float32)
+        return model
+
+    def save_whole(self, model: PreTrainedModel, folder: Path) -> None:
+        """Save what ``whole_model`` returned, in ``model.dtype``; updates alone are saved already."""
+        if not self._merged:
+            return
+        dtype = torch.float32 if self.source is None else getattr(torch, self.source.dtype)
+        super().save_whole(convert(model, dtype), folder)
+        convert(model, torch.float32)
+
+
+def convert(model: Model, dtype: torch.dtype) -> Model:
+    """Convert the parameters of a model in place, and not its buffers, in which positions need float32; return it."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iterator[tuple[int, list[nn.Parameter]]]:
@@ -215,24 +318,33 @@ def _by_depth(parameters: list[nn.Parameter], depths: Mapping[int, int]) -> Iter
         yield depth, [parameter for parameter in parameters if depths[id(parameter)] == depth]
 
 
-def tuning_facts(
-    model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: ModelLocation | None
-) -> dict[str, Any]:
+def tuning_facts(model: nn.Module, loaded: Loaded, tuning: TuningConfig, source: BaseModel | None) -> dict[str, Any]:
     """Return facts about the pretrained model and its trained parts, for ``results.json``.
 
     Call this function before ``whole_model``.
     """
     named = list(model.named_parameters())
     # The LoRA updates are merged in the end, and the copy of the head replaces the original.
-    parameters = sum(tensor.numel() for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))
+    alone = source is not None and not is_merged(source, loaded, tuning)
+    adapter = {"peft_type": "LORA", "r": tuning.rank, "lora_alpha": tuning.alpha} if alone else None
+    parameters = sum(_size(tensor) for name, tensor in named if not re.search(r"\.(lora_\w+|original_module)\.", name))
     trained = sum(tensor.numel() for _, tensor in named if tensor.requires_grad)
     return {
         "base_model": None if source is None else base_model_name(source),
         "revision": None if source is None else source.revision,
-        "commit": vars(loaded.model.config).get("_commit_hash"),  # of a model on the Hub
+        "commit": None if source is None else commit_of(source),
+        "base_license": None if source is None else license_of(source),
+        "dtype": "float32" if source is None else source.dtype,
+        "quantization": None if source is None else source.quantization,
         "method": tuning.method,
+        "adapter": adapter,
         "parameters": parameters,
         "trained_parameters": trained,
         "trained_share": round(trained / parameters, 6),
         "new_weights": loaded.new_weights,
     }
+
+
+def _size(parameter: nn.Parameter) -> int:
+    state = getattr(parameter, "quant_state", None)  # of packed weights, two in a byte
+    return parameter.numel() if state is None else state.shape.numel()

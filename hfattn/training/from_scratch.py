@@ -8,7 +8,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ..errors import UserError
-from ..loading import ModelLocation
+from ..loading import BaseModel
 from ..models.strict_config import StrictConfig, unknown_name_message
 from .config import checked, model_config
 from .fine_tuning import TuningConfig, check_averaging
@@ -30,9 +30,9 @@ class PretrainedOrScratchConfig(TrainingConfig):
     tuning: TuningConfig = field(default_factory=TuningConfig)
 
     @property
-    def pretrained(self) -> ModelLocation | None:
-        """Location of the pretrained model; None for training from scratch."""
-        return checked(ModelLocation, self.model, prefix="model.") if "name" in self.model else None
+    def pretrained(self) -> BaseModel | None:
+        """The pretrained model; None for training from scratch."""
+        return checked(BaseModel, self.model, prefix="model.") if "name" in self.model else None
 
     def validate_averaging(self) -> None:
         check_averaging(self.tuning, self.averaging)

@@ -259,6 +259,10 @@ class ReliableTrainer(Trainer):
             model.generation_config = self.model.generation_config
         return model.to(self.args.device).eval()
 
+    def save_whole(self, model: PreTrainedModel, folder: Path) -> None:
+        """Save what ``whole_model`` returned."""
+        model.save_pretrained(folder)
+
     def train_or_resume(self, resume: bool) -> TrainOutput:
         """Train; with ``resume``, continue from the last complete checkpoint if there is one.
 

@@ -41,6 +41,7 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     SampleCallback,
+    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -91,6 +92,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
     check_language_model(config.publish)
+    check_tuning(config.pretrained, config.tuning)
     arguments = config.arguments(run)
     stride, length = config.evaluation.stride, config.data.max_length
     if stride is not None and stride > length:
@@ -179,6 +181,7 @@ def main(command: RecipeCommand) -> None:
         preprocess_logits_for_metrics=token_statistics,
         callbacks=[SampleCallback(tokenizer, config.sample.prompts[0], config.sample.max_new_tokens, arguments.seed)],
         source=pretrained,
+        loaded=loaded,
         tuning=config.tuning,
         **config.trainer_options(arguments),
     )

@@ -30,7 +30,7 @@ from hfattn.evaluation import set_reading
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
 from hfattn.hub import vocabulary_texts
-from hfattn.loading import ModelLocation, load_model, load_tokenizer
+from hfattn.loading import BaseModel, load_model, load_tokenizer
 from hfattn.metrics import read_swaps
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.classification import Encode, report
@@ -48,6 +48,7 @@ from hfattn.training import (
     check_calibration,
     check_own_classifier,
     check_problem,
+    check_tuning,
     class_weights,
     finishing,
     first_changed,
@@ -109,9 +110,9 @@ class Config(OwnClassifierConfig):
         check_averaging(self.tuning, self.averaging)
 
     @property
-    def pretrained(self) -> ModelLocation | None:
-        """Location of the pretrained model; None for training from scratch."""
-        return checked(ModelLocation, self.model, prefix="model.") if "name" in self.model else None
+    def pretrained(self) -> BaseModel | None:
+        """The pretrained model; None for training from scratch."""
+        return checked(BaseModel, self.model, prefix="model.") if "name" in self.model else None
 
 
 def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
@@ -125,6 +126,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
         raise UserError(f"{name} is for a model {kind}; remove it.")
     config.sample.check_examples(pairs=config.data.pair_column is not None)
+    check_tuning(config.pretrained, config.tuning)
     arguments = config.arguments(run)
     check_problem(config, arguments)
     if not config.pretrained:
@@ -209,6 +211,7 @@ def main(command: RecipeCommand) -> None:
             arguments,
             data_collator=WindowCollator(tokenizer),
             source=pretrained,
+            loaded=loaded,
             tuning=config.tuning,
             class_weights=class_weights(config.class_weights, parts["train"]),
             **options,

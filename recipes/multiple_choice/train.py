@@ -38,6 +38,7 @@ from hfattn.training import (
     ChoiceTrainer,
     PretrainedOrScratchConfig,
     RecipeCommand,
+    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -128,6 +129,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
+    check_tuning(config.pretrained, config.tuning)
     if config.pretrained is None:
         own_config(config, vocab_size=1 << 20, pad=0)
     elif config.tokenizer != TokenizerConfig():
@@ -190,6 +192,7 @@ def main(command: RecipeCommand) -> None:
         compute_metrics=ClassificationScores(),
         preprocess_logits_for_metrics=class_statistics,
         source=pretrained,
+        loaded=loaded,
         tuning=config.tuning,
         **config.trainer_options(arguments),
     )

@@ -36,6 +36,7 @@ from hfattn.training import (
     ExtractiveTrainer,
     FineTuningConfig,
     RecipeCommand,
+    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -109,6 +110,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid optimizer or training arguments.
     """
+    check_tuning(config.model, config.tuning)
     arguments = config.arguments(run)
     if arguments.label_smoothing_factor:
         raise UserError("training.label_smoothing_factor is for classes, and an answer is a span of tokens; write 0.")
@@ -158,6 +160,7 @@ def main(command: RecipeCommand) -> None:
         compute_metrics=scores,
         preprocess_logits_for_metrics=span_logits,
         source=config.model,
+        loaded=loaded,
         tuning=config.tuning,
         **config.trainer_options(arguments),
     )

@@ -48,6 +48,7 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     TuningConfig,
+    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -133,6 +134,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
     tokenizer = config.tokenizer
+    check_tuning(config.pretrained, config.tuning)
     if config.pretrained:
         if tokenizer != TokenizerConfig():
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
@@ -214,6 +216,7 @@ def main(command: RecipeCommand) -> None:
         compute_metrics=scores,
         preprocess_logits_for_metrics=token_statistics,
         source=pretrained,
+        loaded=loaded,
         tuning=config.tuning,
         **config.trainer_options(arguments),
     )
