@@ -161,7 +161,9 @@ def trackio() -> None:
 
 
 def quantization() -> None:
-    model = load_model(AutoModelForCausalLM, BaseModel(name=str(tiny_model(Path("llama"), "llama")), quantization="8bit"))
+    model = load_model(
+        AutoModelForCausalLM, BaseModel(name=str(tiny_model(Path("llama"), "llama")), quantization="8bit")
+    )
     assert model.model.get_submodule("model.layers.0.mlp.up_proj").weight.dtype == torch.int8
 
 
@@ -183,7 +185,8 @@ def export() -> None:
 
 
 COMMANDS = {
-    f.__name__: f for f in (base, publish, sign, recipes, baselines, data, tune, trackio, explain, spaces, export)
+    f.__name__: f
+    for f in (base, publish, sign, recipes, baselines, data, tune, trackio, quantization, explain, spaces, export)
 }
 
 

@@ -579,7 +579,12 @@ def test_the_loss_weighs_classes_and_an_accumulated_step_is_one_batch(models: di
     weights = class_weights([1.0, 3.0], labeled)
     arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, label_smoothing_factor=0.1)
     trainer = ClassifierTrainer(
-        loaded.model, arguments, source=location(models["bert"]), tuning=TuningConfig(), class_weights=weights
+        loaded.model,
+        arguments,
+        source=location(models["bert"]),
+        loaded=loaded,
+        tuning=TuningConfig(),
+        class_weights=weights,
     )
     model = loaded.model.eval()
     dataset = WindowedTexts(labeled, tokenizer, 12, too_long="windows", overlap=2)
@@ -662,7 +667,7 @@ def test_lower_layers_learn_more_slowly(method: str, models: dict[str, Path], tm
     loaded = load_model(AutoModelForSequenceClassification, where, num_labels=2)
     model = tuned(loaded, tuning, "SEQ_CLS")
     arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, learning_rate=0.8)
-    optimizer = ClassifierTrainer(model, arguments, source=where, tuning=tuning).create_optimizer()
+    optimizer = ClassifierTrainer(model, arguments, source=where, loaded=loaded, tuning=tuning).create_optimizer()
     rates = {id(tensor): group["lr"] for group in optimizer.param_groups for tensor in group["params"]}
     trained = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
     assert set(rates) == {id(tensor) for tensor in trained.values()}

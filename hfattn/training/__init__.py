@@ -22,7 +22,6 @@ from .fine_tuning import (
     FineTuningTrainer,
     TuningConfig,
     check_averaging,
-    check_tuning,
     tuned,
     tuning_facts,
 )
@@ -85,7 +84,6 @@ __all__ = [
     "check_own_classifier",
     "check_padding",
     "check_problem",
-    "check_tuning",
     "class_weights",
     "divide_logits",
     "family_config",

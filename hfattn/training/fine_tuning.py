@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainingArguments
 from transformers.pytorch_utils import Conv1D
 
 from ..errors import UserError
@@ -61,6 +61,10 @@ class FineTuningConfig(TrainingConfig):
     def validate_averaging(self) -> None:
         check_averaging(self.tuning, self.averaging)
 
+    def arguments(self, run: Path, *args: Any, **defaults: Any) -> TrainingArguments:
+        check_tuning(self.model, self.tuning)
+        return super().arguments(run, *args, **defaults)
+
 
 def check_averaging(tuning: TuningConfig, averaging: AveragingConfig) -> None:
     """Check that checkpoints can be averaged.
@@ -85,8 +89,7 @@ def check_tuning(source: BaseModel | None, tuning: TuningConfig) -> None:
     """
     if source is None:
         return
-    local = model_folder(source.name) is not None
-    if source.base_model is not None and not local:
+    if source.base_model is not None and model_folder(source.name) is None:
         raise UserError("model.base_model is for a local folder, and model.name is an id on the Hub; remove it.")
     if tuning.method != "lora":
         if source.quantization is not None:
@@ -100,7 +103,8 @@ def check_tuning(source: BaseModel | None, tuning: TuningConfig) -> None:
             "Updates that were trained beside quantized weights are saved alone; remove tuning.merge, or "
             "model.quantization."
         )
-    if local and (source.quantization is not None or tuning.merge is False):
+    alone = source.quantization is not None or tuning.merge is False
+    if alone and model_folder(source.name) is not None:
         field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
         raise UserError(
             f"{field} saves updates alone, which name their base model by its id on the Hub, and model.name is a "

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, TrainingArguments
 
 from ..errors import UserError
 from ..loading import BaseModel
 from ..models.strict_config import StrictConfig, unknown_name_message
 from .config import checked, model_config
-from .fine_tuning import TuningConfig, check_averaging
+from .fine_tuning import TuningConfig, check_averaging, check_tuning
 from .training_config import TrainingConfig
 
 
@@ -36,6 +37,10 @@ class PretrainedOrScratchConfig(TrainingConfig):
 
     def validate_averaging(self) -> None:
         check_averaging(self.tuning, self.averaging)
+
+    def arguments(self, run: Path, *args: Any, **defaults: Any) -> TrainingArguments:
+        check_tuning(self.pretrained, self.tuning)
+        return super().arguments(run, *args, **defaults)
 
 
 def scratch_config(

@@ -41,7 +41,6 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     SampleCallback,
-    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -92,7 +91,6 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
     check_language_model(config.publish)
-    check_tuning(config.pretrained, config.tuning)
     arguments = config.arguments(run)
     stride, length = config.evaluation.stride, config.data.max_length
     if stride is not None and stride > length:

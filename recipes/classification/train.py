@@ -30,7 +30,7 @@ from hfattn.evaluation import set_reading
 from hfattn.fields import at_least, one_of
 from hfattn.generated import generated_for
 from hfattn.hub import vocabulary_texts
-from hfattn.loading import BaseModel, load_model, load_tokenizer
+from hfattn.loading import load_model, load_tokenizer
 from hfattn.metrics import read_swaps
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.classification import Encode, report
@@ -41,14 +41,12 @@ from hfattn.training import (
     ClassifierTrainer,
     OwnClassifierConfig,
     OwnClassifierDataConfig,
+    PretrainedOrScratchConfig,
     RecipeCommand,
     ReliableTrainer,
-    TuningConfig,
-    check_averaging,
     check_calibration,
     check_own_classifier,
     check_problem,
-    check_tuning,
     class_weights,
     finishing,
     first_changed,
@@ -63,7 +61,6 @@ from hfattn.training import (
     tuned,
     tuning_facts,
 )
-from hfattn.training.config import checked
 
 RECIPE = "classification"
 GENERATED = generated_for(RECIPE)
@@ -99,20 +96,11 @@ class DataConfig(OwnClassifierDataConfig):
 
 @strict
 @dataclass
-class Config(OwnClassifierConfig):
+class Config(PretrainedOrScratchConfig, OwnClassifierConfig):
     # ``model`` has the name of a pretrained model (and revision, trust_remote_code, options), or the model_type of a
     # model from scratch (and a preset, and fields of that type's configuration).
     data: DataConfig = field(default_factory=DataConfig)
-    tuning: TuningConfig = field(default_factory=TuningConfig)  # of a pretrained model
     class_weights: str | list[float | int] | None = None  # balanced, or a number per class; null: equal weights
-
-    def validate_averaging(self) -> None:
-        check_averaging(self.tuning, self.averaging)
-
-    @property
-    def pretrained(self) -> BaseModel | None:
-        """The pretrained model; None for training from scratch."""
-        return checked(BaseModel, self.model, prefix="model.") if "name" in self.model else None
 
 
 def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
@@ -126,7 +114,6 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
         raise UserError(f"{name} is for a model {kind}; remove it.")
     config.sample.check_examples(pairs=config.data.pair_column is not None)
-    check_tuning(config.pretrained, config.tuning)
     arguments = config.arguments(run)
     check_problem(config, arguments)
     if not config.pretrained:

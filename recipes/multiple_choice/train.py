@@ -38,7 +38,6 @@ from hfattn.training import (
     ChoiceTrainer,
     PretrainedOrScratchConfig,
     RecipeCommand,
-    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -129,7 +128,6 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
-    check_tuning(config.pretrained, config.tuning)
     if config.pretrained is None:
         own_config(config, vocab_size=1 << 20, pad=0)
     elif config.tokenizer != TokenizerConfig():

@@ -36,7 +36,6 @@ from hfattn.training import (
     ExtractiveTrainer,
     FineTuningConfig,
     RecipeCommand,
-    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -110,7 +109,6 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     Raises:
         UserError: a section does not describe a valid optimizer or training arguments.
     """
-    check_tuning(config.model, config.tuning)
     arguments = config.arguments(run)
     if arguments.label_smoothing_factor:
         raise UserError("training.label_smoothing_factor is for classes, and an answer is a span of tokens; write 0.")

@@ -48,7 +48,6 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     TuningConfig,
-    check_tuning,
     finishing,
     load_config,
     parse_command,
@@ -134,7 +133,6 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
     """
     tokenizer = config.tokenizer
-    check_tuning(config.pretrained, config.tuning)
     if config.pretrained:
         if tokenizer != TokenizerConfig():
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
