@@ -131,10 +131,11 @@ class BaseModel(ModelLocation):
 
 
 class Loaded(NamedTuple):
-    """A pretrained model, and the names of its missing weights, which were initialized at random."""
+    """A pretrained model, the names of its missing weights, which were initialized at random, and what was changed."""
 
     model: PreTrainedModel
     new_weights: list[str]
+    changed: bool = False  # whether its configuration says what the one on the Hub does not, so that both are needed
 
 
 def base_model_name(location: ModelLocation) -> str:

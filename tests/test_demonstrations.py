@@ -30,7 +30,9 @@ from hfattn.data.demonstrations import Messages
 from hfattn.data.model_limits import check_packing
 from hfattn.errors import UserError
 from hfattn.hub import verify
+from hfattn.loading import Loaded
 from hfattn.metrics import token_loss
+from hfattn.training import TuningConfig, tuned
 from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "causal_lm"
@@ -376,6 +378,22 @@ def test_results_and_card_quote_no_private_conversation(chatting: Path) -> None:
         assert b"Mary 7?" not in (chatting / "run" / name).read_bytes()
 
 
+def test_lora_trains_the_new_tokens_of_a_template(llama: Path, tmp_path: Path) -> None:
+    """Of the embedding and of the output layer, whose weights are others, the rows of these tokens alone."""
+    train_here(RECIPE, chats_config(tmp_path, llama, tuning={"method": "lora", "rank": 4}))
+    before, after = (AutoModelForCausalLM.from_pretrained(folder) for folder in (llama, tmp_path / "run"))
+    old = before.config.vocab_size
+    for layer in ("model.embed_tokens", "lm_head"):
+        old_rows, rows = (model.get_submodule(layer).weight for model in (before, after))
+        assert torch.equal(old_rows, rows[:old]), layer
+        assert rows[old:].shape[0] == 2
+    before.resize_token_embeddings(old + 2)
+    model = tuned(Loaded(before, []), TuningConfig(method="lora"), "CAUSAL_LM", [old, old + 1])
+    new = {name.split(".")[-4]: weight for name, weight in model.named_parameters() if "trainable_tokens" in name}
+    assert new.keys() == {"embed_tokens", "lm_head"}
+    assert all(weight.requires_grad and weight.shape[0] == 2 for weight in new.values())
+
+
 # Bad input
 
 
@@ -400,10 +418,6 @@ BAD: list[BadInput] = [
     (
         lambda f: ["--data.dataset", bare(f), "--data.chat_template", written(f / "t.jinja", "{% for %}")],
         "The template t.jinja does not fit the chat template",
-    ),
-    (
-        lambda f: ["--data.dataset", bare(f), "--data.chat_template", "chatml", "--tuning.method", "lora"],
-        "data.chat_template chatml adds tokens, whose embeddings LoRA does not train; write tuning.method: full",
     ),
     ("--data.chat_template chatml", "data.chat_template is for messages, and the data have none; remove it"),
     ("--data.max_length 4", "The prompts of all examples of pairs.jsonl have 4 tokens or more"),

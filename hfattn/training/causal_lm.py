@@ -137,31 +137,22 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
         return parts
 
 
-def with_chat_template(
-    tokenizer: PreTrainedTokenizerBase, template: str | None, chat: bool, method: str
-) -> PreTrainedTokenizerBase:
+def with_chat_template(tokenizer: PreTrainedTokenizerBase, template: str | None, chat: bool) -> PreTrainedTokenizerBase:
     """Return a tokenizer with a chat template.
 
     Args:
         tokenizer: the tokenizer.
         template: ``data.chat_template``; None leaves the tokenizer as it is.
         chat: whether the data are conversations.
-        method: ``tuning.method``.
 
     Raises:
-        UserError: the data are not conversations, the template cannot be used, or it adds tokens that are not trained.
+        UserError: the data are not conversations, or the template cannot be used.
     """
     if template is None:
         return tokenizer
     if not chat:
         raise UserError("data.chat_template is for messages, and the data have none; remove it.")
-    number = len(tokenizer)
     set_chat_template(tokenizer, template)
-    if len(tokenizer) > number and method == "lora":
-        raise UserError(
-            f"data.chat_template {template} adds tokens, whose embeddings LoRA does not train; write tuning.method: "
-            "full, or the path of a template without new tokens."
-        )
     return tokenizer
 
 

@@ -1,7 +1,7 @@
 """Fine-tuning of all weights, of low-rank updates, or of the head alone, with a learning rate for each layer."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -116,22 +116,29 @@ def is_merged(source: BaseModel, loaded: Loaded, tuning: TuningConfig) -> bool:
     """Return whether the whole model is saved, with low-rank updates merged into its weights.
 
     Raises:
-        UserError: the updates alone are to be saved, and the model has a new head: the folder of an adapter has no
-            place for its labels.
+        UserError: the updates alone are to be saved, and the model has a new head or a changed configuration: the
+            folder of an adapter has no place for them.
     """
     if tuning.method != "lora" or model_folder(source.name) is not None:
         return True
     alone = source.quantization is not None or tuning.merge is False
+    field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
+    if alone and loaded.changed:
+        raise UserError(
+            f"{field} saves updates alone, which have no place for the tokens that end an answer or for the note that "
+            "prompts are messages; remove the field, or train on prompts and completions that end with the end token."
+        )
     if alone and loaded.new_weights:
-        field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
         raise UserError(
             f"{field} saves updates alone, which have no place for the labels of the new head "
             f"{loaded.new_weights[0].rpartition('.')[0]}; remove the field, or start from a model with a trained head."
         )
-    return bool(tuning.merge or loaded.new_weights)
+    return bool(tuning.merge or loaded.new_weights or loaded.changed)
 
 
-def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) -> nn.Module:
+def tuned(
+    loaded: Loaded, tuning: TuningConfig, task_type: str | None = None, new_tokens: Sequence[int] = ()
+) -> nn.Module:
     """Prepare a model for one of the methods of tuning.
 
     Every method trains all weights of the new modules (the head). ``lora`` adds (alpha / r) B A to each linear layer W
@@ -141,6 +148,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
         loaded: the model and its new weights.
         tuning: the section ``tuning``.
         task_type: peft's name of the task, which is saved with the adapter.
+        new_tokens: tokens whose embeddings are new, so that ``lora`` trains them too.
 
     Returns:
         The model with ``requires_grad`` set; for ``lora``, a ``PeftModel`` around it.
@@ -183,6 +191,7 @@ def tuned(loaded: Loaded, tuning: TuningConfig, task_type: str | None = None) ->
         target_modules=targets,
         exclude_modules="|".join(rf"{re.escape(head)}(\..*)?" for head in heads) or None,
         modules_to_save=heads or None,
+        trainable_token_indices=_embeddings(model, new_tokens) if new_tokens else None,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     return get_peft_model(model, config)
@@ -195,6 +204,15 @@ def new_modules(loaded: Loaded) -> list[str]:
         first, *rest = name.split(".")
         modules.add(f"{first}.{rest[0]}" if first == loaded.model.base_model_prefix else first)
     return sorted(modules)
+
+
+def _embeddings(model: PreTrainedModel, tokens: Sequence[int]) -> dict[str, list[int]]:
+    """Return the tokens by the name of the embedding, and by that of the output layer if its weights are others."""
+    modules: list[nn.Module] = [model.get_input_embeddings()]
+    if not model.all_tied_weights_keys and (output := model.get_output_embeddings()) is not None:
+        modules.append(output)
+    names = {id(module): name.split(".")[-1] for name, module in model.named_modules()}
+    return {names[id(module)]: list(tokens) for module in modules}
 
 
 def _is_linear(module: nn.Module) -> bool:

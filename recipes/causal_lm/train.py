@@ -127,7 +127,7 @@ def open_tokenizer(config: Config, chat: bool) -> PreTrainedTokenizerBase:
         UserError: it cannot be loaded, or ``with_chat_template`` raises it.
     """
     tokenizer = load_tokenizer(config.pretrained or TokenizerLocation(**config.tokenizer))
-    return with_chat_template(tokenizer, config.data.chat_template, chat, config.tuning.method)
+    return with_chat_template(tokenizer, config.data.chat_template, chat)
 
 
 def main(command: RecipeCommand) -> None:
@@ -153,18 +153,21 @@ def main(command: RecipeCommand) -> None:
     else:
         ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         loaded = Loaded(scratch_model(AutoModelForCausalLM, own_config(config, len(tokenizer), **ids)), [])
-    if data.chat_template is not None and len(tokenizer) > loaded.model.get_input_embeddings().num_embeddings:
+    new_tokens = range(loaded.model.get_input_embeddings().num_embeddings, len(tokenizer)) if data.chat_template else ()
+    if new_tokens:
         loaded.model.resize_token_embeddings(len(tokenizer))
     check_model(loaded.model, tokenizer, data.max_length)
     name = config.model.get("name", "The model")
     check_causal(loaded.model, name)
+    known_ends = loaded.model.generation_config.eos_token_id
     if isinstance(train_set, EncodedDemonstrations):
         if data.packing:
             check_packing(loaded.model, name)
         set_ends(loaded.model, train_set.ends)
     set_chat(loaded.model, chat)
     loaded.model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model = tuned(loaded, config.tuning, "CAUSAL_LM")
+    loaded = loaded._replace(changed=chat or loaded.model.generation_config.eos_token_id != known_ends)
+    model = tuned(loaded, config.tuning, "CAUSAL_LM", new_tokens)
 
     # Training
 
