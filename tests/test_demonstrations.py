@@ -493,8 +493,8 @@ class TestPairs(FinishedRun, KilledRun, TwoProcesses, BadInputs):
         }
 
 
-class TestChats(FinishedRun):
-    recipe = "causal_lm"
+class TestChats(FinishedRun, KilledRun):
+    recipe, changed = "causal_lm", "--data.max_length 47"
     files: ClassVar[set[str]] = {*FinishedRun.files, "chat_template.jinja"}
     stated: ClassVar[Stated] = TestPairs.stated
 
@@ -505,6 +505,19 @@ class TestChats(FinishedRun):
     @pytest.fixture
     def configure(self, llama: Path) -> Configure:
         return partial(chats_config, base=llama)
+
+    def killed(self, folder: Path) -> dict[str, Any]:
+        template = written(folder / "own.jinja", UNMARKED.replace("<|im_end|>", "<|endoftext|>"))
+        return {"data": {"chat_template": str(template)}, "training": {"max_steps": 30}, "tuning": {"method": "lora"}}
+
+    @pytest.mark.examples
+    def test_a_killed_run_ends_as_an_unkilled_one(
+        self, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        super().test_a_killed_run_ends_as_an_unkilled_one(configure, tmp_path, monkeypatch)
+
+    def check_resumed(self, folder: Path) -> None:
+        assert "<|endoftext|>" in (folder / "chat_template.jinja").read_text()
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
         assert 'messages = [{"role": "user", "content": "The dog saw Mary in 3"}]' in card.text
