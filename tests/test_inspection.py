@@ -517,6 +517,34 @@ def test_a_kernel_of_another_repository_is_a_finding(tmp_path: Path) -> None:
     ]
 
 
+def test_an_adapter_names_its_base_model(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "user/base\\u001b[2J"}')
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "An adapter of user/base\\x1b[2J, which is not shown here: inspect that model too." in shown.stdout
+    assert json.loads(inspect(str(tmp_path)).json())["base"] == "user/base\x1b[2J"
+    for other in ('{"base_model_name_or_path": ["a"]}', '{"base_model_name_or_path": ""}', "[]"):
+        (tmp_path / "adapter_config.json").write_text(other)
+        assert inspect(str(tmp_path)).base is None
+
+
+def test_the_layers_of_sentence_transformers_are_entries(tmp_path: Path) -> None:
+    """It runs the code of a folder without trust_remote_code, and loads any class that can be imported."""
+    kinds = ("sentence_transformers.models.Transformer", "pooling.Mean", "torch.jit", 3)
+    layers = [{"idx": i, "name": str(i), "path": "", "type": kind} for i, kind in enumerate(kinds)]
+    (tmp_path / "modules.json").write_text(json.dumps([*layers, "text"]))
+    (tmp_path / "pooling.py").write_text("class Mean: ...\n")
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "{{ x }}"}')
+    inspection = inspect(str(tmp_path))
+    assert [(entry.name, entry.path) for entry in inspection.entries] == [
+        ("layer 1", "pooling.py"),
+        ("layer 2", "torch.py"),
+    ]
+    assert [(file.path, file.runs) for file in inspection.files] == [("pooling.py", True)]
+    assert [(f.kind, f.path, f.text) for f in inspection.findings] == [("code", "modules.json", "layer 2: torch.jit")]
+    assert inspection.templates == ("chat_template in chat_template.json",)
+
+
 def test_odd_files_are_findings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "loop.py").symlink_to("loop.py")

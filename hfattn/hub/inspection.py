@@ -13,6 +13,7 @@ from typing import Any
 
 from huggingface_hub import HfApi
 
+from ..clean_process import ADAPTER
 from ..errors import UserError
 from ..hub_access import hub_errors, local_path
 from .code_findings import (
@@ -30,6 +31,8 @@ from .manifest import COMPILED, LEFT_OUT, MANIFEST, PICKLES, matches, published_
 
 LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold data, or hide in it
 MOST_FILES = 300  # code files and configurations that are read
+_MODULES = "modules.json"  # the layers of a model of sentence-transformers, each with its class
+_NAMING = (_MODULES, "chat_template.json")  # files without "config" in their names that name code, or contain Jinja
 _GENERATE = "custom_generate/generate.py"  # transformers replaces generate() with the function in this file
 
 
@@ -86,6 +89,7 @@ class Inspection:
         templates: files with Jinja chat templates, which are not checked as Python.
         findings: unusual files, and unusual lines of unknown files.
         scan: what the Hub says about its own scan of the repository; None for a folder, or without a scan.
+        base: the base model that an adapter names, whose code is not among the files; None of other models.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Inspection:
     templates: tuple[str, ...]
     findings: tuple[Finding, ...]
     scan: str | None
+    base: str | None = None
 
     @property
     def unknown(self) -> tuple[CodeFile, ...]:
@@ -209,11 +214,12 @@ def _inspect(
     templates = [path for path in sizes if path.endswith(".jinja")]
     fields: set[str] = set()
     custom: dict[str, tuple[str, ...]] = {}
+    base = None
     for path in sorted(texts):
         if path.endswith(".json"):
             try:
                 config = json.loads(texts[path])
-                entries += _entries(path, config)
+                entries += _layers(config) if path == _MODULES else _entries(path, config)
             except (ValueError, RecursionError) as error:
                 findings.append(Finding("unreadable", path, None, f"It is not valid JSON: {error}"))
             else:
@@ -222,6 +228,8 @@ def _inspect(
                     findings += _kernels(path, config)
                     if config.get("chat_template"):
                         templates.append(f"chat_template in {path}")
+                    if path == ADAPTER and isinstance(config.get("base_model_name_or_path"), str):
+                        base = config["base_model_name_or_path"] or None
     if _GENERATE in sizes:
         entries.append(Entry(_GENERATE, "generate", _GENERATE, None, _GENERATE, "generate"))
     origins = {path: origin(data) for path, data in texts.items() if is_code(path)}
@@ -251,12 +259,13 @@ def _inspect(
         for path in sorted(modules)
         if path in shown
     )
-    return Inspection(name, commit, tuple(entries), files, tuple(templates), tuple(findings), scan)
+    return Inspection(name, commit, tuple(entries), files, tuple(templates), tuple(findings), scan, base)
 
 
 def _is_text(path: str) -> bool:
     """Return whether a file is code, or names the code to run."""
-    return is_code(path) or (path.endswith(".json") and "config" in PurePosixPath(path).name)
+    name = PurePosixPath(path).name
+    return is_code(path) or (path.endswith(".json") and "config" in name) or path in _NAMING
 
 
 def _most(path: str) -> int:
@@ -314,6 +323,15 @@ def _entries(source: str, config: Any) -> Iterator[Entry]:
             yield from _entries(source, value)
 
 
+def _layers(content: Any) -> Iterator[Entry]:
+    """Return the classes of ``modules.json`` that are not of sentence-transformers; of a folder, they are loaded even
+    without trust_remote_code."""
+    for layer in content if isinstance(content, list) else []:
+        kind = layer.get("type") if isinstance(layer, dict) else None
+        if isinstance(kind, str) and not kind.startswith("sentence_transformers."):
+            yield _entry(_MODULES, f"layer {layer.get('name')}", kind)
+
+
 def _kernels(source: str, config: Mapping[str, Any]) -> Iterator[Finding]:
     """Return a finding for each repository from which transformers would load an implementation of attention."""
     for key, value in config.items():
@@ -341,7 +359,7 @@ def _entry_findings(entry: Entry, sizes: Mapping[str, int], modules: Mapping[str
     if entry.repository is not None:
         yield Finding("elsewhere", entry.source, None, f"{said} (inspect {entry.repository} too)")
     elif entry.path not in sizes:
-        yield Finding("missing", entry.source, None, said)
+        yield Finding("code" if entry.source == _MODULES else "missing", entry.source, None, said)
     elif entry.path in modules and not {entry.class_name, "*"} & set(modules[entry.path].names):
         yield Finding("missing", entry.source, None, f"{said} (there is no {entry.class_name} in {entry.path})")
 
@@ -392,6 +410,8 @@ def _lines(inspection: Inspection) -> Iterator[str]:
     yield f"{shown(inspection.name)}{commit}"
     if inspection.scan:
         yield inspection.scan
+    if inspection.base:
+        yield shown(f"An adapter of {inspection.base}, which is not shown here: inspect that model too.")
     yield ""
     if inspection.entries:
         yield "With trust_remote_code, transformers loads:"
