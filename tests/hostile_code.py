@@ -446,6 +446,16 @@ PAYLOADS = {
     "annot fn": "def g(): return 'print(1)'\nclass S:\n    rows: g() = 1  # here\n",
     "annot Optional": ("from typing import Optional\nclass S:\n    rows: Optional['print(1)'] = 1  # here\n"),
     "annot alias": ("from typing import Optional\nT = Optional['print(1)']\nclass S:\n    rows: T = 1  # here\n"),
+    "annot quoted name": (
+        "import functools\n"
+        "import torch\n"
+        "@functools.singledispatch\n"
+        "def f(x): ...\n"
+        "@f.register\n"
+        "def g(x: \"torch.os.sys.modules['subprocess'].Popen\"): ...  # here\n"
+        "def h():\n"
+        "    list(f.registry)[1](['x'])\n"
+    ),
     "annot class attr": ("class C:\n    code = 'print(1)'\nclass S:\n    rows: C.code = 1  # here\n"),
     "annot fstring": "class S:\n    rows: f'{1}' = 1  # here\n",
     "annotations dict": ("class S:\n    __annotations__ = {'rows': 'print(1)'}  # here\n"),

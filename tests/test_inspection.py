@@ -252,6 +252,8 @@ def test_every_kind_has_a_hostile_file() -> None:
         "def f(auto, x, **more):\n    auto.from_pretrained(x, trust_remote_code=False, **more)",
         "import re\nimport torch\nPATTERN = re.compile('a')\ncompiled = torch.compile",
         "from urllib.parse import quote\nfrom http import HTTPStatus",
+        "import torch\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy as np\n"
+        "class A:\n    def f(self, x: 'torch.Tensor | None', y: 'np.odd[A]' = 1) -> 'A': ...",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a import b\n__all__ = ['f']\n__all__ += ['g']",
         "from dataclasses import dataclass, field\n@dataclass(frozen=True)\nclass A:\n    x: int = field(default=1)",
         "class A:\n    @property\n    def x(self): ...\n    @x.setter\n    def x(self, value): ...",

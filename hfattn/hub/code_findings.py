@@ -840,6 +840,7 @@ class _Reader:
             if text is not None:
                 if "(" in text:
                     yield "code", printable(text, 60)
+                yield from reader._check_quoted(text, reader.scopes[node])
             elif isinstance(node, ast.JoinedStr) or (
                 isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitOr)
             ):
@@ -864,6 +865,21 @@ class _Reader:
                 waiting += [(reader, keyword.value, depth) for keyword in node.keywords]
             else:
                 waiting += [(reader, child, depth) for child in ast.iter_child_nodes(node)]
+
+    def _check_quoted(self, text: str, scope: _Scope) -> Iterator[tuple[str, str | None]]:
+        """Check the names in an annotation that is a string: ``functools.singledispatch`` looks them up."""
+        try:
+            tree = ast.parse(text.strip(), mode="eval")
+        except (SyntaxError, ValueError):
+            return  # nobody can evaluate it
+        for node in ast.walk(tree):
+            self.repository.step()
+            self.scopes[node] = scope
+        for node in ast.walk(tree):
+            # A chain of names is followed to its end; names of an import under TYPE_CHECKING mean nothing here.
+            for name in self.names(node) if isinstance(node, ast.Attribute | ast.Name | ast.Subscript) else ():
+                if not name.startswith("@") and not _is_module(name):
+                    yield from self._check_name(name)
 
     def _origins(self, node: ast.Name) -> "list[tuple[_Reader, str | ast.AST | _Sibling | None]]":
         """Return what a name is bound to, here or in the file of the repository that it is imported from."""
