@@ -446,6 +446,20 @@ PAYLOADS = {
     "annot fn": "def g(): return 'print(1)'\nclass S:\n    rows: g() = 1  # here\n",
     "annot Optional": ("from typing import Optional\nclass S:\n    rows: Optional['print(1)'] = 1  # here\n"),
     "annot alias": ("from typing import Optional\nT = Optional['print(1)']\nclass S:\n    rows: T = 1  # here\n"),
+    "kernel joined": (
+        "def f(m):\n    m.set_attn_implementation('-'.join(['user', 'kernel']).replace('-', '/'))  # here\n"
+    ),
+    "kernel formatted": "def f(c):\n    c._attn_implementation = '%s/kernel' % 'user'  # here\n",
+    "kernel named": "def f(m):\n    n = 'a{}b'.format('/')\n    m.generate(custom_generate=n)  # here\n",
+    "other class": (
+        "class G:\n"
+        "    def go(self, n):\n"
+        "        return getattr(self, n)\n"
+        "def f(x):\n"
+        "    x.__class__ = G  # here\n"
+        "    return x.go('__di' + 'ct__')\n"
+    ),
+    "environment file": "def f():\n    return open('/proc/self/environ').read()  # here\n",
     "annot quoted name": (
         "import functools\n"
         "import torch\n"

@@ -117,7 +117,9 @@ _GETTERS = ("__getattr__", "__getattribute__")  # allowed in super().__getattr__
 _BY_ARGUMENTS = ("eval", "open", "replace", *_GETTERS)  # attributes that are harmless with some arguments
 _OF_CLASSES = ("__class_getitem__", "__init_subclass__", "__new__")  # methods whose first argument is a class
 _CODECS = ("base64", "bz2", "hex", "quopri", "rot13", "rot_13", "unicode_escape", "uu", "zip", "zlib")
-_SECRETS = re.compile(r"\.ssh\b|\.netrc|\.aws\b|\.git-credentials|huggingface/token|HF_TOKEN|/etc/passwd|id_rsa")
+_SECRETS = re.compile(
+    r"\.ssh\b|\.netrc|\.aws\b|\.git-credentials|huggingface/token|HF_TOKEN|/etc/passwd|id_rsa|/proc/\w+/(?:environ|mem|fd|root)\b"
+)
 _LETTERS = re.compile(r"[A-Za-z0-9+/=_-]+")
 _LONGEST_WORD = 400  # letters without a space
 _CODE_IN_TEXT = re.compile(
@@ -771,8 +773,7 @@ class _Reader:
                 if value == "trust_remote_code" and not self._is_taken_out(node):
                     yield "code", value
             case ast.Assign([ast.Attribute(attr=attribute)], value) if attribute.endswith(REPOSITORIES):
-                if "/" in (said := self.text(value) or ""):
-                    yield "elsewhere", printable(said, 60)
+                yield from self._check_implementation(value)
             case ast.AnnAssign(annotation=annotation):
                 yield from self._check_annotation(annotation)
             case (
@@ -926,6 +927,8 @@ class _Reader:
             if not names:
                 yield from self._check_attribute(node)
             self.references.append((node.attr, node, node.value))
+            if node.attr == "__class__" and not isinstance(node.ctx, ast.Load):
+                yield "hidden", "__class__"  # its methods get another self
         if not isinstance(node, ast.Constant | ast.Name) and not isinstance(parent, ast.BinOp | ast.JoinedStr):
             text = self.text(node)
             if text is not None and (text in _HIDDEN_WORDS or _CODE_IN_TEXT.search(text) or _SECRETS.search(text)):
@@ -1024,11 +1027,10 @@ class _Reader:
             if call.args and (text := self.text(call.args[0])) is not None:
                 yield "elsewhere", printable(text, 60)
         for keyword in call.keywords:
-            if str(keyword.arg).endswith(REPOSITORIES) and "/" in (said := self.text(keyword.value) or ""):
-                yield "elsewhere", printable(said, 60)  # code of a kernel, or of a generation loop
-        set_to = call.args[0] if last.startswith("set_") and last.endswith(REPOSITORIES) and call.args else None
-        if "/" in (said := self.text(set_to) or ""):
-            yield "elsewhere", printable(said, 60)
+            if str(keyword.arg).endswith(REPOSITORIES):
+                yield from self._check_implementation(keyword.value)
+        if last.startswith("set_") and last.endswith(REPOSITORIES) and call.args:
+            yield from self._check_implementation(call.args[0])
         if not _is_constant(given.get("checkpoint_path", ast.Constant(None)), None):
             yield "pickle", "checkpoint_path"
         if names & {"inspect.signature", "inspect.Signature.from_callable"} and {"eval_str", None} & set(given):
@@ -1047,6 +1049,20 @@ class _Reader:
             yield from self._check_vars(call)
         if "builtins.type" in names and (len(call.args) > 1 or _is_starred(call)):
             yield "code", "type"
+
+    def _check_implementation(self, node: ast.expr) -> Iterator[tuple[str, str | None]]:
+        """Check the name of an implementation, which can be a repository: with a kernel, or a loop of generation."""
+        text = self.text(node)
+        if text is not None:
+            if "/" in text:
+                yield "elsewhere", printable(text, 60)
+            return
+        for value in [node, *(self._bound(node) if isinstance(node, ast.Name) else ())]:
+            made = (
+                isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and hasattr(str, value.func.attr)
+            )
+            if made or isinstance(value, ast.BinOp | ast.JoinedStr):
+                yield "hidden", "an implementation whose name is computed"
 
     def _check_getattr(self, call: ast.Call, of: ast.expr, key: ast.expr) -> Iterator[tuple[str, str | None]]:
         text = self.text(key)
