@@ -355,6 +355,15 @@ def test_scores_of_both_are_those_of_the_models_one_text_at_a_time(finished: Pat
     assert 60 < results["data"]["extra"]["augmented"]["texts"] <= len(parts[0]) == 120
 
 
+def test_a_linear_model_on_the_same_texts_stands_beside_the_student(finished: Path) -> None:
+    results = results_of(finished / "run")
+    baseline = results["baseline"]
+    assert baseline["texts"] == results["data"]["parts"]["train"]["texts"]
+    shown = "test" if "test" in baseline else "validation"
+    said = f"has an accuracy of {baseline[shown]['accuracy']:.4f}"
+    assert said in (finished / "run" / "README.md").read_text()
+
+
 def test_the_projection_is_in_checkpoints_and_is_not_published(finished: Path) -> None:
     (checkpoint, *_) = (finished / "run" / "checkpoints").glob("checkpoint-*")
     saved, published = (load_file(path / "model.safetensors") for path in (checkpoint, finished / "run"))

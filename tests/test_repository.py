@@ -25,6 +25,8 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "hfattn" / "hub" / "known_code.json").write_text('{"0.0.1": {"old.py": "00"}}\n')
+    (tmp_path / "tests" / "releases" / "9.9.9").mkdir(parents=True)
+    (tmp_path / "tests" / "releases" / "9.9.9" / "config.json").write_text("{}")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 9.9.9 (unreleased)\n\n- New.\n\n## 0.0.1 (2020-01-01)\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "config", "user.name", "Tester")

@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers.trainer_utils import PredictionOutput
 
+from ..baselines.comparison import linear_baseline
 from ..data import EncodedTexts, LabeledTexts, unlabeled
 from ..evaluation import classify
 from ..hub.card import stated
@@ -84,6 +85,7 @@ def report(
         stated({"configuration": asdict(run.config)})["language"],
         quoted=run.texts == "samples",
     )
+    baseline = linear_baseline(parts, run.trainer.args.seed)
     number = sample.mistakes if run.texts == "samples" else 0
     samples = confident_mistakes(parts[shown], class_results(outputs[shown]), number)
     run.pictures.append(confusion_picture(metrics[shown], parts["train"].labels, run.title))
@@ -116,6 +118,7 @@ def report(
         },
         "distillation": asdict(distillation) | {"imitates": distillation.imitates},
         "metrics": metrics,
+        "baseline": baseline,
         "selection": {**run.selection, **threshold_choice(metrics)},
         "training": run.training_facts("texts", len(run.trainer.train_dataset)),
         "samples": samples,
@@ -125,7 +128,7 @@ def report(
     }
     if run.texts == "samples":
         sections["short_texts"] = read_attention(run, dataset, sample.alignments)
-    words = summary(run.folder, metrics) + "\n" + comparison(sections)
+    words = summary(run.folder, metrics, baseline) + "\n" + comparison(sections)
     leave_behind(run, sections, words, short[:2], loss="nats_per_example", loss_unit="nats per text")
 
 
