@@ -238,12 +238,19 @@ def explain(
     )
 
 
-def verify(model: str | PathLike[str], *, measure: Sequence[str] | None = None, trust: bool = False) -> "Report":
+def verify(
+    model: str | PathLike[str],
+    *,
+    measure: Sequence[str] | None = None,
+    signer: str | PathLike[str] | None = None,
+    trust: bool = False,
+) -> "Report":
     """Check that a folder loads and computes in a sandbox without hfattn what was recorded, as ``hfattn verify`` does.
 
     Args:
         model: run, folder or Hub id.
         measure: measure the scores again, on the data at these places; an empty list: on those that it names.
+        signer: file with the public key that the files must be signed with.
         trust: let unknown code run also where the kernel has no sandbox.
 
     Raises:
@@ -254,11 +261,17 @@ def verify(model: str | PathLike[str], *, measure: Sequence[str] | None = None, 
     from .hub.fetching import model_files
 
     with model_files(fspath(model)) as (folder, _):
-        return verify(folder, measure=measure, trust=trust)
+        return verify(folder, measure=measure, trust=trust, signer=None if signer is None else Path(signer))
 
 
 def push(
-    model: str | PathLike[str], repo_id: str, *, private: bool = False, public: bool = False, execute: bool = False
+    model: str | PathLike[str],
+    repo_id: str,
+    *,
+    private: bool = False,
+    public: bool = False,
+    sign: str | PathLike[str] | None = None,
+    execute: bool = False,
 ) -> "PushPlan":
     """Push a run to the Hub, as ``hfattn push`` does: verify it, then upload the files of its manifest.
 
@@ -267,6 +280,7 @@ def push(
         repo_id: repository, such as ``user/name``.
         private: make a new repository visible to its owner only.
         public: let a new repository be public although the data of the model are not.
+        sign: file with the private key that signs the files.
         execute: upload the files; otherwise, the plan lists them.
 
     Raises:
@@ -276,8 +290,9 @@ def push(
     from .hub import PushOptions, push
     from .hub.fetching import model_files
 
+    key = None if sign is None else Path(sign)
     with model_files(fspath(model)) as (folder, _):
-        return push(folder, repo_id, PushOptions(private=private, public=public, execute=execute))
+        return push(folder, repo_id, PushOptions(private=private, public=public, execute=execute, sign=key))
 
 
 __all__ = ["Run", "evaluate", "explain", "predict", "push", "train", "verify"]

@@ -20,6 +20,7 @@ from huggingface_hub import HfApi
 from keys import make_key
 from typer.testing import CliRunner, Result
 
+from hfattn import api
 from hfattn.errors import UserError
 from hfattn.hub import PushOptions, push, verify, write_manifest
 from hfattn.hub.inspection import inspect
@@ -97,6 +98,13 @@ def test_the_signature_is_of_the_files_that_the_hub_has(run: Path, signed: Path,
     assert "model.sig" not in json.loads(there["manifest.json"])["files"]
     assert "model.sig" in published_files(signed)
     assert not any(finding.path == "model.sig" for finding in inspect(str(signed)).findings)
+
+
+def test_the_functions_of_python_sign_and_check(run: Path, hub: Hub, keys: Path) -> None:
+    api.push(run, "user/by_function", sign=keys / "own.pem", execute=True)
+    assert "model.sig" in hub.files("model", "user/by_function")
+    assert not api.verify("user/by_function", signer=keys / "other.public.pem").passed
+    assert api.verify("user/by_function", signer=keys / "own.public.pem").passed
 
 
 @pytest.mark.examples
