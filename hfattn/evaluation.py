@@ -312,11 +312,9 @@ def evaluate_translator(
     sources = [pair.source for pair in pairs]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     found: dict[int, str] = {}
-    if num_beams is not None:
-        model.generation_config.num_beams = num_beams
     for start in range(0, len(order), rows):
         batch = order[start : start + rows]
-        texts = translate_texts(model, tokenizer, [sources[i] for i in batch], target_tokenizer)
+        texts = translate_texts(model, tokenizer, [sources[i] for i in batch], target_tokenizer, num_beams)
         found |= zip(batch, texts, strict=True)
     return translation_report(sources, [found[i] for i in range(len(sources))], [pair.target for pair in pairs])
 

@@ -11,6 +11,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from .errors import UserError
 from .loading import max_positions
+from .models.pipeline_attn_translation import source_prefix
 
 CHAT = "chat"  # key of the configuration's task_specific_params
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoding of bytes that are not yet a whole character
@@ -180,11 +181,22 @@ def write_completions(
     return written
 
 
+def encode_sources(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+) -> dict[str, torch.Tensor]:
+    """Return ids and mask (B, S) of the texts that an encoder-decoder translates, with its prefix, on its device."""
+    prefix = source_prefix(model.config)
+    sources = [prefix + text for text in texts]
+    encoded = tokenizer(sources, padding=True, truncation=True, return_attention_mask=True, return_tensors="pt")
+    return {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
+
+
 def translate_texts(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
     target_tokenizer: PreTrainedTokenizerBase | None = None,
+    num_beams: int | None = None,
 ) -> list[str]:
     """Translate a batch of texts with the model's generation configuration.
 
@@ -193,12 +205,11 @@ def translate_texts(
         tokenizer: tokenizer of both sides, or of the source.
         texts: source texts.
         target_tokenizer: tokenizer of the target, if it has its own vocabulary.
+        num_beams: number of beams; None selects the default of the model.
     """
-    inputs = tokenizer(list(texts), padding=True, truncation=True, return_attention_mask=True, return_tensors="pt").to(
-        model.device
-    )
+    inputs = encode_sources(model, tokenizer, texts)
     with evaluation_mode(model), torch.no_grad():
-        ids = model.generate(**inputs)
+        ids = model.generate(**inputs, **({} if num_beams is None else {"num_beams": num_beams}))
     writer = tokenizer if target_tokenizer is None else target_tokenizer
     return writer.batch_decode(ids, skip_special_tokens=True)
 
@@ -242,6 +253,7 @@ class TokenStreamer(BaseStreamer):
 __all__ = [
     "TokenStreamer",
     "encode_prompts",
+    "encode_sources",
     "evaluation_mode",
     "is_chat",
     "read_prompt",

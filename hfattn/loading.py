@@ -516,6 +516,10 @@ def loading_errors(location: ModelLocation, what: str = "model", files: str = _M
         reason = " ".join(str(error).split()).rstrip(".")
         if not isinstance(error, (OSError, ValueError, RuntimeError, SafetensorError, StrictDataclassError)):
             reason = f"{type(error).__name__}: {reason}"
+        if isinstance(error, ImportError) and "SentencePiece" in reason:
+            raise UserError(
+                f"The tokenizer of {name} needs sentencepiece, which is not installed; run: pip install sentencepiece"
+            ) from error
         if "trust_remote_code" in reason:
             raise UserError(
                 f"{name} has code of its own; read it with hfattn inspect {name}, and to run it in a recipe write "

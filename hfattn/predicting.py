@@ -34,7 +34,7 @@ from .evaluation import (
     stored_thresholds,
     text_logits,
 )
-from .generation import encode_prompts, evaluation_mode
+from .generation import encode_prompts, encode_sources, evaluation_mode
 from .loading import load_any_model, max_positions
 from .metrics import label_probabilities
 from .tokenizers import uncovered_characters
@@ -364,8 +364,7 @@ def _translate(
     inputs: Sequence[Fields],
 ) -> list[dict[str, Any]]:
     texts = [each["text"] for each in inputs]
-    encoded = tokenizer(texts, padding=True, truncation=True, return_attention_mask=True, return_tensors="pt")
-    encoded = {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    encoded = encode_sources(model, tokenizer, texts)
     ids = _generated(model, encoded, options)
     scores = sequence_scores(model, encoded, ids)
     written = target_tokenizer.batch_decode(ids, skip_special_tokens=True)

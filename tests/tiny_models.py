@@ -11,6 +11,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
     BertConfig,
     BertModel,
     DistilBertConfig,
@@ -20,12 +22,24 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    MBartTokenizer,
+    NllbTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+    T5Tokenizer,
 )
 
 from hfattn import VaswaniConfig, VaswaniForMaskedLM
+from hfattn.generated import date_pairs
 
 TEXTS = (
     "A moving story, wonderfully told, with great actors and a good end.",
@@ -131,6 +145,82 @@ def tiny_model(folder: Path, kind: str = "distilbert", texts: Sequence[str] = TE
     return folder
 
 
+TRANSLATORS: dict[str, tuple[type[PreTrainedModel], type[PreTrainedConfig]]] = {
+    "bart": (BartForConditionalGeneration, BartConfig),
+    "marian": (MarianMTModel, MarianConfig),
+    "mbart": (MBartForConditionalGeneration, MBartConfig),
+    "nllb": (M2M100ForConditionalGeneration, M2M100Config),
+    "t5": (T5ForConditionalGeneration, T5Config),
+}
+
+
+def translator_tokenizer(kind: str, texts: Sequence[str]) -> Any:
+    """The tokenizer of a translator, with pieces of the texts: the class of its kind, or a plain one for Marian."""
+    special = {"t5": ["<pad>", "</s>", "<unk>"]}.get(kind, ["<s>", "<pad>", "</s>", "<unk>"])
+    if kind == "bart":
+        return wordpiece_tokenizer(texts, types=False)
+    if kind in ("mbart", "t5"):
+        tokenizer = Tokenizer(models.Unigram())
+        trainer: Any = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>")
+    else:
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+        codes = [">>deu<<", ">>spa<<"] if kind == "marian" else []
+        trainer = trainers.BpeTrainer(vocab_size=200, special_tokens=[*special, *codes])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(texts, trainer)
+    learned = json.loads(tokenizer.to_str())["model"]
+    if kind == "nllb":
+        merges = [tuple(merge) for merge in learned["merges"]]
+        codes = ["deu_Latn", "eng_Latn", "spa_Latn"]
+        return NllbTokenizer(vocab=learned["vocab"], merges=merges, additional_special_tokens=codes)
+    if kind == "marian":
+        tokenizer.decoder = decoders.Metaspace()
+        end = ("</s>", tokenizer.token_to_id("</s>"))
+        tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[end])
+        names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+        inputs = ["input_ids", "attention_mask"]
+        return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **names)
+    vocabulary = [(piece, score) for piece, score in learned["vocab"]]
+    return MBartTokenizer(vocab=vocabulary) if kind == "mbart" else T5Tokenizer(vocab=vocabulary, extra_ids=0)
+
+
+def tiny_translator(folder: Path, kind: str, texts: Sequence[str], tokenizer: Any = None) -> Path:
+    """Make ``folder`` with an encoder-decoder.
+
+    Args:
+        folder: to make.
+        kind: one of ``TRANSLATORS``.
+        texts: of both languages, that its tokenizer is learned from.
+        tokenizer: another tokenizer for it.
+    """
+    torch.manual_seed(0)
+    tokenizer = tokenizer or translator_tokenizer(kind, texts)
+    model_class, config_class = TRANSLATORS[kind]
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    if kind == "t5":
+        sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+        ids["decoder_start_token_id"] = tokenizer.pad_token_id
+    else:
+        sides: dict[str, Any] = {"layers": 1, "attention_heads": 2, "ffn_dim": 64}
+        sides["layerdrop"] = 0.0  # the only layer would be left out
+        sizes = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sides.items()}
+        sizes |= {"d_model": 32, "dropout": 0.0, "attention_dropout": 0.0, "max_position_embeddings": POSITIONS}
+        start = {"marian": tokenizer.pad_token_id, "bart": tokenizer.sep_token_id}.get(kind, tokenizer.eos_token_id)
+        ids |= {"decoder_start_token_id": start, "bos_token_id": tokenizer.bos_token_id}
+    if kind == "bart":  # which begins and ends a text as BERT does
+        ids |= {"eos_token_id": tokenizer.sep_token_id, "bos_token_id": tokenizer.cls_token_id}
+        ids |= {"forced_eos_token_id": tokenizer.sep_token_id}
+    if kind == "marian":
+        ids["forced_eos_token_id"] = tokenizer.eos_token_id
+    vocabulary = max(tokenizer.get_vocab().values()) + 1
+    model = model_class(config_class(vocab_size=vocabulary, **sizes, **ids))
+    if kind == "marian":
+        model.generation_config.bad_words_ids = [[tokenizer.pad_token_id]]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 _GOOD, _BAD = ("great", "wonderful", "moving", "happy", "good"), ("terrible", "bad", "dull", "sad", "poor")
 _THINGS = ("story", "film", "plot", "end", "dog", "book")
 
@@ -224,7 +314,11 @@ def placeholder(word: str, root: Path) -> Path:
         DistilBertModel.from_pretrained(teacher).save_pretrained(path)
         AutoTokenizer.from_pretrained(teacher).save_pretrained(path)
         return path
-    return tiny_model(path, word.removeprefix("TINY_").lower(), (*TEXTS, *_GOOD, *_BAD, *_THINGS))
+    kind = word.removeprefix("TINY_").lower()
+    if kind in TRANSLATORS:
+        pairs = date_pairs("train", 300, seed=1)
+        return tiny_translator(path, kind, [text for pair in pairs for text in (pair.source, pair.target)])
+    return tiny_model(path, kind, (*TEXTS, *_GOOD, *_BAD, *_THINGS))
 
 
 def with_tiny_models(words: Sequence[str], root: Path) -> list[str]:

@@ -19,6 +19,7 @@ from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
 from .rows import GIVEN, Row, Rows, Source, is_local, open_rows
+from .splitting import choose_indices
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
 from .truncation import WindowCollator, WindowedTexts, mean_of_windows
@@ -85,6 +86,7 @@ __all__ = [
     "check_positions",
     "check_split",
     "check_tokenizer",
+    "choose_indices",
     "encode_text",
     "fingerprints",
     "form_of",

@@ -40,6 +40,7 @@ class Side(NamedTuple):
         option: name of the configuration field that sets ``max_length``, used in messages.
         sampler: samples another segmentation of a text each time that it is read; None for the tokenizer's own.
         pairs: second texts, which the tokenizer joins to ``texts``; None for single texts.
+        written: whether the texts are in the language that a model writes, as ``text_target`` of a tokenizer is.
     """
 
     name: str
@@ -49,6 +50,12 @@ class Side(NamedTuple):
     option: str
     sampler: Segmenter | None = None
     pairs: Sequence[str] | None = None
+    written: bool = False
+
+    def encode(self, texts: str | list[str], pairs: str | list[str] | None = None, **options: Any) -> Any:
+        """Return the token ids of texts, or of one."""
+        given = {"text_target": texts} if self.written else {"text": texts, "text_pair": pairs}
+        return self.tokenizer(**given, **options).input_ids
 
 
 class EncodedExamples(TrainingExamples[dict[str, Any]]):
@@ -112,8 +119,8 @@ def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> list[list
             f"{place(index)} has {missing[0]!r} (U+{ord(missing[0]):04X}), which does not occur in the training "
             "data; write tokenizer.unknown: true to encode such characters as [UNK]."
         )
-    encoded: list[list[int]] = tokenizer(list(side.texts), None if pairs is None else list(pairs)).input_ids
-    end = tokenizer("").input_ids
+    encoded: list[list[int]] = side.encode(list(side.texts), None if pairs is None else list(pairs))
+    end = side.encode("")
     for i, ids in enumerate(encoded):
         if not ids:
             if tokenizer.unk_token_id is None:
@@ -126,8 +133,10 @@ def _encode(side: Side, too_long: str, place: Callable[[int], str]) -> list[list
                 f"{place(i)} has a {side.name} of {len(ids)} tokens{', its end token included' if end else ''}; raise "
                 f"{side.option}, which is {max_length}, shorten the text, or write data.too_long: cut or drop."
             )
-        if pairs is not None:
-            encoded[i] = tokenizer(side.texts[i], pairs[i], truncation=True, max_length=max_length).input_ids
+        begins = ids[len(ids) - len(end) :] != end  # some of the tokens of an empty text begin a text
+        if pairs is not None or (begins and too_long == "cut"):
+            pair = None if pairs is None else pairs[i]
+            encoded[i] = side.encode(side.texts[i], pair, truncation=True, max_length=max_length)
             continue
         inner, room = ids[: len(ids) - len(end)], max_length - len(end)
         encoded[i] = (inner[len(inner) - room :] if too_long == "cut_start" else inner[:room]) + end

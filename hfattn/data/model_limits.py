@@ -21,13 +21,18 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None
     check_length(tokenizer.model_max_length, max_length)
 
 
-def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+def check_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int, option: str = "data.max_length"
+) -> None:
     """Check that a model has ``max_length`` positions, and an embedding for each entry of the vocabulary.
+
+    Args:
+        option: the field that sets ``max_length``, for messages.
 
     Raises:
         UserError: the model has fewer positions or fewer embeddings.
     """
-    check_positions(model.config, max_length)
+    check_positions(model.config, max_length, option)
     embeddings = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embeddings:
         raise UserError(
@@ -36,7 +41,7 @@ def check_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_
         )
 
 
-def check_positions(config: PreTrainedConfig, max_length: int) -> None:
+def check_positions(config: PreTrainedConfig, max_length: int, option: str = "data.max_length") -> None:
     """Check that a model with this configuration has ``max_length`` positions.
 
     Raises:
@@ -44,17 +49,17 @@ def check_positions(config: PreTrainedConfig, max_length: int) -> None:
     """
     positions = max_positions(config)
     if positions is not None:
-        check_length(positions, max_length)
+        check_length(positions, max_length, option)
 
 
-def check_length(longest: int, max_length: int) -> None:
+def check_length(longest: int, max_length: int, option: str = "data.max_length") -> None:
     """Check that inputs of ``max_length`` tokens are not longer than the ``longest`` that a model can read.
 
     Raises:
         UserError: ``max_length`` is above ``longest``.
     """
     if max_length > longest:
-        raise UserError(f"data.max_length is {max_length}; this model reads at most {longest} tokens.")
+        raise UserError(f"{option} is {max_length}; this model reads at most {longest} tokens.")
 
 
 @torch.inference_mode()

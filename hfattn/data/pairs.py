@@ -108,6 +108,7 @@ class EncodedPairs(EncodedExamples):
         pairs: the pairs.
         tokenizer, target_tokenizer: tokenizers of the two sides; both add an end token.
         max_source_length, max_target_length: maximum numbers of tokens, the end token included.
+        prefix: text before each source, such as the task of T5.
         too_long, seed: see ``EncodedExamples``.
         sampler: for training, samples another segmentation of a text each time that it is read (subword
             regularization): one ``SubwordSampler`` for both sides, or a tuple with one or None for each side.
@@ -127,15 +128,24 @@ class EncodedPairs(EncodedExamples):
         max_source_length: int,
         max_target_length: int,
         *,
+        prefix: str = "",
         too_long: str = "error",
         sampler: Segmenter | tuple[Segmenter | None, Segmenter | None] | None = None,
         seed: int = 0,
     ) -> None:
         source_sampler, target_sampler = sampler if isinstance(sampler, tuple) else (sampler, sampler)
-        sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        sources, targets = [prefix + pair.source for pair in pairs], [pair.target for pair in pairs]
         sides = [
             Side("source", sources, tokenizer, max_source_length, "data.max_source_length", source_sampler),
-            Side("target", targets, target_tokenizer, max_target_length, "data.max_target_length", target_sampler),
+            Side(
+                "target",
+                targets,
+                target_tokenizer,
+                max_target_length,
+                "data.max_target_length",
+                target_sampler,
+                written=True,
+            ),
         ]
         super().__init__(pairs, sides, too_long, seed)
         self.pairs = replace(pairs, items=[pairs.items[i] for i in self.kept])

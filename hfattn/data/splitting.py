@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -175,3 +176,10 @@ def check_classes(parts: Mapping[str, Sequence[int]], labels: Sequence[str], nam
                 f"The class {label!r} has {number} of the texts of {name}, and none is in {' and '.join(missing)}; add "
                 "texts, write larger parts in data.split, or merge the class with another in data.rename_labels."
             )
+
+
+def choose_indices(length: int, number: int | None, seed: int) -> list[int]:
+    """Return ``number`` random indices below ``length`` in ascending order, or all of them if ``number`` is None."""
+    if number is None or number >= length:
+        return list(range(length))
+    return sorted(Random(seed).sample(range(length), number))

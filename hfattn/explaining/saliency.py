@@ -33,6 +33,7 @@ from ..extras import require
 from ..generation import evaluation_mode
 from ..loading import check_embedded, max_positions
 from ..models.alignment import token_names
+from ..models.pipeline_attn_translation import source_prefix
 from .scored import ScoredText, score_tokens, word_groups
 
 METHODS = {
@@ -224,6 +225,8 @@ def _explained(
     """Return the scores of the answer, or of each token of the translation."""
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; write one of {', '.join(map(repr, METHODS))}.")
+    if text.strip():
+        text = source_prefix(model.config) + text
     encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
     positions = max_positions(model.config)

@@ -213,7 +213,8 @@ def requirements(results: Mapping[str, Any]) -> list[str]:
         return [f"hfattn[baselines]>={results['versions']['hfattn']}"]
     if results.get("recipe") == FOLDER:
         return ["torch", "transformers", *results["model"]["needs"]]
-    needed = ["peft"] if results["model"].get("adapter") else []
+    model = results.get("model", {})
+    needed = [*(["peft"] if model.get("adapter") else []), *model.get("needs", [])]
     return ["torch", f"transformers>={OLDEST_TRANSFORMERS}", *needed]
 
 

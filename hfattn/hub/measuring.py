@@ -14,6 +14,7 @@ from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
+from ..data.splitting import choose_indices
 from ..data.text import EMBEDDED, open_text, split_positions
 from ..errors import UserError
 from ..extras import require
@@ -76,7 +77,7 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
     items = {part: getattr(examples, "items", examples) for part, examples in parts.items()}
     if name == "translation":
         number = results["configuration"]["evaluation"]["examples"]
-        chosen = {part: recipe.choose(len(items[part]), number, results["seed"]) for part in parts}
+        chosen = {part: choose_indices(len(items[part]), number, results["seed"]) for part in parts}
         items = {part: [items[part][i] for i in places] for part, places in chosen.items()}
     # As in training: the same rounding.
     rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)

@@ -11,6 +11,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from .alignment import GenerationPath, alignment
 
 TASK = "attn-translation"
+PREFIX = "translation"  # the task whose prefix, in task_specific_params of a configuration, precedes each source
 TARGET_FOLDER = "target"  # subfolder of a saved model with the tokenizer of a separate target vocabulary
 _MAX_NEW_TOKENS = 256  # the default of transformers, 20 tokens, would truncate sentences
 
@@ -66,6 +67,11 @@ def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | N
         ) from error
 
 
+def source_prefix(config: Any) -> str:
+    """Return what a model reads before each source, such as the task of T5; empty if nothing."""
+    return ((config.to_dict().get("task_specific_params") or {}).get(PREFIX) or {}).get("prefix", "")
+
+
 class AttnTranslationPipeline(Pipeline):
     """Translate texts, and return the attention weights of each translation.
 
@@ -107,7 +113,8 @@ class AttnTranslationPipeline(Pipeline):
         if not isinstance(input_, str) or not input_:
             raise ValueError(f"Cannot translate {input_!r}; give a text of at least one character.")
         try:
-            encoded = self.tokenizer(input_, return_tensors="pt", return_attention_mask=True)
+            source = source_prefix(self.model.config) + input_
+            encoded = self.tokenizer(source, return_tensors="pt", return_attention_mask=True)
         except Exception as error:  # tokenizers raises this class itself
             unknown = ", ".join(map(repr, sorted(set(input_).difference(*self.tokenizer.get_vocab()))))
             raise ValueError(

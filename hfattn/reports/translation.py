@@ -13,10 +13,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data import Pair, Pairs
 from ..explaining import alignment
 from ..fields import at_least
-from ..generation import translate_texts
+from ..generation import encode_sources, translate_texts
 from ..hub.fingerprints import synthetic_text
 from ..loading import save_translator
 from ..metrics import ExactMatch, decode_generated, translation_report
+from ..models.pipeline_attn_translation import TranslationMixin, source_prefix
 from ..models.strict_config import own_fields
 from ..pictures import Picture
 from ..plots import bleu_varies
@@ -50,11 +51,13 @@ class EvaluatedPairs(NamedTuple):
         likelihoods: scores of the right translations of all pairs of the part, by ``TranslationScores``.
         translated: the pairs that the model translated.
         generated: the ids of their translations (n, T) by search, "greedy" and perhaps "beam".
+        before: for a pretrained model, the scores of its greedy translations before training.
     """
 
     likelihoods: dict[str, Any]
     translated: list[Pair]
     generated: dict[str, np.ndarray]
+    before: dict[str, Any] | None = None
 
 
 def report(
@@ -62,6 +65,7 @@ def report(
     parts: Mapping[str, Pairs],
     evaluated: Mapping[str, EvaluatedPairs],
     target_tokenizer: PreTrainedTokenizerBase,
+    tuning: Mapping[str, Any] | None = None,
 ) -> None:
     """Save the model and write all other output files of the run.
 
@@ -70,10 +74,15 @@ def report(
         parts: the pairs of each part, training included.
         evaluated: what was measured on the other parts.
         target_tokenizer: the tokenizer of the targets, which may be that of the sources.
+        tuning: what was trained of which pretrained model, as ``tuning_facts`` returns it; None from scratch.
     """
     config, shown = asdict(run.config), shown_part(evaluated)
-    separate = target_tokenizer if config["tokenizer"]["separate"] else None
-    save_translator(run.folder, run.model, run.tokenizer, separate)
+    separate = None if target_tokenizer is run.tokenizer else target_tokenizer
+    own_code = isinstance(run.model, TranslationMixin)
+    if own_code:
+        save_translator(run.folder, run.model, run.tokenizer, separate)
+    else:
+        run.save()
     translations = {
         part: {search: decode_generated(target_tokenizer, ids) for search, ids in each.generated.items()}
         for part, each in evaluated.items()
@@ -102,13 +111,17 @@ def report(
     longest = run.tokenizer.model_max_length
     whole = (text for text in sources if len(run.tokenizer(text, verbose=False).input_ids) <= longest)
     model, train_set = run.model, run.trainer.train_dataset
+    needs = [] if run.tokenizer.is_fast else ["sentencepiece"]  # Marian, M2M100
+    codes = {"source_language": "src_lang", "target_language": "tgt_lang"}
+    spoken = {name: getattr(run.tokenizer, field, None) for name, field in codes.items()}
     sections: dict[str, Any] = {
         "data": {
             "name": parts["train"].name,
             "vocabulary": len(target_tokenizer) - len(target_tokenizer.all_special_ids),
             "source_vocabulary": len(run.tokenizer) - len(run.tokenizer.all_special_ids),
-            "tokenizer": config["tokenizer"]["kind"],
-            **{name: config["tokenizer"][name] for name in ("separate", "lowercase", "strip_punctuation")},
+            "tokenizer": config["tokenizer"]["kind"] if tuning is None else tuning["base_model"],
+            "separate": separate is not None,
+            **{name: config["tokenizer"][name] for name in ("lowercase", "strip_punctuation")},
             **{name: config["data"][name] for name in ("max_source_length", "max_target_length", "too_long")},
             "dropped": train_set.dropped,
             "parts": {part: {"pairs": len(pairs), "sha256": pairs.fingerprint} for part, pairs in parts.items()},
@@ -117,13 +130,14 @@ def report(
             "model_type": model.config.model_type,
             "preset": config["model"].get("preset"),
             "parameters": model.num_parameters(),
-            **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config))},
+            **{field.name: getattr(model.config, field.name) for field in own_fields(type(model.config)) if own_code},
+            **({} if tuning is None else {**tuning, **spoken, "prefix": source_prefix(model.config), "needs": needs}),
         },
         "metrics": metrics,
         "training": run.training_facts("pairs", len(train_set)),
         "samples": samples,
         "alignments": [Path(picture.file).stem for picture in alignments],
-        "example": next(whole, None) if alignments else None,
+        "example": next(whole, None) if alignments and own_code else None,
     }
     leave_behind(run, sections, summary(run.folder, sections), sources[:2], loss="nats_per_token")
 
@@ -132,7 +146,8 @@ def part_scores(evaluated: EvaluatedPairs, translations: Mapping[str, Sequence[s
     """Return all scores of a part.
 
     Returns:
-        The scores of the likelihoods and of greedy search; those of the beam under ``beam``; exact match by kind of
+        The scores of the likelihoods and of greedy search; those of the beam under ``beam``, and those before training
+        under ``before``; exact match by kind of
         pair under ``exact_match_by_kind``, and their numbers under ``pairs_by_kind``.
     """
     pairs = evaluated.translated
@@ -145,6 +160,7 @@ def part_scores(evaluated: EvaluatedPairs, translations: Mapping[str, Sequence[s
         "pairs": evaluated.likelihoods["pairs"],
         "translated": greedy["pairs"],
         **reports,
+        **({} if evaluated.before is None else {"before": evaluated.before}),
         "exact_match_by_kind": exact_match_by_kind(pairs, translations["greedy"]),
         "pairs_by_kind": dict(Counter(pair.kind for pair in pairs if pair.kind)),
     }
@@ -172,7 +188,7 @@ def alignment_pictures(
 ) -> list[Picture]:
     """Translate each source, and return the pictures of its alignment; none if the model has no attention."""
     model.set_attn_implementation("eager")  # the fused implementations return no weights
-    inputs = tokenizer(list(sources), padding=True, truncation=True, return_tensors="pt").to(model.device)
+    inputs: dict[str, Any] = encode_sources(model, tokenizer, sources)
     outputs = model.generate(**inputs, output_attentions=True, output_logits=True, return_dict_in_generate=True)
     if not outputs.cross_attentions or outputs.cross_attentions[0] is None:
         return []
@@ -197,9 +213,10 @@ def summary(folder: Path, results: Mapping[str, Any]) -> str:
             f"{part.replace('_', ' '):16}{score['pairs']:8d}{score['exact_match']:14.4f}{score['bleu']:8.2f}"
             f"{score['chrf']:8.2f}{score['token_accuracy']:16.4f}{score['nats_per_token']:12.4f}"
         )
-        if "beam" in score:
-            beam = score["beam"]
-            lines.append(f"{'  beam search':16}{'':8}{beam['exact_match']:14.4f}{beam['bleu']:8.2f}{beam['chrf']:8.2f}")
+        for name, label in (("beam", "  beam search"), ("before", "  before")):
+            if name in score:
+                each = score[name]
+                lines.append(f"{label:16}{'':8}{each['exact_match']:14.4f}{each['bleu']:8.2f}{each['chrf']:8.2f}")
     if "unseen_forms" in results["metrics"]:
         lines += ["", "Exact match on written forms that were not in the training data:"]
         for kind, share in results["metrics"]["unseen_forms"]["exact_match_by_kind"].items():

@@ -45,9 +45,17 @@ from .own_classifier import (
 from .publishing import finishing, publish_run
 from .results import run_facts, scores_of_part
 from .schedules import SCHEDULES, ScheduleConfig
-from .seq2seq import ReliableSeq2SeqTrainer, Seq2SeqArguments, check_padding
+from .seq2seq import FineTuningSeq2SeqTrainer, ReliableSeq2SeqTrainer, Seq2SeqArguments, check_padding
 from .trainer import ReliableTrainer, StatefulTrainer, last_complete_checkpoint
 from .training_config import TrainingConfig
+from .translators import (
+    Seq2SeqCollator,
+    TranslatorConfig,
+    TranslatorLocation,
+    load_translator,
+    scores_before,
+    set_decoding,
+)
 
 __all__ = [
     "OPTIMIZERS",
@@ -59,6 +67,7 @@ __all__ = [
     "DistillationTrainer",
     "ExtractiveTrainer",
     "FineTuningConfig",
+    "FineTuningSeq2SeqTrainer",
     "FineTuningTrainer",
     "ImitatedTexts",
     "OwnClassifierConfig",
@@ -72,12 +81,15 @@ __all__ = [
     "SampleCallback",
     "ScheduleConfig",
     "Seq2SeqArguments",
+    "Seq2SeqCollator",
     "StatefulTrainer",
     "Teacher",
     "TeacherConfig",
     "TeacherOutputs",
     "TrainingConfig",
     "TranslationCallback",
+    "TranslatorConfig",
+    "TranslatorLocation",
     "TuningConfig",
     "check_averaging",
     "check_calibration",
@@ -94,6 +106,7 @@ __all__ = [
     "is_hierarchical",
     "last_complete_checkpoint",
     "load_config",
+    "load_translator",
     "loss_options",
     "model_config",
     "optimizer_class_and_arguments",
@@ -103,11 +116,13 @@ __all__ = [
     "publish_run",
     "restoring",
     "run_facts",
+    "scores_before",
     "scores_by_question",
     "scores_of_part",
     "scratch_config",
     "scratch_model",
     "sentence_end_ids",
+    "set_decoding",
     "training_arguments",
     "tuned",
     "tuning_facts",

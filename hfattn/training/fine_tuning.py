@@ -167,7 +167,12 @@ def tuned(
         for head in heads:
             model.get_submodule(head).requires_grad_(True)
         return model
-    linear = {name.split(".")[-1] for name, module in model.base_model.named_modules() if _is_linear(module)}
+    output = model.get_output_embeddings()  # T5 has it in its body, tied to the embeddings
+    linear = {
+        name.split(".")[-1]
+        for name, module in model.base_model.named_modules()
+        if _is_linear(module) and module is not output
+    }
     targets = sorted(linear) if tuning.target_modules is None else tuning.target_modules
     for name in targets:
         if name not in linear:

@@ -11,7 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, Training
 from ..errors import UserError
 from ..loading import BaseModel
 from ..models.strict_config import StrictConfig, unknown_name_message
-from .config import checked, model_config
+from .config import build_section, checked, model_config
 from .fine_tuning import TuningConfig, check_averaging, check_tuning
 from .training_config import TrainingConfig
 
@@ -33,7 +33,7 @@ class PretrainedOrScratchConfig(TrainingConfig):
     @property
     def pretrained(self) -> BaseModel | None:
         """The pretrained model; None for training from scratch."""
-        return checked(BaseModel, self.model, prefix="model.") if "name" in self.model else None
+        return build_section(BaseModel, self.model, "model.") if "name" in self.model else None
 
     def validate_averaging(self) -> None:
         check_averaging(self.tuning, self.averaging)

@@ -17,8 +17,10 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArgumen
 from ..data import EncodedPairs
 from ..errors import UserError
 from ..fields import number, one_of, share
+from ..loading import BaseModel
 from ..metrics import token_loss, token_statistics
 from .config import build_section
+from .fine_tuning import FineTuningTrainer
 from .trainer import ReliableTrainer
 
 
@@ -218,6 +220,18 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
                 generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
             predictions = (*predictions, generated)
         return loss, predictions, labels
+
+
+class FineTuningSeq2SeqTrainer(FineTuningTrainer, ReliableSeq2SeqTrainer):
+    """A ``ReliableSeq2SeqTrainer`` for a model prepared by ``tuned``.
+
+    The loss of a pretrained model is ``token_loss``: its own does not count the labels of all batches of a step.
+    """
+
+    def __init__(self, *args: Any, source: BaseModel | None, **kwargs: Any) -> None:
+        super().__init__(*args, source=source, **kwargs)
+        if source is not None:
+            self.compute_loss_func = partial(token_loss, label_smoothing=self.args.label_smoothing_factor)
 
 
 def check_padding(

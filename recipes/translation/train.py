@@ -1,48 +1,49 @@
-"""Train an encoder-decoder to translate.
+"""Train an encoder-decoder to translate, from scratch or from a pretrained model.
 
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml
-accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --data.dataset pairs.tsv \\
-    --tokenizer.unknown true --data.too_long drop
+accelerate launch recipes/translation/train.py --config recipes/translation/multi30k_en_de_marian.yaml
 accelerate launch recipes/translation/train.py --config recipes/translation/dates.yaml --resume
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from torch.utils.data import Subset
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    DataCollatorForSeq2Seq,
-    GenerationConfig,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from hfattn import BahdanauConfig, VaswaniConfig
-from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, Source, fingerprints, read_pairs
+from hfattn.data import EncodedPairs, Pair, Pairs, PartsConfig, Source, choose_indices, fingerprints, read_pairs
 from hfattn.errors import one_sentence
 from hfattn.fields import at_least, one_of
 from hfattn.generated import GENERATED, generated_for
 from hfattn.hub import vocabulary_texts
+from hfattn.loading import Loaded
 from hfattn.metrics import TranslationScores
+from hfattn.models.pipeline_attn_translation import source_prefix
 from hfattn.models.strict_config import StrictConfig
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.translation import EvaluatedPairs, SampleConfig, report
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
+    FineTuningSeq2SeqTrainer,
     RecipeCommand,
-    ReliableSeq2SeqTrainer,
     Seq2SeqArguments,
-    TrainingConfig,
+    Seq2SeqCollator,
     TranslationCallback,
+    TranslatorConfig,
     check_padding,
     family_config,
     finishing,
     load_config,
+    load_translator,
     parse_command,
+    scores_before,
     scores_of_part,
+    set_decoding,
+    tuned,
+    tuning_facts,
 )
 
 RECIPE = "translation"
@@ -106,10 +107,9 @@ class EvaluationConfig:
 
 @strict
 @dataclass
-class Config(TrainingConfig):
+class Config(TranslatorConfig):
     data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)
-    model: dict[str, Any] = field(default_factory=dict)  # model_type, preset, and fields of the model's configuration
+    tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)  # for a model from scratch
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
 
@@ -120,11 +120,17 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
-    many = 1 << 20  # a vocabulary size that is larger than any special token id
-    sizes = {"vocab_size": many, "source_vocab_size": many if config.tokenizer.separate else None}
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    family_config(FAMILIES, config.model, **sizes, **ids)
+    config.check_sections(own_tokenizer=config.tokenizer != PairTokenizerConfig())
+    if not config.pretrained:
+        own_config(config, pad=0, start=1, end=2, size=1 << 20, source_size=1 << 20)
     return config.arguments(run, Seq2SeqArguments, predict_with_generate=True)
+
+
+def own_config(config: Config, pad: int, start: int, end: int, size: int, source_size: int) -> StrictConfig:
+    """Return the configuration of the model from scratch, with the ids and the sizes of its vocabularies."""
+    ids = {"pad_token_id": pad, "bos_token_id": start, "eos_token_id": end, "decoder_start_token_id": start}
+    sizes = {"vocab_size": size, "source_vocab_size": source_size if config.tokenizer.separate else None}
+    return family_config(FAMILIES, config.model, **sizes, **ids)
 
 
 def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
@@ -138,23 +144,21 @@ def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerB
     return tokenizer, tokenizer
 
 
-def choose(length: int, number: int | None, seed: int) -> list[int]:
-    """Return ``number`` random indices below ``length`` in ascending order, or all of them if ``number`` is None."""
-    if number is None or number >= length:
-        return list(range(length))
-    return sorted(Random(seed).sample(range(length), number))
-
-
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     arguments = validate(config, command.run)
     command.start(arguments)
 
-    # Data: pairs -> tokenizers learned from the training pairs -> token ids
+    # Data: pairs -> tokenizers, learned from the training pairs or of the pretrained model -> token ids
 
-    data = config.data
+    data, pretrained = config.data, config.pretrained
+    if pretrained:
+        loaded, tokenizer, target_tokenizer = load_translator(
+            pretrained, data.max_source_length, data.max_target_length
+        )
     parts = data.read_parts(arguments.seed, command.datasets)
-    tokenizer, target_tokenizer = build_tokenizers(config, parts["train"])
+    if not pretrained:
+        tokenizer, target_tokenizer = build_tokenizers(config, parts["train"])
     samplers = build_sampler(config.tokenizer, tokenizer), build_sampler(config.tokenizer, target_tokenizer)
     encoded = {
         part: EncodedPairs(
@@ -163,6 +167,7 @@ def main(command: RecipeCommand) -> None:
             target_tokenizer,
             data.max_source_length,
             data.max_target_length,
+            prefix=source_prefix(loaded.model.config) if pretrained else "",
             too_long=data.too_long if part == "train" or data.too_long == "error" else "cut",
             sampler=samplers if part == "train" else (None, None),
             seed=arguments.seed,
@@ -170,36 +175,26 @@ def main(command: RecipeCommand) -> None:
         for part, pairs in parts.items()
     }
     tokenizer.model_max_length = data.max_source_length  # the pipeline truncates sources to this length
-    chosen = {
-        part: choose(len(pairs), config.evaluation.examples, arguments.seed)
-        for part, pairs in parts.items()
-        if part != "train"
-    }
+    number = config.evaluation.examples
+    chosen = {part: choose_indices(len(parts[part]), number, arguments.seed) for part in parts if part != "train"}
 
     # Model
 
-    ids = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": tokenizer.bos_token_id,
-    }
-    sizes = {
-        "vocab_size": len(target_tokenizer),
-        "source_vocab_size": len(tokenizer) if config.tokenizer.separate else None,
-    }
-    model = AutoModelForSeq2SeqLM.from_config(family_config(FAMILIES, config.model, **sizes, **ids))
-    model.generation_config = GenerationConfig(
-        max_new_tokens=data.max_target_length, num_beams=arguments.generation_num_beams or 1, **ids
-    )
-    collator = DataCollatorForSeq2Seq(tokenizer, model)
-    check_padding(model, encoded["validation"], collator)
+    if not pretrained:
+        ids = (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
+        own = own_config(config, *ids, len(target_tokenizer), len(tokenizer))
+        loaded = Loaded(AutoModelForSeq2SeqLM.from_config(own), [])
+    set_decoding(loaded.model, data.max_target_length, arguments.generation_num_beams or 1)
+    collator = Seq2SeqCollator(tokenizer, loaded.model)
+    if not pretrained:
+        check_padding(loaded.model, encoded["validation"], collator)
+    model = tuned(loaded, config.tuning, "SEQ_2_SEQ_LM")
 
     # Training
 
-    own = [Pair(source, target) for source, target in config.sample.pairs]
-    examples = [*own, *parts["validation"].items[: config.sample.translations]]
-    trainer = ReliableSeq2SeqTrainer(
+    given = [Pair(source, target) for source, target in config.sample.pairs]
+    examples = [*given, *parts["validation"].items[: config.sample.translations]]
+    trainer = FineTuningSeq2SeqTrainer(
         model,
         arguments,
         data_collator=collator,
@@ -207,9 +202,14 @@ def main(command: RecipeCommand) -> None:
         eval_dataset=Subset(encoded["validation"], chosen["validation"]),
         compute_metrics=TranslationScores(target_tokenizer),
         callbacks=[TranslationCallback(tokenizer, examples, target_tokenizer)],
+        source=pretrained,
+        loaded=loaded,
+        tuning=config.tuning,
         **config.trainer_options(arguments),
     )
     command.claim_run(config, pairs=fingerprints(parts), processes=arguments.world_size)
+    translated = {part: [parts[part].items[i] for i in indices] for part, indices in chosen.items()}
+    before = scores_before(model, tokenizer, target_tokenizer, translated, arguments) if pretrained else {}
     trainer.train_or_resume(command.resume)
     trainer.remove_callback(TranslationCallback)  # no translations are shown during the final evaluation
 
@@ -226,11 +226,12 @@ def main(command: RecipeCommand) -> None:
     trainer.args.predict_with_generate = True
     evaluated = {}
     for part, indices in chosen.items():
-        subset, translated = Subset(encoded[part], indices), [parts[part].items[i] for i in indices]
+        subset = Subset(encoded[part], indices)
         generated = {
             search: trainer.predict(subset, **options).predictions[2] for search, options in searches[part].items()
         }
-        evaluated[part] = EvaluatedPairs(likelihoods[part], translated, generated)
+        evaluated[part] = EvaluatedPairs(likelihoods[part], translated[part], generated, before.get(part))
+    facts = tuning_facts(model, loaded, config.tuning, pretrained) if pretrained else None
     model = trainer.whole_model()
     model.config.use_cache = True
 
@@ -238,7 +239,8 @@ def main(command: RecipeCommand) -> None:
 
     if trainer.is_world_process_zero():
         with finishing(command.run):
-            report(TrainedRun(command, config, trainer, model, tokenizer), parts, evaluated, target_tokenizer)
+            run = TrainedRun(command, config, trainer, model, tokenizer)
+            report(run, parts, evaluated, target_tokenizer, facts)
     trainer.finish()
 
 
