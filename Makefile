@@ -92,7 +92,7 @@ spaces: $(INSTALLED) $(DEMOS)/.installed  ## Build the demos, start each with on
 extras: $(INSTALLED)  ## Install each extra from the built wheel, and run the commands that need it
 	rm -rf build/extras && mkdir -p build/extras
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extras/wheel .
-	set -e; for extra in base recipes baselines tune trackio explain spaces export publish sign; do \
+	set -e; for extra in base recipes baselines data tune trackio quantization explain spaces export publish sign; do \
 	  echo "== $$extra"; mkdir build/extras/runs; $(PYTHON) -m venv build/extras/environment; \
 	  build/extras/environment/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
 	    "torch==$$(sed -n 's/^torch==//p' constraints.txt)"; \

@@ -11,8 +11,9 @@ from pathlib import Path
 os.environ.update(HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", TRACKIO_DIR="trackio")
 
 import torch
-from tiny_models import tiny_model
-from transformers import AutoModelForCausalLM, DistilBertForSequenceClassification
+from huggingface_hub import constants
+from tiny_models import tiny_model, wide_llama
+from transformers import DistilBertForSequenceClassification
 from typer.testing import CliRunner
 
 from hfattn import (
@@ -23,11 +24,12 @@ from hfattn import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
 )
-from hfattn.loading import BaseModel, load_model, save_translator
+from hfattn.loading import save_translator
 from hfattn.resources import load_recipe, resource
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
+COMMIT = "0" * 40
 SHORT = ["--training.max_steps", "2", "--training.eval_steps", "2", "--training.save_steps", "2"]
 CHAR_LM = ["char_lm", "quickstart", "--model.hidden_size", "8", "--sample.max_new_tokens", "4", *SHORT]
 NAMES = ["token_classification", "names_distilbert", "--model.name", "bert", "--data.max_length", "64", *SHORT]
@@ -161,10 +163,19 @@ def trackio() -> None:
 
 
 def quantization() -> None:
-    model = load_model(
-        AutoModelForCausalLM, BaseModel(name=str(tiny_model(Path("llama"), "llama")), quantization="8bit")
-    )
-    assert model.model.get_submodule("model.layers.0.mlp.up_proj").weight.dtype == torch.int8
+    """Updates beside weights in 4 and 8 bits, of a model that is in the cache of the Hub as if it were from there."""
+    constants.HF_HUB_CACHE = str(Path("hub").resolve())
+    repository = Path("hub", "models--user--base")
+    wide_llama(repository / "snapshots" / COMMIT)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    data = ["--data.dataset", "my.txt", "--data.split", "[0.6, 0.2, 0.2]", "--data.max_length", "16"]
+    for bits in ("4bit", "8bit"):
+        words = ["--output_dir", bits, "--model.name", "user/base", "--model.quantization", bits, *data]
+        recipe("causal_lm", "shakespeare_mistral7b_qlora", *words, "--sample.max_new_tokens", "4", *SHORT)
+        command("verify", bits)
+        assert f"in {bits[0]} bits" in Path(bits, "README.md").read_text()
+        assert not Path(bits, "model.safetensors").exists()
 
 
 def explain() -> None:

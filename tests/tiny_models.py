@@ -221,6 +221,18 @@ def tiny_translator(folder: Path, kind: str, texts: Sequence[str], tokenizer: An
     return folder
 
 
+def wide_llama(folder: Path, texts: Sequence[str] = TEXTS) -> Path:
+    """Make a Llama whose layers are as wide as a block of 4-bit weights, which has 64."""
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer(texts)
+    ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes, **ends)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 _GOOD, _BAD = ("great", "wonderful", "moving", "happy", "good"), ("terrible", "bad", "dull", "sad", "poor")
 _THINGS = ("story", "film", "plot", "end", "dog", "book")
 
