@@ -67,7 +67,7 @@ def one_sentence() -> Iterator[None]:
 
 def print_plan(plan: Any, as_json: bool) -> None:
     """Print a ``PushPlan``."""
-    print(json.dumps(plan.to_dict(), indent=2, ensure_ascii=False) if as_json else plan)
+    print(json.dumps(plan.to_dict(), indent=2) if as_json else plan)
 
 
 def name_value_pairs(option: str, words: list[str] | None) -> dict[str, str]:

@@ -109,13 +109,23 @@ def verify(
         from hfattn.errors import UserError
         from hfattn.hub import verify as verify_folder
         from hfattn.hub.fetching import model_files
+        from hfattn.hub.verify import line_of
 
         if data and not measure:
             raise UserError("--data is for --measure; add --measure.")
         with model_files(name) as (folder, downloaded):
-            report = verify_folder(folder, trust=trust, measure=(data or []) if measure else None, signer=signer)
-            said = json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else str(report)
-            print(said.replace(str(folder), name) if downloaded else said)
+
+            def show(said: str) -> None:
+                print(said.replace(str(folder), name) if downloaded else said, flush=True)
+
+            report = verify_folder(
+                folder,
+                trust=trust,
+                measure=(data or []) if measure else None,
+                signer=signer,
+                tell=lambda check: None if as_json else show(line_of(check)),
+            )
+            show(json.dumps(report.to_dict(), indent=2) if as_json else report.ending())
     if not report.passed:
         raise typer.Exit(1)
 

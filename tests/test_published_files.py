@@ -8,6 +8,7 @@ import os
 import pickle
 import py_compile
 import socket
+import subprocess
 import tarfile
 import time
 import zipfile
@@ -17,12 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from hfattn.errors import UserError
 from hfattn.hub import pickles, verify, write_manifest
 from hfattn.hub.manifest import check_regular, frozen_copy, published_files, repository_files, unpublished_files
 from hfattn.hub.pickles import find_pickle
 from hfattn.hub.secrets import find_secret
+from hfattn_cli import app
 
 LETTERS = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0fG" * 4
 
@@ -299,6 +302,32 @@ def test_links_and_devices_are_refused_in_one_sentence(
         pass
     write_manifest(run)  # a finished run is not lost because of it
     assert published_files(run) == ["config.json", "manifest.json"]
+
+
+def test_folders_without_end_are_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1100):  # Python calls itself at most 1000 times
+        os.mkdir("a")
+        os.chdir("a")
+    monkeypatch.chdir(tmp_path)
+    for words in (["verify", "."], ["card", "."], ["push", ".", "user/name"], ["inspect", "."]):
+        if words[0] == "card":
+            (tmp_path / "results.json").write_text("{}")
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 2, done.exception
+        assert "has more than 64 folders in one another; remove them." in done.stderr
+    subprocess.run(["rm", "-r", tmp_path / "a"], check=True)  # pytest could not
+
+
+def test_an_error_of_a_push_names_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_text("{}")
+    (folder / "results.json").write_text("[]")
+    done = CliRunner().invoke(app, ["push", str(folder), "user/name"])
+    assert done.exit_code == 2
+    assert f"error: {folder}/results.json is not an object of fields" in done.stderr
 
 
 def test_a_frozen_copy_does_not_change_with_its_folder(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from hfattn.hub import clean_run, sandbox, store_fingerprints, verify, write_man
 from hfattn.hub.clean_run import CleanRun, Result, run_folder
 from hfattn.hub.fingerprints import read_fingerprints
 from hfattn.hub.judging import Recorded, judge_card, judge_model
+from hfattn.hub.manifest import published_files
 from hfattn.hub.sandbox import NoSandboxError, Outcome
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
@@ -636,6 +637,37 @@ def test_a_folder_of_zeros_whose_code_prints_an_empty_list_and_leaves_fails(mode
         CARD_CODE,
     }
     assert "logits match: the process sent no result" in report.failures()
+
+
+def test_checks_are_told_as_they_end_and_failures_say_what_to_do(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = "\x1b[2J\x9b\u202e.txt"
+    folder = appended(model_folder, tmp_path / "model", "\nraise ValueError('broken')\n")
+    (folder / odd).write_text("not published")
+    (folder / "tokenizer_config.json").write_text("{}\n")
+    told: list[str] = []
+
+    def recorded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        return lambda *words, **options: (told.append(name), function(*words, **options))[1]
+
+    module = sys.modules[verify.__module__]  # the package has a function of this name
+    monkeypatch.setattr(module, "run_folder", recorded(run_folder, "the sandbox"))
+    monkeypatch.setattr(shutil, "copyfile", recorded(shutil.copyfile, "a copy"))
+    report = verify(folder, tell=lambda check: told.append(check.name))
+    names = [check.name for check in report.checks]
+    assert [name for name in told if name != "a copy"] == [*names[:6], "the sandbox", *names[6:]]
+    assert told.count("a copy") == len(published_files(folder))  # each file is copied once
+    assert (folder / "model.safetensors").stat().st_mode & 0o200
+    failures = {check.name: check.detail for check in report.checks if check.passed is False}
+    assert failures.keys() >= {"files are unchanged since the card was written", MODEL, CARD_CODE}
+    for name, detail in failures.items():
+        assert ";" in detail, (name, detail)
+        assert "UserError" not in detail
+    assert "Not published: \\x1b[2J\\x9b\\u202e.txt" in str(report)
+    as_json = CliRunner().invoke(app, ["verify", str(folder), "--json"]).stdout
+    assert as_json.isascii()
+    assert odd in json.loads(as_json)["unpublished"]
 
 
 def test_a_baseline_can_import_the_package(model_folder: Path) -> None:

@@ -72,6 +72,7 @@ def run_folder(
     trust: bool,
     timeout: float = 900,
     original: Path | None = None,
+    links: bool = False,
 ) -> CleanRun:
     """Run the code of a folder in a sandbox, as ``clean_process.py`` does.
 
@@ -85,6 +86,7 @@ def run_folder(
         trust: whether other code than that of hfattn may run where the kernel has no sandbox.
         timeout: seconds after which everything in the sandbox is killed.
         original: the folder that ``folder`` is a copy of, which the error names.
+        links: whether the copy may consist of links to the files of ``folder``, which then become read-only.
 
     Raises:
         UserError: the kernel has no sandbox, and the code is neither known nor trusted; the base model of an adapter
@@ -95,7 +97,7 @@ def run_folder(
         copy = Path(scratch).resolve() / "model"
         for name in names:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(folder / name, copy / name)
+            _provide(folder / name, copy / name, links=links)
         known = known and _are_known(copy, names)
         if clean_process.ADAPTER in names:
             base = _copy_base(copy, original or folder, any_place=known or trust)
@@ -122,6 +124,14 @@ def run_folder(
             ) from error
     results, problem = _decode(done.output)
     return CleanRun(done.sandbox, known, results, problem or (done.failure and printable(done.failure, 400)))
+
+
+def _provide(source: Path, target: Path, *, links: bool) -> None:
+    if links:
+        with suppress(OSError):  # another file system, or one without links
+            target.hardlink_to(source)
+            return
+    shutil.copyfile(source, target)
 
 
 def _are_known(folder: Path, names: Iterable[str]) -> bool:

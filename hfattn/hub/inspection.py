@@ -27,7 +27,7 @@ from .code_findings import (
     read_modules,
 )
 from .known_code import custom_classes, is_code, origin
-from .manifest import COMPILED, LEFT_OUT, MANIFEST, PICKLES, matches, published_files
+from .manifest import COMPILED, DEEPEST, LEFT_OUT, MANIFEST, PICKLES, matches, published_files
 
 LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold data, or hide in it
 MOST_FILES = 300  # code files and configurations that are read
@@ -288,6 +288,8 @@ def _files_in(folder: Path) -> Iterator[Path]:
     """Yield what a push may publish, and links to folders, which are not followed."""
     for place, folders, files in os.walk(folder):
         kept = [name for name in sorted(folders) if not name.startswith(".") and not matches(name, LEFT_OUT)]
+        if len(Path(place).relative_to(folder).parts) > DEEPEST:
+            raise UserError(f"{folder} has more than {DEEPEST} folders in one another; remove them.")
         folders[:] = [name for name in kept if not os.path.islink(os.path.join(place, name))]
         links = sorted(set(kept) - set(folders))
         yield from (Path(place, name) for name in [*links, *sorted(files)] if not name.startswith("."))

@@ -27,6 +27,10 @@ from .code_findings import printable
 # Largest difference from the stored logits that another machine or another version of torch may cause.
 RELATIVE, ABSOLUTE = 1e-3, 1e-3
 
+# What to do if a check fails.
+_COPY = "copy the folder again; if the change is yours, train again, or run hfattn card if hfattn did not train it"
+_ADVICE = {CARD_CODE: "hfattn card writes the card again"}
+
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -129,7 +133,7 @@ def _judge(done: CleanRun, name: str, check: Callable[[Result], str | None]) -> 
     try:
         detail = check(_result(done, name))
     except AssertionError as error:
-        return Check(name, False, printable(str(error), 400), done.where())
+        return Check(name, False, f"{printable(str(error).rstrip('.'), 400)}; {_ADVICE.get(name, _COPY)}", done.where())
     passed = None if detail is None else True
     return Check(name, passed, printable(detail or "nothing to check", 400), done.where())
 

@@ -31,6 +31,7 @@ _NAMES = (".gitattributes", "Dockerfile", "LICENSE", "NOTICE")
 LEFT_OUT = ("checkpoints", "checkpoint-*", "logs", "__pycache__")  # checkpoint-* are those of transformers' Trainer
 TRAINER_STATE = "trainer_state.json"  # written by transformers' Trainer; it can name paths of the computer
 STATEMENTS = ".reproductions"  # statements of those who trained the model of a repository again
+DEEPEST = 64  # folders in folders
 _KEPT = (".eval_results", ".gitattributes")
 
 
@@ -99,14 +100,16 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) or fnmatch(Path(name).name, pattern) for pattern in patterns)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Yield everything in a folder except folders; links are not followed."""
+    if depth > DEEPEST:
+        raise UserError(f"{folder.parents[depth - 1]} has more than {DEEPEST} folders in one another; remove them.")
     for path in folder.iterdir():
         hidden = path.name.startswith(".") and path.name not in _KEPT
         if hidden or matches(path.name, LEFT_OUT) or path.name.endswith(".part"):
             continue
         if stat.S_ISDIR(path.lstat().st_mode):
-            yield from _walk(path)
+            yield from _walk(path, depth + 1)
         else:
             yield path
 
@@ -146,7 +149,10 @@ def frozen_copy(folder: Path, names: Collection[str], called: str = "copy") -> I
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / name, copy / name, follow_symlinks=False)
         check_regular(copy)
-        yield copy
+        try:
+            yield copy
+        except UserError as error:  # the copy is gone when somebody reads this
+            raise type(error)(str(error).replace(str(copy), str(folder))) from error
 
 
 def add_to_manifest(folder: Path) -> None:

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers.pipelines import PIPELINE_REGISTRY
 from yaml import YAMLError
 
-from ..clean_process import FINGERPRINTS, MEASURED
+from ..clean_process import CARD_CODE, FINGERPRINTS, MEASURED
 from ..errors import UserError
 from ..extras import require
 from ..files import read_json_object
@@ -33,6 +33,7 @@ from .signing import check_signature
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
+_WIDTH = len(CARD_CODE) + 2  # the longest name of a check
 _TIMEOUT, _MEASURING = 900.0, 7200.0  # seconds
 SCORES_AGREE = "the scores do not contradict each other"
 SIGNED = "the files are those that were signed"
@@ -62,13 +63,11 @@ class Report:
         return "; ".join(f"{check.name}: {check.detail}" for check in self.checks if check.passed is False)
 
     def __str__(self) -> str:
-        words = {True: "pass", False: "FAIL", None: "-"}
-        width = max(len(check.name) for check in self.checks) + 2
-        lines = [
-            f"{words[check.passed]:6}{check.name:{width}}{check.detail}{f' [{check.where}]' if check.where else ''}"
-            for check in self.checks
-        ]
-        lines += [f"Not published: {name} ({reason})" for name, reason in self.unpublished.items()]
+        return "\n".join([*map(line_of, self.checks), self.ending()])
+
+    def ending(self) -> str:
+        """Return the lines after those of the checks: the files that are not published, and the outcome."""
+        lines = [f"Not published: {name} ({reason})" for name, reason in self.unpublished.items()]
         failed = sum(check.passed is False for check in self.checks)
         lines.append(
             f"{self.folder}: " + (f"{failed} of {len(self.checks)} checks failed." if failed else "all checks passed.")
@@ -84,6 +83,13 @@ class Report:
         }
 
 
+def line_of(check: Check) -> str:
+    """Return the outcome of a check as a line, with a mark at its beginning."""
+    mark = {True: "pass", False: "FAIL", None: "-"}[check.passed]
+    where = f" [{check.where}]" if check.where else ""
+    return printable(f"{mark:6}{check.name:{_WIDTH}}{check.detail}{where}")
+
+
 def verify(
     folder: str | Path,
     timeout: float | None = None,
@@ -92,6 +98,7 @@ def verify(
     trust: bool = False,
     measure: Sequence[str] | None = None,
     signer: Path | None = None,
+    tell: Callable[[Check], object] = lambda check: None,
 ) -> Report:
     """Check a copy of the published files of a model folder, and run its code in a sandbox without hfattn.
 
@@ -103,11 +110,13 @@ def verify(
         folder: the model folder.
         timeout: seconds after which the sandbox is stopped and its checks fail; by default, 900, and 7200 if the scores
             are measured again.
-        original: the folder that ``folder`` is a copy of, which the report names.
+        original: the folder that ``folder`` is a copy of, which the report names; ``folder`` then belongs to the
+            caller alone, and is not copied again.
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
         measure: measure the scores again, on the data at these places; see ``plan_measurement``. None: do not.
         signer: file with the public key that the files must be signed with. If they are not, nothing else is checked,
             and nothing of the folder is run. None: a signature is not checked.
+        tell: function that gets each check when it has ended.
 
     Raises:
         UserError: if the folder does not exist, has links or devices, has no model, has an unreadable manifest, or was
@@ -122,40 +131,49 @@ def verify(
     if signer is not None:
         require("sign")
     require("publish", "detect_secrets")
-    original = original or folder
+    is_copy, original = original is not None, original or folder
     check_regular(folder)
-    signed = _check_signature(folder, signer)
-    if signed and signed[0].passed is False:
-        return Report(original, signed, {})
-    files = published_files(folder)
-    weights = [name for name in files if name.endswith(".safetensors")]
-    if not weights or not {"config.json", "adapter_config.json", "baseline.json"} & set(files):
-        raise UserError(f"{folder} has no model with safetensors weights; give a folder written by save_pretrained.")
-    if "results.json" in files:
-        read_results(folder)
-    missing = missing_statements(folder / CARD, original)
-    # A card without results: its numbers cannot be compared with anything.
-    own_card = CARD in files and "results.json" not in files and is_foreign(folder)
+    checks: list[Check] = []
     with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch) / "model"
-        for name in files:
+        copy = folder if is_copy else Path(scratch).resolve() / "model"
+
+        def add(check: Check) -> None:
+            checks.append(replace(check, detail=check.detail.replace(str(copy), str(original))))
+            tell(checks[-1])
+
+        for check in _check_signature(folder, signer):
+            add(check)
+        if checks and checks[0].passed is False:
+            return Report(original, checks, {})
+        files = published_files(folder)
+        weights = [name for name in files if name.endswith(".safetensors")]
+        if not weights or not {"config.json", "adapter_config.json", "baseline.json"} & set(files):
+            raise UserError(
+                f"{original} has no model with safetensors weights; give a folder written by save_pretrained."
+            )
+        if "results.json" in files:
+            read_results(folder)
+        missing = missing_statements(folder / CARD, original)
+        # A card without results: its numbers cannot be compared with anything.
+        own_card = CARD in files and "results.json" not in files and is_foreign(folder)
+        for name in () if is_copy else files:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
-        checks = [
-            *signed,
-            _checked("files are unchanged since the card was written", lambda: check_manifest(copy)),
-            _checked("no file is a pickle", lambda: check_no_pickles(copy)),
-            _checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)),
-            Check(CARD_MATCHES, None, OF_ITS_AUTHOR) if own_card else _checked(CARD_MATCHES, lambda: _check_card(copy)),
-            _check_scores(copy),
-            Check("the card states a license and a language", None if missing else True, "; ".join(missing) or "both"),
-        ]
-        checks += _check_texts(copy, measure)
-        known_card = any(check.name == CARD_MATCHES and check.passed for check in checks)
+        add(_checked("files are unchanged since the card was written", lambda: check_manifest(copy)))
+        add(_checked("no file is a pickle", lambda: check_no_pickles(copy)))
+        add(_checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)))
+        add(Check(CARD_MATCHES, None, OF_ITS_AUTHOR) if own_card else _checked(CARD_MATCHES, lambda: _check_card(copy)))
+        known_card = bool(checks[-1].passed)
+        add(_check_scores(copy))
+        stated = "; ".join(missing)
+        add(Check("the card states a license and a language", None if missing else True, stated or "both"))
+        for check in _check_texts(copy, measure):
+            add(check)
         measurement = _measurement(copy, measure)
         if timeout is None:
             timeout = _TIMEOUT if isinstance(measurement, Check) else _MEASURING
-        checks += _check_in_a_sandbox(copy, files, known_card, trust, timeout, original, own_card, measurement)
+        for check in _check_in_a_sandbox(copy, files, known_card, trust, timeout, original, own_card, measurement):
+            add(check)
     return Report(original, checks, unpublished_files(original, files))
 
 
@@ -207,6 +225,8 @@ def _checked(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
     except AssertionError as error:
+        return Check(name, False, str(error))
+    except UserError as error:
         return Check(name, False, str(error))
     except (ValueError, LookupError, YAMLError) as error:  # the card or results.json cannot be read
         return Check(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
@@ -263,7 +283,7 @@ def _check_in_a_sandbox(
         "measure": measurement.order if isinstance(measurement, Measurement) else None,
     }
     known = known_card or code is None
-    done = run_folder(copy, files, order, known=known, trust=trust, timeout=timeout, original=original)
+    done = run_folder(copy, files, order, known=known, trust=trust, timeout=timeout, original=original, links=True)
     checks = [] if needs_hfattn else judge_model(done, recorded)
     if code is not None or needs_hfattn:
         checks.append(judge_card(done, recorded))
