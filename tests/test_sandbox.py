@@ -649,7 +649,11 @@ def test_checks_are_told_as_they_end_and_failures_say_what_to_do(
     told: list[str] = []
 
     def recorded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        return lambda *words, **options: (told.append(name), function(*words, **options))[1]
+        def run(*words: Any, **options: Any) -> Any:
+            told.append(name)
+            return function(*words, **options)
+
+        return run
 
     module = sys.modules[verify.__module__]  # the package has a function of this name
     monkeypatch.setattr(module, "run_folder", recorded(run_folder, "the sandbox"))
