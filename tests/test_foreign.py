@@ -32,6 +32,7 @@ from typer.testing import CliRunner
 from hfattn.clean_process import BASE, CARD_CODE
 from hfattn.errors import UserError
 from hfattn.hub.clean_run import run_folder
+from hfattn.hub.foreign import trainer_facts
 from hfattn_cli import app
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -224,6 +225,36 @@ def test_code_that_nobody_knows_does_not_read_a_base_model_that_is_not_public(tm
                 printed(name, known=known)
     assert "a password" in printed("user/open")
     assert "a password" in printed(str(tmp_path / "keys"), trust=True)
+
+
+def test_the_state_of_the_trainer_is_read_in_the_last_checkpoint(tmp_path: Path) -> None:
+    assert trainer_facts(tmp_path) is None
+    history = [
+        {"step": 2, "loss": 0.5, "learning_rate": 1e-3, "grad_norm": 3.0},
+        {"step": 4, "loss": 0.25, "learning_rate": 5e-4},
+        {"step": 4, "eval_loss": float("nan"), "eval_f1": 0.75, "eval_runtime": 2.0, "eval_kind": "macro"},
+        {"step": True, "loss": 9.0},
+        "no entry",
+    ]
+    for step in ("9", "10", "²", "best"):  # ² is a digit, and not a number
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        rows = history if step == "10" else history[:1]
+        state = {"global_step": 4, "epoch": 0.5, "max_steps": None, "best_global_step": 4, "log_history": rows}
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
+    assert trainer_facts(tmp_path) == {
+        "global_step": 4,
+        "epoch": 0.5,
+        "best_step": 4,
+        "learning_rate": 1e-3,
+        "scores": [{"step": 4, "loss": 0.25, "eval_f1": 0.75}],
+    }
+    # The folder itself comes first; without scores, the losses are shown.
+    state = {"global_step": 2, "log_history": history[:1]}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    facts = trainer_facts(tmp_path)
+    assert facts is not None
+    assert facts["best_step"] is None
+    assert facts["scores"] == [{"step": 2, "loss": 0.5}]
 
 
 def test_a_repository_that_does_not_exist_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def trainer_facts(folder: Path) -> dict[str, Any] | None:
     Raises:
         UserError: the state cannot be read, or is not one of the Trainer.
     """
-    saved = [path for path in folder.glob(f"checkpoint-*/{TRAINER_STATE}") if path.parent.name[11:].isdigit()]
+    saved = [path for path in folder.glob(f"checkpoint-*/{TRAINER_STATE}") if path.parent.name[11:].isdecimal()]
     saved.sort(key=lambda path: int(path.parent.name[11:]))
     path = next((path for path in (folder / TRAINER_STATE, *saved[-1:]) if path.is_file()), None)
     if path is None:
