@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hub_server import Hub, HubServer
-from huggingface_hub import constants
+from huggingface_hub import ModelCard, constants
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tiny_models import TEXTS, tiny_model, wordpiece_tokenizer
@@ -165,6 +165,25 @@ def test_each_kind_of_folder_is_recognized_and_verified(tmp_path: Path, hub: Hub
             card = (tmp_path / name / "README.md").read_text()
             assert f"pipeline_tag: {task}\n" in card
             assert "License of the weights: not stated." in card
+
+
+@pytest.mark.variants
+def test_a_card_of_a_person_gets_a_license_and_a_model_that_lacks_weights_gets_none(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    language_model(folder)
+    (folder / "README.md").write_text("---\nlanguage: en\n---\nMine.\n")
+    said = run("card", "llama", "--license", "mit")
+    assert "Kept: llama/README.md; --rewrite replaces it." in said
+    assert "do not state: pipeline_tag (text-generation), library_name (transformers)\n" in said
+    card = ModelCard.load(folder / "README.md")
+    assert (card.data.to_dict(), card.text.strip()) == ({"language": "en", "license": "mit"}, "Mine.")
+    weights = load_file(folder / "model.safetensors")
+    weights.pop(max(weights))
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    before = files(folder)
+    assert "has no model that can be verified: missing keys in the weights" in run("card", "llama", code=2)
+    assert files(folder) == before
 
 
 def headless(folder: Path) -> None:
