@@ -59,6 +59,7 @@ def command(*words: object) -> str:
     return done.output
 
 
+@pytest.mark.examples
 def test_an_adapter_alone(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.take_over(monkeypatch, tmp_path / "home")
     run = train_on("user/base", tmp_path, monkeypatch, LORA)
@@ -88,7 +89,8 @@ def test_an_adapter_alone(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "agree to the shown digits" in command("verify", run, "--measure", "--data", tmp_path / "text.txt")
 
 
-@pytest.mark.parametrize("tuning", [pytest.param({}, marks=VARIANT), LORA], ids=["full", "lora"])
+@VARIANT
+@pytest.mark.parametrize("tuning", [{}, LORA], ids=["full", "lora"])
 def test_weights_in_bfloat16(
     tuning: dict[str, Any], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,7 +186,7 @@ def test_the_loss_is_the_mean_squared_error_and_an_accumulated_step_is_one_batch
         problem_type="regression",
     )
     arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
-    trainer = ClassifierTrainer(loaded.model, arguments, source=where, tuning=TuningConfig())
+    trainer = ClassifierTrainer(loaded.model, arguments, source=where, loaded=loaded, tuning=TuningConfig())
     model = trainer.model.eval()
     dataset, collate = WindowedTexts(pairs, tokenizer, 64), WindowCollator(tokenizer)
     batches = [collate([dataset[i] for i in range(start, start + 4)]) for start in (0, 4)]

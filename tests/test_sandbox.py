@@ -639,6 +639,7 @@ def test_a_folder_of_zeros_whose_code_prints_an_empty_list_and_leaves_fails(mode
     assert "logits match: the process sent no result" in report.failures()
 
 
+@pytest.mark.examples
 def test_checks_are_told_as_they_end_and_failures_say_what_to_do(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_the_signature_is_of_the_files_that_the_hub_has(run: Path, signed: Path,
     assert not any(finding.path == "model.sig" for finding in inspect(str(signed)).findings)
 
 
+@pytest.mark.examples
 def test_the_functions_of_python_sign_and_check(run: Path, hub: Hub, keys: Path) -> None:
     api.push(run, "user/by_function", sign=keys / "own.pem", execute=True)
     assert "model.sig" in hub.files("model", "user/by_function")
