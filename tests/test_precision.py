@@ -11,11 +11,14 @@ from commands import ROOT, results_of, run_here, steps, write_config
 from hub_server import Hub, HubServer
 from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
-from tiny_models import labeled_file, wide_llama
+from tiny_models import wide_llama
+from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
 from hfattn.errors import UserError
-from hfattn.loading import load_language_model
+from hfattn.loading import BaseModel, Loaded, load_language_model
+from hfattn.training import TuningConfig
+from hfattn.training.fine_tuning import is_merged
 from hfattn_cli import app
 
 SENTENCES = ("The dog sees the cat.", "The cat hears the dog!", "A bird sings, the cat listens.")
@@ -147,12 +150,19 @@ def test_what_does_not_go_together_is_one_sentence(
     assert "Traceback" not in done.output
 
 
-def test_updates_alone_have_no_place_for_a_new_head(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.take_over(monkeypatch, tmp_path / "home")
-    data = {"dataset": str(labeled_file(tmp_path / "texts.tsv", pairs=False)), "max_length": 16}
-    tuning = {**LORA, "merge": False}
-    config = write_config(tmp_path, {"data": data, "model": {"name": "user/base"}, "tuning": tuning})
-    with pytest.raises((UserError, SystemExit)) as refused:
-        run_here(ROOT / "recipes" / "classification", monkeypatch, "--config", config, "--output_dir", tmp_path / "run")
-    assert "no place for the labels of the new head score" in str(refused.value)
-    assert not (tmp_path / "run" / "results.json").exists()
+@pytest.mark.parametrize(
+    ("new", "changed", "words"),
+    [
+        (["score.weight"], False, "no place for the labels of the new head score; remove the field"),
+        ([], True, "remove the field, or train on prompts and completions that end with the end token"),
+    ],
+)
+def test_updates_alone_have_no_place_for_what_is_not_on_the_hub(
+    new: list[str], changed: bool, words: str, base: Path
+) -> None:
+    source, loaded = BaseModel(name="user/base"), Loaded(LlamaForCausalLM.from_pretrained(base), new, changed)
+    with pytest.raises(UserError, match=words):
+        is_merged(source, loaded, TuningConfig(method="lora", merge=False))
+    assert is_merged(source, loaded, TuningConfig(method="lora"))
+    assert not is_merged(source, loaded._replace(new_weights=[], changed=False), TuningConfig(method="lora"))
+    assert is_merged(BaseModel(name=str(base)), loaded, TuningConfig(method="lora"))
