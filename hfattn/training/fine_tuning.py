@@ -103,13 +103,19 @@ def check_tuning(source: BaseModel | None, tuning: TuningConfig) -> None:
             "Updates that were trained beside quantized weights are saved alone; remove tuning.merge, or "
             "model.quantization."
         )
-    alone = source.quantization is not None or tuning.merge is False
-    if alone and model_folder(source.name) is not None:
-        field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
+    field = alone_field(source, tuning)
+    if field is not None and model_folder(source.name) is not None:
         raise UserError(
             f"{field} saves updates alone, which name their base model by its id on the Hub, and model.name is a "
             "folder; write the id, or remove the field."
         )
+
+
+def alone_field(source: BaseModel, tuning: TuningConfig) -> str | None:
+    """Return the field that asks for low-rank updates without their base model; None if no field does."""
+    if tuning.merge is False:
+        return "tuning.merge: false"
+    return None if source.quantization is None else "model.quantization"
 
 
 def is_merged(source: BaseModel, loaded: Loaded, tuning: TuningConfig) -> bool:
@@ -121,14 +127,13 @@ def is_merged(source: BaseModel, loaded: Loaded, tuning: TuningConfig) -> bool:
     """
     if tuning.method != "lora" or model_folder(source.name) is not None:
         return True
-    alone = source.quantization is not None or tuning.merge is False
-    field = "tuning.merge: false" if tuning.merge is False else "model.quantization"
-    if alone and loaded.changed:
+    field = alone_field(source, tuning)
+    if field is not None and loaded.changed:
         raise UserError(
             f"{field} saves updates alone, which have no place for the tokens that end an answer or for the note that "
             "prompts are messages; remove the field, or train on prompts and completions that end with the end token."
         )
-    if alone and loaded.new_weights:
+    if field is not None and loaded.new_weights:
         raise UserError(
             f"{field} saves updates alone, which have no place for the labels of the new head "
             f"{loaded.new_weights[0].rpartition('.')[0]}; remove the field, or start from a model with a trained head."

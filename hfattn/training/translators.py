@@ -25,7 +25,7 @@ from ..generation import evaluation_mode
 from ..loading import BaseModel, Loaded, load_model, load_model_config, load_tokenizer
 from ..models.pipeline_attn_translation import PREFIX, load_target_tokenizer
 from .config import build_section
-from .fine_tuning import TuningConfig
+from .fine_tuning import TuningConfig, alone_field
 from .from_scratch import PretrainedOrScratchConfig
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Za-z]{2,4}")  # eng_Latn, en_XX
@@ -87,8 +87,7 @@ class TranslatorConfig(PretrainedOrScratchConfig):
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
         if self.tuning.layer_decay != 1:
             raise UserError("tuning.layer_decay is for one stack of layers, and an encoder-decoder has two; write 1.")
-        if self.pretrained.quantization is not None or self.tuning.merge is False:
-            field = "model.quantization" if self.pretrained.quantization is not None else "tuning.merge: false"
+        if (field := alone_field(self.pretrained, self.tuning)) is not None:
             raise UserError(
                 f"{field} saves updates alone, which have no place for the language and the search of a translator; "
                 "remove it."
@@ -110,8 +109,8 @@ def load_translator(
         max_source_length, max_target_length: numbers of tokens that the model must be able to read and write.
 
     Raises:
-        UserError: the model cannot be loaded, is no encoder-decoder or has too few positions, or its tokenizer does not
-            know a language.
+        UserError: the model cannot be loaded, is not an encoder-decoder, or has too few positions; or its tokenizer
+            does not know a language.
     """
     config = load_model_config(location)
     if not config.is_encoder_decoder:
