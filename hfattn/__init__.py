@@ -24,8 +24,15 @@ def _interactive_page(record: AttentionRecord, title: str | None) -> str:
     return render_html(record, title)
 
 
+def _show_in_notebook(record: AttentionRecord, title: str | None) -> None:
+    from .explaining.notebook import show_in_notebook
+
+    show_in_notebook(record, title)
+
+
 # Features that saved models lack without hfattn: the interactive page, and custom classes on sys.path.
 AttentionRecord.renderer = _interactive_page
+AttentionRecord.viewer = _show_in_notebook
 StrictConfig.custom_classes = CustomCode
 
 

@@ -66,16 +66,20 @@ class CustomCode(CustomClasses):
                     )
 
     @classmethod
-    def save(cls, names: Iterable[str], folder: Path) -> None:
+    def copy_files(cls, names: Iterable[str], folder: Path) -> None:
         """Copy the files of custom classes, with the files of hfattn that they import, and write their imports."""
         from .models.attention_distributions import MORE_DISTRIBUTIONS  # they import torch
         from .models.attention_scores import MORE_SCORES
 
         elsewhere = {**MORE_SCORES, **MORE_DISTRIBUTIONS}
         names = [name for name in (elsewhere.get(name, name) for name in names) if "." in name]
-        imports = ["from .{} import {} as {}\n".format(*name.split("."), cls.imported_as(name)) for name in names]
         text = (_MODELS / _WRITTEN).read_text(encoding="utf-8")
-        (folder / _WRITTEN).write_text("\n".join([text, "".join(imports)]) if imports else text, encoding="utf-8")
+        if names:
+            imported = {name: name.replace(".", "_") for name in names}
+            imports = ["from .{} import {} as {}\n".format(*name.split("."), imported[name]) for name in names]
+            classes = ", ".join(f'"{name}": {each}' for name, each in imported.items())
+            text = f"{text}\n{''.join(imports)}CLASSES = {{{classes}}}\n"
+        (folder / _WRITTEN).write_text(text, encoding="utf-8")
         for file in {name.partition(".")[0] for name in names}:
             _copy(Path(str(_import(file).__file__)), folder)
 

@@ -35,7 +35,7 @@ from .extras import optional, require
 from .fields import LARGEST, one_of
 from .files import read_json_object
 from .hub_access import hub_errors, is_id, model_folder
-from .models.pipeline_attn_translation import load_target_tokenizer, save_target_tokenizer
+from .models.pipeline_attn_translation import TARGET_FOLDER, load_target_tokenizer, record_target_tokenizer
 from .models.strict_config import unknown_name_message
 
 # A model, the tokenizer of its input, and the tokenizer of its output if that has a vocabulary of its own.
@@ -375,7 +375,9 @@ def save_translator(
     Raises:
         ValueError: two tokenizers are given to a model with one embedding for both sides.
     """
-    save_target_tokenizer(folder, model, target_tokenizer)
+    record_target_tokenizer(model, target_tokenizer)
+    if target_tokenizer is not None:
+        target_tokenizer.save_pretrained(Path(folder) / TARGET_FOLDER)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

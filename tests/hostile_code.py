@@ -176,6 +176,9 @@ NO_LONGER = ("an annotation of a strict class",)  # huggingface_hub before 1.0 e
 
 # The line of each of these ends so too.
 PAYLOADS = {
+    "a name of notebooks": (
+        "class Tool:\n    def run_cell(self, text): ...\ndef act():\n    get_ipython().run_cell('import os')  # here\n"
+    ),
     "os of torch": (
         "import torch\n"
         "from transformers import PretrainedConfig\n"

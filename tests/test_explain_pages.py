@@ -749,9 +749,14 @@ except ModuleNotFoundError:
 from IPython.utils.capture import capture_output
 shell = InteractiveShell.instance()
 with capture_output() as captured:
-    record.show('Shown')
+    from IPython.display import display
+    display(record)
+try:
+    record.show()
+except ValueError as error:
+    assert 'display(record)' in str(error)
 (output,) = captured.outputs
-assert '&lt;title&gt;Shown&lt;/title&gt;' in output.data['text/html']
+assert 'srcdoc=' in output.data['text/html']
 assert output.data['text/plain'].startswith('AttentionRecord(')
 """
 

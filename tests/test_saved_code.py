@@ -172,6 +172,7 @@ class Twice(Distribution):
 IMPORTS = """
 from .low_rank import LowRank as low_rank_LowRank
 from .low_rank import Twice as low_rank_Twice
+CLASSES = {"low_rank.LowRank": low_rank_LowRank, "low_rank.Twice": low_rank_Twice}
 """
 
 # Load a folder where hfattn is not installed, save it again, load that.
@@ -263,9 +264,11 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
     for folder in folders:
         code = {path.name: path.read_text() for path in folder.glob("*.py")}
         assert code.keys() == SHARED | ATTENTION | VASWANI | {"attention_distances.py"}
-        assert code.pop("custom_classes.py").splitlines()[2:] == [
+        assert code.pop("custom_classes.py").splitlines()[4:] == [
             "from .attention_distances import Compositional as attention_distances_Compositional",
             "from .attention_distances import Gaussian as attention_distances_Gaussian",
+            'CLASSES = {"attention_distances.Compositional": attention_distances_Compositional, '
+            '"attention_distances.Gaussian": attention_distances_Gaussian}',
         ]
         assert all(text == (MODELS / name).read_text() for name, text in code.items())
         assert not inspect(str(folder)).findings

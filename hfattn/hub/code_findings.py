@@ -116,6 +116,7 @@ _MODULES_IN_CHAINS: Mapping[str, str] = {
 _GETTERS = ("__getattr__", "__getattribute__")  # allowed in super().__getattr__(name) only
 _BY_ARGUMENTS = ("eval", "open", "replace", *_GETTERS)  # attributes that are harmless with some arguments
 _OF_CLASSES = ("__class_getitem__", "__init_subclass__", "__new__")  # methods whose first argument is a class
+_OF_NOTEBOOKS = ("display", "get_ipython")  # names that every module finds if the process is a notebook
 _CODECS = ("base64", "bz2", "hex", "quopri", "rot13", "rot_13", "unicode_escape", "uu", "zip", "zlib")
 _SECRETS = re.compile(
     r"\.ssh\b|\.netrc|\.aws\b|\.git-credentials|huggingface/token|HF_TOKEN|/etc/passwd|id_rsa|/proc/\w+/(?:environ|mem|fd|root)\b"
@@ -653,7 +654,8 @@ class _Reader:
             each = each.outer
         for path in self.starred if name not in self.top.bound else []:
             found |= self._exported(path, name)
-        return found | ({f"builtins.{name}"} if hasattr(builtins, name) else set())
+        of_all = hasattr(builtins, name) or (name in _OF_NOTEBOOKS and not found)
+        return found | ({f"builtins.{name}"} if of_all else set())
 
     def _values(self, scope: _Scope, name: str) -> set[str]:
         """Return the meanings of what a scope binds to a name, which may depend on one another: x = x.a; x = x.b."""

@@ -15,8 +15,11 @@ from pathlib import Path
 
 _LIST = Path(__file__).with_name("known_code.json")
 _MODELS = Path(__file__).parent.parent / "models"
-# What hfattn appends to custom_classes.py. These lines only import other files, each known or not by its own bytes.
-_CUSTOM_CLASSES = re.compile(rb"\n(?:from \.([A-Za-z_]\w*) import ([A-Za-z_]\w*) as \1_\2\n)+\Z")
+# What hfattn appends to custom_classes.py. These lines only import other files, each known or not by its own bytes, and
+# name their classes.
+_CUSTOM_CLASSES = re.compile(
+    rb"\n(?:from \.([A-Za-z_]\w*) import ([A-Za-z_]\w*) as \1_\2\n)+CLASSES = \{(?:\"\w+\.\w+\": \w+(?:, )?)+\}\n\Z"
+)
 
 
 def is_code(path: str) -> bool:

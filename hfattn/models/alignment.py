@@ -119,8 +119,9 @@ class AttentionRecord:
         ValueError: if the shape of the weights, probabilities or entropies does not match the tokens.
     """
 
-    # Function behind to_html; importing hfattn replaces the table with the interactive page.
+    # Functions behind to_html and show; importing hfattn replaces the table with the interactive page.
     renderer: ClassVar[Callable[["AttentionRecord", str | None], str]] = render_table
+    viewer: ClassVar[Callable[["AttentionRecord", str | None], None] | None] = None
 
     tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
@@ -211,29 +212,22 @@ class AttentionRecord:
         return self.renderer(title)
 
     def show(self, title: str | None = None) -> None:
-        """Display the page of ``to_html`` below a notebook cell.
+        """Display the page of ``to_html`` below a notebook cell; for the records of hfattn only.
+
+        Other records are displayed by ``display(record)``, or at the end of a cell.
 
         Raises:
-            ValueError: see ``to_html``; or the process is not a notebook.
+            ValueError: see ``to_html``; or the process is not a notebook, or the record is not one of hfattn.
         """
-        try:
-            from IPython import get_ipython
-            from IPython.display import display
-        except ImportError:
-            shell = None
-        else:
-            shell = get_ipython()
-        if shell is None or type(shell).__name__ == "TerminalInteractiveShell":
-            raise ValueError(
-                "show() works in a notebook only; elsewhere, write to_html() to a file in UTF-8 and open it."
-            )
-        display({"text/html": self._frame(title), "text/plain": repr(self)}, raw=True)
+        if self.viewer is None:
+            raise ValueError("show() needs hfattn; in a notebook, write display(record).")
+        self.viewer(title)
 
     def _repr_html_(self) -> str:
-        return self._frame(None)
+        return self.frame()
 
-    def _frame(self, title: str | None) -> str:
-        """Return the page in a frame, which separates its styles and names from those of the notebook."""
+    def frame(self, title: str | None = None) -> str:
+        """Return the page in a frame, which separates its styles and names from those of a notebook."""
         page = html.escape(self.to_html(title))
         style, sandbox = "width: 100%; height: 46rem; border: 0", "allow-scripts allow-downloads"
         return f'<iframe srcdoc="{page}" style="{style}" sandbox="{sandbox}" title="Attention"></iframe>'

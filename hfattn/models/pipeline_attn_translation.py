@@ -16,15 +16,13 @@ TARGET_FOLDER = "target"  # subfolder of a saved model with the tokenizer of a s
 _MAX_NEW_TOKENS = 256  # the default of transformers, 20 tokens, would truncate sentences
 
 
-def save_target_tokenizer(
-    folder: str | os.PathLike[str], model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase | None
-) -> None:
-    """Save the tokenizer of the target where ``load_target_tokenizer`` finds it; call this before saving the model.
+def record_target_tokenizer(model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase | None) -> None:
+    """Record in the configuration of a model, before it is saved, where ``load_target_tokenizer`` finds the tokenizer.
 
     Args:
-        folder: folder of the model, which contains the tokenizer of the source.
         model: model whose configuration records the subfolder of the tokenizer.
-        target_tokenizer: tokenizer of the target; None if both sides share the tokenizer of the source.
+        target_tokenizer: tokenizer of the target, to be saved in the subfolder ``TARGET_FOLDER``; None if both sides
+            share the tokenizer of the source.
 
     Raises:
         ValueError: if the model shares one embedding, and so one vocabulary, between both sides.
@@ -34,8 +32,6 @@ def save_target_tokenizer(
             "The model shares one embedding, and so one vocabulary, between source and target; remove target_tokenizer."
         )
     model.config.target_tokenizer = None if target_tokenizer is None else TARGET_FOLDER
-    if target_tokenizer is not None:
-        target_tokenizer.save_pretrained(Path(folder) / TARGET_FOLDER)
 
 
 def load_target_tokenizer(model: PreTrainedModel) -> PreTrainedTokenizerBase | None:
@@ -98,7 +94,9 @@ class AttnTranslationPipeline(Pipeline):
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:
         """Save the pipeline as transformers does, with the tokenizer of a separate target vocabulary."""
-        save_target_tokenizer(save_directory, self.model, self.target_tokenizer)
+        record_target_tokenizer(self.model, self.target_tokenizer)
+        if self.target_tokenizer is not None:
+            self.target_tokenizer.save_pretrained(Path(save_directory) / TARGET_FOLDER)
         super().save_pretrained(save_directory, **kwargs)
 
     def _sanitize_parameters(self, **generate_kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

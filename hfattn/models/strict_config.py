@@ -58,30 +58,25 @@ class CustomClasses:
     """The custom classes of a saved model, which its ``custom_classes.py`` imports."""
 
     @classmethod
-    def imported_as(cls, name: str) -> str:
-        """Return the name by which ``custom_classes.py`` imports the class ``name``, such as "my_scores.LowRank"."""
-        return name.replace(".", "_")
-
-    @classmethod
     def find(cls, name: str) -> type:
         """Return the class of that name.
 
         Raises:
             ValueError: the model was saved without this class.
         """
-        from .custom_classes import __dict__ as imported  # type: ignore[attr-defined]
+        from .custom_classes import CLASSES
 
-        if cls.imported_as(name) not in imported:
+        if name not in CLASSES:
             raise ValueError(f"{name!r} was not found: this model was saved without it; save it again with hfattn.")
-        return imported[cls.imported_as(name)]
+        return CLASSES[name]
 
     @classmethod
     def check(cls, names: Iterable[str]) -> None:
         """Check that the named classes can be saved with a model; classes of a saved model can."""
 
     @classmethod
-    def save(cls, names: Iterable[str], folder: Path) -> None:
-        """Save the files of classes. For a saved model, transformers has already copied them."""
+    def copy_files(cls, names: Iterable[str], folder: Path) -> None:
+        """Copy the files of classes to a folder. For a saved model, transformers has already copied them."""
 
 
 def by_name(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
@@ -198,7 +193,7 @@ class StrictConfig(PreTrainedConfig):
             super().save_pretrained(save_directory, *args, **kwargs)
         finally:
             self.auto_map = auto_map
-        self.custom_classes.save(names, folder)
+        self.custom_classes.copy_files(names, folder)
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
