@@ -1,6 +1,5 @@
 """The commands ``hfattn data``: show what is in a dataset, write generated datasets to folders, and publish them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -102,18 +101,17 @@ def show_data(
 
     Example: hfattn data show tickets.csv --data.text_column message --data.label_column intent
     """
-    from hfattn.errors import UserError
     from hfattn.extras import require
 
     with one_sentence():
         require("recipes")
         import yaml
 
-        from hfattn.data import LabeledDataConfig, form_of, open_rows
-        from hfattn.data.report import describe, report_demonstrations, report_labeled
+        from hfattn.data import form_of, open_rows
+        from hfattn.data.report import describe_text
         from hfattn.loading import load_tokenizer
         from hfattn.resources import find_configuration, load_recipe, resource
-        from hfattn.training import load_config
+        from hfattn.training import FineTuningConfig, load_config
         from hfattn.training.config import checked, split_overrides
 
         named = source.endswith((".yaml", ".yml")) or (resource("recipes") / f"{source}.yaml").is_file()
@@ -121,43 +119,26 @@ def show_data(
             fields = {
                 name.removeprefix("data."): yaml.safe_load(value) for name, value in split_overrides(context.args)
             }
-            section, columns = {**fields, "dataset": source}, ("messages", "prompt", "completion")
+            columns = ("messages", "prompt", "completion")
             place = {name: fields[name] for name in ("config", "revision") if name in fields}
             rows = open_rows(source, split=fields.get("hub_split", "train"), **place)
             form = form_of(rows, *(fields.get(f"{name}_column", name) for name in columns))
-            if form == "text" or "label_column" in fields:
-                print(report_labeled(checked(LabeledDataConfig, section, prefix="data.")))
-                return
-            recipe = load_recipe(resource("recipes", "causal_lm", "train.py"))
-            print(report_demonstrations(checked(recipe.DataConfig, section, prefix="data."), None))
+            name = "classification" if form == "text" or "label_column" in fields else "causal_lm"
+            recipe = load_recipe(resource("recipes", name, "train.py"))
+            print(checked(recipe.DataConfig, {**fields, "dataset": source}, prefix="data.").report())
             return
         found = find_configuration(source)
         recipe = load_recipe(found.script)
         config = load_config(recipe.Config, found.path, context.args)
         data = config.data
-        if not isinstance(data, LabeledDataConfig) or data.dataset in data.generated:
-            if found.script.parent.name == "char_lm":
-                raise UserError("The data of char_lm are one text; hfattn data show is for examples.")
-            of_forms = found.script.parent.name == "causal_lm" and data.dataset not in data.generated
-            if of_forms and data.form_of(data.dataset, data.hub_split) != "text":
-                print(report_demonstrations(data, recipe.open_tokenizer(config, chat=True)))
-                return
-            print(describe(data, 1))
+        if recipe.RECIPE == "char_lm":
+            print(describe_text(data.open_text(), data.split, config.tokenizer.unknown))
             return
-        count = None
-        pretrained = getattr(config, "pretrained", None)
-        if pretrained is not None:
+        tokenizer = None
+        pretrained = config.model if isinstance(config, FineTuningConfig) else getattr(config, "pretrained", None)
+        if data.is_own and recipe.RECIPE == "causal_lm":
+            if data.form_of(*data.places()["train"]) != "text":
+                tokenizer = recipe.open_tokenizer(config, chat=True)
+        elif data.is_own and pretrained is not None:
             tokenizer = load_tokenizer(pretrained)
-
-            def count(texts: Sequence[str]) -> list[int]:
-                return [len(ids) for ids in tokenizer(list(texts)).input_ids]
-
-        print(
-            report_labeled(
-                data,
-                count_tokens=count,
-                max_length=getattr(data, "max_length", None),
-                regression=getattr(data, "regression", False),
-                separator=getattr(data, "label_separator", None) if getattr(data, "multi_label", False) else None,
-            )
-        )
+        print(data.report(tokenizer=tokenizer, languages=config.card.language))

@@ -13,8 +13,8 @@ import datasets
 import pytest
 from commands import ROOT
 
-from hfattn.data import GIVEN, LabeledDataConfig, LabeledTexts, read_labeled, read_pairs
-from hfattn.data.report import report_labeled
+from hfattn.data import GIVEN, LabeledDataConfig, LabeledTexts, Text, read_labeled, read_pairs
+from hfattn.data.report import describe_text, report_labeled
 from hfattn.errors import UserError
 from hfattn.resources import load_recipe
 
@@ -319,6 +319,10 @@ def test_recipes_take_datasets_in_memory() -> None:
         assert name == "causal_lm" or [len(parts[part]) for part in parts] == [16, 4], name
         splits = datasets.DatasetDict({"train": whole, "validation": whole, "test": whole})
         assert list(data.read_parts(1, splits)) == ["train", "validation", "test"], name
+        if name != "causal_lm":  # its text is one document
+            report = data.report(parts, whole)
+            assert any("16" in fact for fact in report.facts), name
+            assert not report.warnings, report
         with pytest.raises(UserError, match="were given in Python"):
             data.read_parts(1)
         with pytest.raises(UserError, match=r"^The splits of the given dataset are dev, and not 'train'; name one"):
@@ -349,6 +353,7 @@ def test_the_report_names_the_field_for_each_finding(tmp_path: Path) -> None:
     fixed = report_labeled(clean)
     assert not any("labels" in warning or "training" in warning for warning in fixed.warnings)
     assert fixed.facts[-1] == "parts: train 179, validation 20"
+    assert "  1 rows have an empty text or label and are left out" in fixed.facts
 
 
 def test_the_report_finds_contradictions_and_texts_of_another_part(tmp_path: Path) -> None:
@@ -359,3 +364,24 @@ def test_the_report_finds_contradictions_and_texts_of_another_part(tmp_path: Pat
     warnings = report_labeled(LabeledDataConfig(**paths)).warnings  # type: ignore[arg-type]
     assert warnings[1].startswith("1 of these have another label than before")
     assert "3 texts of test are in train too: data.duplicates: drop" in warnings
+
+
+def test_the_report_of_other_tasks_says_what_is_cut_and_what_repeats() -> None:
+    data = load_recipe(ROOT / "recipes" / "translation" / "train.py").DataConfig(dataset=GIVEN, max_target_length=8)
+    pairs = {"source": ["a b"] * 2 + ["c d"], "target": ["e " * 9, "f", "f"]}
+    whole = datasets.Dataset.from_dict(pairs)
+    report = data.report(given=datasets.DatasetDict({"train": whole, "validation": whole}))
+    assert report.warnings[0] == "33.3% of the texts have more than 8 words: data.max_target_length, data.too_long"
+    assert report.warnings[-1] == "3 pairs of validation are in train too: data.validation, data.test"
+    recipe = load_recipe(ROOT / "recipes" / "token_classification" / "train.py")
+    sentences = datasets.Dataset.from_dict({"tokens": [["a"] * 9, ["b"]], "tags": [["O"] * 9, ["B-X"]]})
+    for too_long, warned in (("cut", ["50.0% of the texts"]), ("windows", [])):
+        data = recipe.DataConfig(dataset=GIVEN, max_length=8, too_long=too_long, overlap=2, split=[1, "rest"])
+        found = data.report(given=datasets.DatasetDict({"train": sentences, "validation": sentences.select([1])}))
+        assert [warning[:18] for warning in found.warnings[:-1]] == warned
+    report = describe_text(Text("text", lambda: iter(["aab" * 10, "cbcdd"])), [30, 3, "rest"])
+    assert report.facts == ["data: 35 characters of text, 4 of them distinct", "parts: train 30, validation 3, test 2"]
+    assert report.warnings == [
+        "2 characters of validation, 1 distinct, do not occur in train: tokenizer.unknown: true",
+        "2 characters of test, 1 distinct, do not occur in train: tokenizer.unknown: true",
+    ]

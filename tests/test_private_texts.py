@@ -16,6 +16,7 @@ from safetensors import safe_open
 
 from hfattn.data import GIVEN
 from hfattn.hub import PublishConfig, has_public_data, verify
+from hfattn.hub.manifest import check_manifest, is_listed
 from hfattn.hub.private_texts import check_private_texts, split_rare_numbers
 
 QUOTES_NOTHING = "no text of the data is quoted"
@@ -95,6 +96,10 @@ def test_a_run_on_own_data_quotes_none_of_them(runs: dict[str, Path], recipe: st
     results = results_of(folder)
     assert results["publish"] == {"texts": "none", "public_data": False}
     assert not quoted(folder, data)
+    assert check_manifest(folder)
+    assert is_listed(folder, "data_report.md")
+    found = (folder / "data_report.md").read_text()
+    assert "120 rows of tickets.jsonl" in found or "train: 72 pairs of tickets.jsonl" in found
     assert OWN not in (folder / "README.md").read_text()
     assert "The texts are not public." in (folder / "README.md").read_text()
     for name in ("tokenizer.json", "vocabulary.json"):

@@ -39,6 +39,9 @@ class Choices(Examples[Choice]):
     def texts(self, item: Choice) -> tuple[str, ...]:
         return item.context, *item.choices
 
+    def inputs(self, item: Choice) -> dict[str, str]:
+        return {"max_length": f"{item.context} {max(item.choices, key=len)}"}
+
     @property
     def chance(self) -> float:
         """Expected accuracy of guessing."""

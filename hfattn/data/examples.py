@@ -50,6 +50,13 @@ class Examples(Generic[Item]):
         """Return the texts of an example."""
         raise NotImplementedError
 
+    def inputs(self, item: Item) -> dict[str, str]:
+        """Return what a model reads of an example at once, by the field of ``data`` that limits its tokens.
+
+        The name is "" for what is not cut: it is read in windows, or joined with other examples.
+        """
+        return {"": " ".join(self.texts(item))}
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the examples as a tab-separated file in UTF-8."""

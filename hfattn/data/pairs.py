@@ -12,6 +12,8 @@ from .encoding import EncodedExamples, Segmenter, Side
 from .examples import Examples
 from .rows import Row, Rows, Source, open_rows, parallel_files, read_lines
 
+TARGETS = "max_target_length"  # the field of data that limits the texts that a translator writes
+
 
 class Pair(NamedTuple):
     """A source text and its target text.
@@ -41,6 +43,9 @@ class Pairs(Examples[Pair]):
         return item.source, item.target
 
     texts = columns
+
+    def inputs(self, item: Pair) -> dict[str, str]:
+        return {"max_source_length": item.source, TARGETS: item.target}
 
 
 def read_pairs(

@@ -1,21 +1,23 @@
 """The section ``data``: the fields that recipes share, and those of recipes for classifiers."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..fields import at_least, one_of
 from .examples import Examples
 from .grouping import components, split_by_phrase, split_by_shared_text
 from .labeled import Labeled, LabeledTexts, read_labeled
+from .report import DataReport, count_tokens, describe, report_labeled
 from .rows import GIVEN, Source, is_local
 from .splitting import as_time, check_classes, held_out, shuffled_parts, timed_fold, timed_parts
-from .text import check_split
+from .text import EMBEDDED, PARTS, check_split
 
-PARTS = ("train", "validation", "test")
 Part = TypeVar("Part", bound=Examples[Any])
 
 
@@ -91,14 +93,8 @@ class PartsConfig(Generic[Part]):
         if self.dataset in self.generated and given is None:
             parts = self.generate(seed)
         else:
-            if self.dataset == GIVEN and given is None:
-                raise UserError("The data of this configuration were given in Python; write data.dataset.")
-            places = {"validation": self.validation, "test": self.test}
-            if isinstance(given, Mapping) and self.folds is None:
-                places = {part: place or (part if part in given else None) for part, place in places.items()}
-            source = self.dataset if given is None else given
-            located = {part: self.locate(place, source) for part, place in places.items() if place is not None}
-            whole = self.read(source, self.hub_split)
+            located = self.places(given)
+            whole = self.read(*located.pop("train"))
             parts = {"train": whole}
             if "validation" not in located:
                 if "test" in located and len(self.split) == 3:
@@ -107,6 +103,53 @@ class PartsConfig(Generic[Part]):
             for part, place in located.items():
                 parts[part] = self.read(*place, train=whole)
         return {part: parts[part] for part in parts if part in PARTS[:2] or not self.without_test}
+
+    def places(self, given: Source | None = None) -> dict[str, tuple[Source, str]]:
+        """Return the source and the split of each part that is not taken from another one, train first.
+
+        Args:
+            given: as in ``read_parts``.
+
+        Raises:
+            UserError: ``dataset`` is a file, and another part is not; or nothing was given to read.
+        """
+        if self.dataset == GIVEN and given is None:
+            raise UserError("The data of this configuration were given in Python; write data.dataset.")
+        named = {"validation": self.validation, "test": self.test}
+        if isinstance(given, Mapping) and self.folds is None:
+            named = {part: place or (part if part in given else None) for part, place in named.items()}
+        source = self.dataset if given is None else given
+        located = {part: self.locate(place, source) for part, place in named.items() if place is not None}
+        return {"train": (source, self.hub_split), **located}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the data come from outside the package: neither generated nor embedded."""
+        return self.dataset not in (EMBEDDED, *self.generated)
+
+    def report(
+        self,
+        parts: Mapping[str, Part] | None = None,
+        given: Source | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        languages: Collection[str] = (),
+    ) -> DataReport:
+        """Report on the data before training, with the field that deals with each finding.
+
+        Args:
+            parts: what ``read_parts`` returned; None: it is called.
+            given: as in ``read_parts``.
+            tokenizer: tokenizer of the model; None counts words.
+            target_tokenizer: tokenizer of the texts that a translator writes; None: the same.
+            languages: the languages that the card names.
+
+        Raises:
+            UserError: the data cannot be read.
+        """
+        parts = self.read_parts(1, given) if parts is None else parts
+        return describe(self, parts, tokenizer, target_tokenizer, languages)
 
     def split_whole(self, whole: Part, seed: int) -> dict[str, Part]:
         """Split the dataset into parts: as ``cut`` does, or by time or in folds."""
@@ -259,6 +302,21 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
 
     def key(self, item: Labeled) -> Hashable:
         return item.text
+
+    def report(
+        self,
+        parts: Mapping[str, LabeledTexts] | None = None,
+        given: Source | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        languages: Collection[str] = (),
+        **reading: Any,
+    ) -> DataReport:
+        if not self.is_own:
+            return super().report(parts, given, tokenizer)
+        count = None if tokenizer is None else partial(count_tokens, tokenizer)
+        return report_labeled(self, parts, given, count_tokens=count, languages=languages, **reading)
 
     def groups(self, whole: LabeledTexts) -> list[Hashable]:
         return list(components(whole)) if self.split_by == "shared_text" else super().groups(whole)

@@ -3,10 +3,11 @@
 import importlib.util
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -15,14 +16,23 @@ from ..errors import UserError
 from ..extras import optional
 from .completions import EncodedDemonstrations
 from .demonstrations import Demonstrations
-from .labeled import label_list
-from .parts import LabeledDataConfig
+from .examples import Examples
+from .labeled import LabeledTexts, label_list
+from .pairs import TARGETS
 from .rows import Source, open_rows
+from .text import PARTS, Text, split_positions
 
+if TYPE_CHECKING:
+    from .parts import LabeledDataConfig, PartsConfig
+
+FILE = "data_report.md"  # in the folder of a run
 SAMPLE = 10_000  # texts whose tokens are counted
 LANGUAGE_SAMPLE = 300  # texts whose language is guessed
-LANGUAGE_CHARACTERS = 20  # shorter texts say too little about their language
+LANGUAGE_CHARACTERS = 40  # shorter texts say too little about their language
+LANGUAGE_LONGEST = 1000  # characters of a text that are read for its language
 COMPARED = 1_000_000  # rows that are compared with each other
+LIMIT = "data.max_length, data.too_long"  # the fields that cut texts
+Count = Callable[[Sequence[str]], list[int]]
 
 
 @dataclass
@@ -33,16 +43,30 @@ class DataReport:
     warnings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join([*self.facts, *(f"warning: {warning}" for warning in self.warnings)])
+        return "\n".join([*self.facts, *self.lines])
+
+    @property
+    def lines(self) -> list[str]:
+        """The warnings, as they are printed."""
+        return [f"warning: {warning}" for warning in self.warnings]
+
+    def to_markdown(self) -> str:
+        """Return the page that a run folder has. Like the report, it has numbers and names, and no text of the data."""
+        facts = [f"{' ' * (len(fact) - len(fact.lstrip()))}- {fact.lstrip()}" for fact in self.facts]
+        warnings = [f"- {warning}" for warning in self.warnings] or ["None."]
+        return "\n".join(["# The data, before training", "", *facts, "", "## Warnings", "", *warnings, ""])
 
 
 def report_labeled(
-    data: LabeledDataConfig,
+    data: "LabeledDataConfig",
+    parts: Mapping[str, LabeledTexts] | None = None,
+    given: Source | None = None,
     *,
-    count_tokens: Callable[[Sequence[str]], list[int]] | None = None,
+    count_tokens: Count | None = None,
     max_length: int | None = None,
     regression: bool = False,
     separator: str | None = None,
+    languages: Collection[str] = (),
 ) -> DataReport:
     """Report on the rows of ``data.dataset`` and of the files or splits beside it, read as they are.
 
@@ -51,39 +75,55 @@ def report_labeled(
 
     Args:
         data: the section ``data``.
+        parts: the texts of each part, if they have been read.
+        given: a dataset in memory to read instead of ``data.dataset``.
         count_tokens: numbers of tokens of texts; None counts words.
-        max_length: number of tokens that the model reads.
+        max_length: number of tokens that the model reads; None: there is no limit.
         regression: whether the labels are numbers.
         separator: what is between two labels of a text that has several; None: each text has one.
+        languages: the languages that the card names.
 
     Raises:
         UserError: the data cannot be read, or a column does not exist.
     """
     report = DataReport()
-    places: dict[str, tuple[Source, str]] = {"train": (data.dataset, data.hub_split)}
-    for part in ("validation", "test"):
-        if (place := getattr(data, part)) is not None:
-            places[part] = data.locate(place, data.dataset)
+    places = data.places(given)
     labels: Counter[str] = Counter()
-    seen: dict[str, dict[int, str]] = {}
+    seen: dict[str, _Part] = {}
     for part, (source, split) in places.items():
-        found = _read_part(data, source, split, labels, report, "data" if len(places) == 1 else part, separator)
-        seen[part] = found.label_of
-        _add_lengths(report, found.sample, count_tokens, max_length)
+        seen[part] = _read_part(data, source, split, labels, report, "data" if len(places) == 1 else part, separator)
         if part == "train":
-            _add_languages(report, found.sample)
+            _add_languages(report, seen[part].sample, languages)
     for part in places:
-        if part != "train" and (shared := len(seen[part].keys() & seen["train"].keys())):
-            report.warnings.append(f"{shared} texts of {part} are in train too: data.duplicates: drop")
+        if part != "train" and (shared := len(seen[part].label_of.keys() & seen["train"].label_of.keys())):
+            what = f"texts of {part} are in train too"
+            if data.duplicates == "drop":
+                report.facts.append(f"  {shared} {what}: train is without those that are equal")
+            else:
+                report.warnings.append(f"{shared} {what}: data.duplicates: drop")
+    problem = None
+    if parts is None:
+        try:
+            parts = data.read_parts(1, given)
+        except UserError as error:
+            problem = f"training will end with: {error}"
+    texts = (
+        [text for found in seen.values() for text in found.sample]
+        if parts is None
+        else [" ".join(examples.texts(item)) for examples in parts.values() for item in examples]
+    )
+    _add_lengths(report, texts, count_tokens, max_length)
     if not regression:
         _add_labels(report, labels, data)
-    try:
-        parts = data.read_parts(1)
-    except UserError as error:
-        report.warnings.append(f"training will end with: {error}")
-    else:
-        report.facts.append("parts: " + ", ".join(f"{part} {len(texts):,}" for part, texts in parts.items()))
+    if problem is not None:
+        report.warnings.append(problem)
+    if parts is not None:
+        report.facts.append(_sizes_of(parts))
     return report
+
+
+def _sizes_of(parts: Mapping[str, Sized]) -> str:
+    return "parts: " + ", ".join(f"{part} {len(examples):,}" for part, examples in parts.items())
 
 
 @dataclass
@@ -93,7 +133,7 @@ class _Part:
 
 
 def _read_part(
-    data: LabeledDataConfig,
+    data: "LabeledDataConfig",
     source: Source,
     split: str,
     labels: Counter[str],
@@ -132,10 +172,14 @@ def _read_part(
             found.sample[place] = text
     report.facts.append(f"{name}: {number:,} rows of {rows.name}")
     if number > COMPARED:
-        report.facts.append(f"  the first {COMPARED:,} rows were compared, and lengths are those of {SAMPLE:,} texts")
-    if empty:
+        report.facts.append(f"  the first {COMPARED:,} rows were compared")
+    if empty and data.empty == "drop":
+        report.facts.append(f"  {empty} rows have an empty text or label and are left out")
+    elif empty:
         report.warnings.append(f"{empty} rows of {name} have an empty text or label: data.empty: drop")
-    if repeated:
+    if repeated and data.duplicates == "drop":
+        report.facts.append(f"  {repeated} texts repeat another, up to case and spaces: equal ones are read once")
+    elif repeated:
         report.warnings.append(
             f"{repeated} texts of {name} repeat another, up to case and spaces: data.duplicates: drop, for equal ones"
         )
@@ -150,24 +194,27 @@ def _read_part(
 def _add_lengths(
     report: DataReport,
     texts: Sequence[str],
-    count_tokens: Callable[[Sequence[str]], list[int]] | None,
-    max_length: int | None,
+    count_tokens: Count | None,
+    limit: int | None,
+    fields: str = LIMIT,
+    what: str = "",
 ) -> None:
+    """Add the lengths of a sample of texts, and how many are longer than the limit that these fields set."""
     if not texts:
         return
-    lengths = np.array([len(text.split()) for text in texts] if count_tokens is None else count_tokens(texts))
+    drawn = Random(0).sample(texts, min(SAMPLE, len(texts)))
+    lengths = np.array([len(text.split()) for text in drawn] if count_tokens is None else count_tokens(drawn))
     unit = "words" if count_tokens is None else "tokens"
     median, high = np.percentile(lengths, [50, 95])
-    report.facts.append(
-        f"  length in {unit}: median {median:.0f}, 95% have at most {high:.0f}, the longest has {lengths.max()}"
-    )
-    if max_length is not None and (share := float(np.mean(lengths > max_length))):
-        report.warnings.append(
-            f"{share:.1%} of the texts have more than {max_length} {unit}: data.max_length, data.too_long"
-        )
+    of = f" of {SAMPLE:,} texts" if len(texts) > SAMPLE else ""
+    name = f"{what} length" if what else "length"
+    spread = f"median {median:.0f}, 95% have at most {high:.0f}, the longest has {lengths.max()}"
+    report.facts.append(f"  {name}{of} in {unit}: {spread}")
+    if limit is not None and (share := float(np.mean(lengths > limit))):
+        report.warnings.append(f"{share:.1%} of the texts have more than {limit} {unit}: {fields}")
 
 
-def _add_languages(report: DataReport, texts: Sequence[str]) -> None:
+def _add_languages(report: DataReport, texts: Sequence[str], known: Collection[str], what: str = "") -> None:
     long_enough = [text for text in texts if len(text) >= LANGUAGE_CHARACTERS]
     drawn = Random(0).sample(long_enough, min(LANGUAGE_SAMPLE, len(long_enough)))
     if not drawn:
@@ -176,15 +223,17 @@ def _add_languages(report: DataReport, texts: Sequence[str]) -> None:
         report.facts.append("  languages: not guessed; to do so, run: pip install 'hfattn[data]'")
         return
     classify = optional("data", "py3langid").classify
-    counts = Counter(classify(text)[0] for text in drawn)
+    counts = Counter(classify(text[:LANGUAGE_LONGEST])[0] for text in drawn)
     shares = {language: count / len(drawn) for language, count in counts.most_common() if count >= 0.05 * len(drawn)}
     listed = ", ".join(f"{language} {share:.0%}" for language, share in shares.items())
-    report.facts.append(f"  languages of {len(drawn)} texts, as guessed: {listed}")
-    if len(shares) > 1:
-        report.warnings.append(f"the texts seem to have several languages ({listed}): name them in card.language")
+    report.facts.append(f"  languages of {len(drawn)} {what or 'text'}s, as guessed: {listed}")
+    if len(shares) > 1 and not shares.keys() <= set(known):
+        report.warnings.append(
+            f"the {what or 'text'}s seem to have several languages ({listed}): name them in card.language"
+        )
 
 
-def _add_labels(report: DataReport, labels: Counter[str], data: LabeledDataConfig) -> None:
+def _add_labels(report: DataReport, labels: Counter[str], data: "LabeledDataConfig") -> None:
     listed = [f"{label!r} {count:,}" for label, count in labels.most_common(30)]
     more = f" and {len(labels) - 30} more" if len(labels) > 30 else ""
     report.facts.append(f"labels: {', '.join(listed)}{more}")
@@ -215,11 +264,18 @@ def _rare(labels: Counter[str], needed: int) -> Iterator[tuple[str, int]]:
     yield from ((label, count) for label, count in labels.items() if count < needed)
 
 
-def report_demonstrations(data: Any, tokenizer: PreTrainedTokenizerBase | None) -> DataReport:
+def report_demonstrations(
+    data: Any,
+    parts: Mapping[str, Sized] | None = None,
+    given: Source | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> DataReport:
     """Report on prompts with completions, or on conversations, of ``data.dataset`` and the files or splits beside it.
 
     Args:
         data: the section ``data`` of the recipe causal_lm.
+        parts: the examples of each part, if they have been read.
+        given: a dataset in memory to read instead of ``data.dataset``.
         tokenizer: tokenizer of the model, with the chat template for messages; None counts words.
 
     Raises:
@@ -227,21 +283,20 @@ def report_demonstrations(data: Any, tokenizer: PreTrainedTokenizerBase | None) 
     """
     report, asked = DataReport(), {}
     as_it_is = replace(data, empty="drop", duplicates="keep")
-    places: dict[str, tuple[Source, str]] = {"train": (data.dataset, data.hub_split)}
-    places |= {
-        part: data.locate(place, data.dataset)
-        for part in ("validation", "test")
-        if (place := getattr(data, part)) is not None
-    }
+    places = data.places(given)
     for part, (source, split) in places.items():
         examples = as_it_is.read(source, split)
         name = "data" if len(places) == 1 else part
         report.facts.append(f"{name}: {len(examples) + examples.empty:,} rows of {examples.name}, {examples.form}")
-        if examples.empty:
+        if examples.empty and data.empty == "drop":
+            report.facts.append(f"  {examples.empty} rows have nothing to read or to learn and are left out")
+        elif examples.empty:
             lacking = "an empty prompt or completion, or no answer"
             report.warnings.append(f"{examples.empty} rows of {name} have {lacking}: data.empty: drop")
         keys = Counter(" ".join(" ".join(examples.columns(item)).split()).casefold() for item in examples)
-        if repeated := len(examples) - len(keys):
+        if (repeated := len(examples) - len(keys)) and data.duplicates == "drop":
+            report.facts.append(f"  {repeated} rows repeat another, up to case and spaces: equal ones are read once")
+        elif repeated:
             report.warnings.append(
                 f"{repeated} rows of {name} repeat another, up to case and spaces: data.duplicates: drop"
             )
@@ -251,13 +306,14 @@ def report_demonstrations(data: Any, tokenizer: PreTrainedTokenizerBase | None) 
             report.warnings.append(f"training will end with: {error}")
         asked[part] = {data.key(item) for item in examples}
         if part != "train" and (shared := len(asked[part] & asked["train"])):
-            report.warnings.append(f"{shared} prompts of {part} are in train too: data.duplicates: drop")
+            if data.duplicates == "drop":
+                report.facts.append(f"  {shared} prompts of {part} are in train too, and train is without them")
+            else:
+                report.warnings.append(f"{shared} prompts of {part} are in train too: data.duplicates: drop")
     try:
-        parts = data.read_parts(1)
+        report.facts.append(_sizes_of(data.read_parts(1, given) if parts is None else parts))
     except UserError as error:
         report.warnings.append(f"training will end with: {error}")
-    else:
-        report.facts.append("parts: " + ", ".join(f"{part} {len(examples):,}" for part, examples in parts.items()))
     return report
 
 
@@ -285,18 +341,75 @@ def _add_sizes(
         report.facts.append(f"  packed: {len(examples):,} examples in {len(encoded.packed()):,} rows")
 
 
-def describe(data: Any, seed: int) -> DataReport:
-    """Report on the parts of a recipe that does not classify texts: numbers of examples and lengths in words.
+def describe(
+    data: "PartsConfig[Any]",
+    parts: Mapping[str, Examples[Any]],
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+    languages: Collection[str] = (),
+) -> DataReport:
+    """Report on the parts of a recipe that does not classify texts: numbers of examples, lengths, and repetitions.
 
-    Raises:
-        UserError: a part cannot be read, or the split does not fit.
+    Args:
+        data: the section ``data``, which says what is cut.
+        parts: the examples of each part.
+        tokenizer: tokenizer of the model; None counts words. Of what is not cut, words are counted too.
+        target_tokenizer: tokenizer of the texts that a translator writes; None: the same.
+        languages: the languages that the card names.
     """
     report, seen = DataReport(), {}
-    for part, examples in data.read_parts(seed).items():
-        texts, unit = [" ".join(examples.texts(item)) for item in examples], f"{examples.noun.lower()}s"
-        report.facts.append(f"{part}: {len(texts):,} {unit} of {examples.name}")
-        _add_lengths(report, Random(0).sample(texts, min(SAMPLE, len(texts))), None, None)
-        seen[part] = set(map(hash, texts))
+    too_long = {field.name: getattr(data, field.name) for field in fields(data)}.get("too_long")
+    for part, examples in parts.items():
+        unit, keys = f"{examples.noun.lower()}s", [hash(examples.texts(item)) for item in examples]
+        report.facts.append(f"{part}: {len(examples):,} {unit} of {examples.name}")
+        inputs = [examples.inputs(item) for item in examples.sample(SAMPLE, 0)]
+        for name in inputs[0]:
+            own = target_tokenizer if name == TARGETS and target_tokenizer is not None else tokenizer
+            count = None if own is None or not name else partial(count_tokens, own)
+            limit = getattr(data, name) if name and too_long != "windows" else None
+            named = f"data.{name}{', data.too_long' if too_long else ''}"
+            what = name.removeprefix("max_").removesuffix("length").rstrip("_")  # source or target of a translation
+            texts = [each[name] for each in inputs]
+            _add_lengths(report, texts, count, limit, named, what)
+            if part == "train":
+                _add_languages(report, texts, languages, what)
+        seen[part] = set(keys)
+        if repeated := len(keys) - len(seen[part]):
+            report.facts.append(f"  {repeated} repeat another")
         if shared := len(seen[part] & seen["train"]) if part != "train" else 0:
             report.warnings.append(f"{shared} {unit} of {part} are in train too: data.validation, data.test")
     return report
+
+
+def describe_text(text: Text, split: Sequence[float | int | str], unknown: bool = False) -> DataReport:
+    """Report on one long text: its characters, and those of the other parts that do not occur in the training part.
+
+    Args:
+        text: the text.
+        split: shares of train, validation and test.
+        unknown: whether the tokenizer has a token for such characters.
+
+    Raises:
+        UserError: the text is empty, or shorter than the split needs.
+    """
+    places = split_positions(len(text), split)
+    counts = [text.part(place).counts for place in places]
+    report = DataReport([f"data: {len(text):,} characters of {text.name}, {len(text.counts):,} of them distinct"])
+    report.facts.append(
+        "parts: "
+        + ", ".join(f"{part} {place.stop - place.start:,}" for part, place in zip(PARTS, places, strict=False))
+    )
+    for part, found in list(zip(PARTS, counts, strict=False))[1:]:
+        if new := found.keys() - counts[0].keys():
+            number = sum(found[character] for character in new)
+            what = f"{number:,} characters of {part}, {len(new)} distinct, do not occur in train"
+            if unknown:
+                report.facts.append(f"  {what}: they are read as unknown")
+            else:
+                report.warnings.append(f"{what}: tokenizer.unknown: true")
+    return report
+
+
+def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[int]:
+    """Return the number of tokens of each text, special ones included."""
+    return [len(ids) for ids in tokenizer(list(texts), verbose=False).input_ids]

@@ -46,6 +46,9 @@ class TaggedSentences(Examples[Tagged]):
     def texts(self, item: Tagged) -> tuple[str, ...]:
         return item.words
 
+    def inputs(self, item: Tagged) -> dict[str, str]:
+        return {"max_length": " ".join(item.words)}
+
 
 def read_tagged(
     dataset: Source,

@@ -19,6 +19,7 @@ from ..tokenizers import uncovered_characters
 from .rows import JSON_LINES, Source, is_table, local_file, open_rows
 
 EMBEDDED = "embedded"
+PARTS = ("train", "validation", "test")
 PIECE_BYTES = 1 << 20
 # Characters per call of the tokenizer, whose time per character grows with the length of its input.
 PIECE_CHARACTERS = 4096

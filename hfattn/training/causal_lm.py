@@ -1,6 +1,6 @@
 """Data of causal language models: running text, prompts with their completions, and conversations."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,6 +28,7 @@ from ..data import (
     split_corpus,
 )
 from ..data.demonstrations import as_text
+from ..data.report import DataReport, report_demonstrations
 from ..data.rows import JSON_LINES, is_table, local_file
 from ..data.text import EMBEDDED
 from ..errors import UserError
@@ -116,6 +117,19 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
             split=split,
             revision=self.revision,
         )
+
+    def report(
+        self,
+        parts: Mapping[str, Documents | Demonstrations] | None = None,
+        given: Source | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        languages: Collection[str] = (),
+    ) -> DataReport:
+        if not self.is_own or self.form_of(*self.places(given)["train"]) == "text":
+            return super().report(parts, given, tokenizer)
+        return report_demonstrations(self, parts, given, tokenizer)
 
     def key(self, item: Document | Demonstration) -> Hashable:
         return item.text if isinstance(item, Document) else as_text(item.last_turn[0])

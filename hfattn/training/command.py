@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from transformers import TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
+from ..data.report import FILE, DataReport
 from ..errors import UserError
 from ..files import read_json_object, write_at_once
 from ..hub import check_may_push
@@ -175,6 +176,25 @@ class RecipeCommand:
                         "same, or choose another folder with --output_dir."
                     )
         write_at_once(path, yaml.safe_dump(now, sort_keys=False, allow_unicode=True))
+
+    def report_data(self, config: Any, parts: Mapping[str, Any], *tokenizers: Any) -> None:
+        """Print the warnings of ``config.data.report``, and write the report to the run folder; not for generated data.
+
+        Args:
+            config: the recipe's configuration.
+            parts: the examples of each part.
+            tokenizers: the tokenizer of the model, if it has one, and that of a translator's targets.
+        """
+        if self._writes and config.data.is_own:
+            options = {"target_tokenizer": tokenizers[1]} if len(tokenizers) > 1 else {}
+            languages = config.card.language
+            self.write_report(config.data.report(parts, self.datasets, *tokenizers[:1], languages=languages, **options))
+
+    def write_report(self, report: DataReport) -> None:
+        """Print the warnings of a report, and write it to the run folder."""
+        if self._writes:
+            print(*report.lines, sep="\n", end="\n" * bool(report.lines), file=sys.stderr, flush=True)
+            write_at_once(self.run / FILE, report.to_markdown())
 
     def unlock(self) -> None:
         """Let other processes train in the run folder, or read what this one has written."""

@@ -9,6 +9,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from ..data import LabeledDataConfig, LabeledTexts, Source, load_embeddings
+from ..data.report import DataReport
 from ..errors import UserError
 from ..fields import at_least, one_of
 from ..metrics import (
@@ -85,6 +86,11 @@ class OwnClassifierDataConfig(LabeledDataConfig):
     ) -> LabeledTexts:
         between = self.label_separator if self.multi_label else None
         return super().read(dataset, split, train, regression=self.regression, separator=between)
+
+    def report(self, *args: Any, **options: Any) -> DataReport:
+        limit = None if self.too_long == "windows" else self.max_length
+        between = self.label_separator if self.multi_label else None
+        return super().report(*args, max_length=limit, regression=self.regression, separator=between, **options)
 
     def scores(self) -> dict[str, Any]:
         """Return the arguments of a Trainer for the scores of evaluations."""

@@ -135,6 +135,7 @@ def main(command: RecipeCommand) -> None:
     # Output files: a folder without a pickle, results, pictures and a card
 
     command.claim_run(config, texts=fingerprints(parts))
+    command.report_data(config, parts)
     with finishing(command.run, advice="give the same command with another --output_dir"):
         report(
             command,

@@ -187,6 +187,7 @@ def main(command: RecipeCommand) -> None:
         **config.trainer_options(arguments),
     )
     command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)
+    command.report_data(config, parts, tokenizer)
     before: dict[str, dict[str, Any]] = {}
     written: dict[str, list[str]] = {}
     if pretrained:

@@ -14,7 +14,9 @@ from huggingface_hub.dataclasses import strict
 from transformers import TrainingArguments
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
-from hfattn.data import Streams, Windows, check_split, encode_text, open_text, split_positions
+from hfattn.data import Source, Streams, Text, Windows, check_split, encode_text, open_text, split_positions
+from hfattn.data.report import describe_text
+from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
 from hfattn.hub import check_language_model
@@ -64,6 +66,13 @@ class DataConfig:
             )
         check_split(self.split)
 
+    def open_text(self, given: Source | None = None) -> Text:
+        """Open the text of ``dataset``, or that of a dataset in memory."""
+        source = self.dataset if given is None else given
+        return open_text(
+            source, text_column=self.text_column, config=self.config, split=self.hub_split, revision=self.revision
+        )
+
 
 @strict
 @dataclass
@@ -111,10 +120,7 @@ def main(command: RecipeCommand) -> None:
     # Data: text -> tokenizer -> ids -> windows or streams
 
     data = config.data
-    source = data.dataset if command.datasets is None else command.datasets
-    text = open_text(
-        source, text_column=data.text_column, config=data.config, split=data.hub_split, revision=data.revision
-    )
+    text = data.open_text(command.datasets)
     training_text = text.part(split_positions(len(text), data.split)[0])
     tokenizer = build_character_tokenizer(training_text.counts, **asdict(config.tokenizer))
     if missing := uncovered_characters(tokenizer, config.sample.prompt):
@@ -161,6 +167,8 @@ def main(command: RecipeCommand) -> None:
         **config.trainer_options(arguments),
     )
     command.claim_run(config, text=text.fingerprint, processes=arguments.world_size)
+    if data.dataset != EMBEDDED:
+        command.write_report(describe_text(text, data.split, config.tokenizer.unknown))
     trainer.train_or_resume(command.resume)
     trainer.remove_callback(SampleCallback)  # no samples are shown during the final evaluation
 

@@ -209,6 +209,7 @@ def main(command: RecipeCommand) -> None:
     if config.evaluation.calibration:
         check_calibration(trainer.model, trainer.data_collator([encoded["validation"][0]]))
     command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)
+    command.report_data(config, parts, tokenizer)
     trainer.train_or_resume(command.resume)
 
     # Evaluation, with the weights that were best on the validation texts

@@ -142,6 +142,7 @@ def main(command: RecipeCommand) -> None:
         inputs = {"train": teacher.encode(train.texts)} | inputs
     texts = fingerprints(parts | extra)
     command.claim_run(config, texts=texts, teacher=teacher.fingerprint, processes=arguments.world_size)
+    command.report_data(config, parts, tokenizer)
     teacher.model.to(arguments.device)
     with arguments.main_process_first(local=False):  # the other processes read its files
         taught = {

@@ -219,6 +219,7 @@ def main(command: RecipeCommand) -> None:
         **config.trainer_options(arguments),
     )
     command.claim_run(config, texts=fingerprints(parts), processes=arguments.world_size)
+    command.report_data(config, parts, tokenizer)
     trainer.train_or_resume(command.resume)
 
     # Evaluation, with the weights that scored best on the validation sentences

@@ -208,6 +208,7 @@ def main(command: RecipeCommand) -> None:
         **config.trainer_options(arguments),
     )
     command.claim_run(config, pairs=fingerprints(parts), processes=arguments.world_size)
+    command.report_data(config, parts, tokenizer, target_tokenizer)
     translated = {part: [parts[part].items[i] for i in indices] for part, indices in chosen.items()}
     before = scores_before(model, tokenizer, target_tokenizer, translated, arguments) if pretrained else {}
     trainer.train_or_resume(command.resume)
