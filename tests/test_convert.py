@@ -221,6 +221,7 @@ def test_a_torch_transformer(
     # Sines before cosines are no function of ours, but a table like any other.
     assert ours.config.positions == ("sinusoidal" if interleaved else "learned")
     assert ours.config.final_norm
+    assert ours.config.bias == bias
     mask = (SOURCE != 1).long()
     assert_same(ours(SOURCE, mask, TARGET).logits, theirs(SOURCE, mask, TARGET), TARGET != 1)
     out = ours.generate(SOURCE, attention_mask=mask, max_new_tokens=8, do_sample=False)

@@ -113,9 +113,9 @@ def test_a_nanogpt_goes_back_bit_for_bit(tmp_path: Path, bias: bool) -> None:
     assert json.loads((tmp_path / "theirs" / "settings.json").read_text())["bias"] == bias
 
 
-@pytest.mark.parametrize("interleaved", [True, False])
-def test_a_torch_transformer_goes_back_bit_for_bit(tmp_path: Path, interleaved: bool) -> None:
-    theirs = TheirTorchTransformer(True, True, "gelu", sines(9, 16, interleaved))
+@pytest.mark.parametrize(("interleaved", "bias"), [(True, True), (False, False)])
+def test_a_torch_transformer_goes_back_bit_for_bit(tmp_path: Path, interleaved: bool, bias: bool) -> None:
+    theirs = TheirTorchTransformer(True, bias, "gelu", sines(9, 16, interleaved))
     settings = {"num_attention_heads": 4, "norm": "pre", "activation": "gelu", "pad_token_id": 1}
     found = there_and_back(tmp_path, "torch-transformer", theirs, settings, RENAMES)
     expected = dict(theirs.state_dict())
@@ -159,6 +159,8 @@ def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classe
         (lambda: translator(norm="none"), "no Transformer without layer norms"),
         (lambda: translator(cross_attention_distribution="sparsemax"), "only scaled_dot attention with softmax"),
         (lambda: translator(head_dim=5), "no heads of width 5"),
+        (lambda: translator(norm_type="rms"), 'no Transformer with rms norms; export one with norm_type "layer"'),
+        (lambda: translator(gated_feed_forward=True), "no Transformer with gated feed-forward networks; export one"),
     ],
 )
 def test_what_other_projects_do_not_have(tmp_path: Path, model: Any, sentence: str) -> None:
@@ -437,6 +439,9 @@ def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
         ({"cross_attention_score": "additive"}, "cross-attention with the score additive and the distribution softmax"),
         ({"self_attention_distribution": "sparsemax"}, "self-attention with the score scaled_dot and the distribution"),
         ({"eos_token_id": [2, 3]}, "no Transformer with several end tokens"),
+        ({"norm_type": "rms"}, "no Transformer with rms norms"),
+        ({"gated_feed_forward": True}, "no Transformer with gated feed-forward networks"),
+        ({"bias": False}, "no Transformer with bias: false"),
     ],
 )
 def test_what_ctranslate2_does_not_have(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:

@@ -68,6 +68,9 @@ def _check_supported(model: PreTrainedModel) -> None:
     config = model.config
     unlike = {
         'norm "none"': config.norm == "none",
+        f"{config.norm_type} norms": config.norm_type != "layer",
+        "gated feed-forward networks": config.gated_feed_forward,
+        "bias: false": not config.bias,
         f"head_dim {config.head_dim}": config.head_width * config.num_attention_heads != config.hidden_size,
         **{
             f"{kind}-attention with the score {config.attention_parts(kind)['score']} and the distribution "

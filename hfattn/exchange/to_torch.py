@@ -103,6 +103,10 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
         raise UserError('torch has no Transformer without layer norms; export one with norm "post" or "pre".')
     if any(config.attention_parts(kind) != STANDARD_ATTENTION for kind in ("self", "cross")):
         raise UserError("torch has only scaled_dot attention with softmax; export a model with these.")
+    if config.norm_type != "layer":
+        raise UserError(f'torch has no Transformer with {config.norm_type} norms; export one with norm_type "layer".')
+    if config.gated_feed_forward:
+        raise UserError("torch has no Transformer with gated feed-forward networks; export one without.")
     if config.head_width * config.num_attention_heads != config.hidden_size:
         raise UserError(
             f"torch has no heads of width {config.head_width} here; export a model whose heads divide hidden_size."

@@ -84,13 +84,12 @@ def transformer_rows(
         output: table of the output layer.
         output_bias: whether it adds a bias.
     """
-    rows = expand(output)
-    if not output_bias:
-        rows = [row for row in rows if not row.theirs.endswith(".bias")]
+    outer, inner = expand(output), []
     for stack in stacks:
         number = config.decoder_layers if stack.ours.endswith("decoder") else config.encoder_layers
-        rows += stack.rows(number, config.has_final_norm, config.positions == "learned")
-    return rows
+        inner += stack.rows(number, config.has_final_norm, config.positions == "learned")
+    biased = [row for rows, bias in ((outer, output_bias), (inner, config.bias)) if bias for row in rows]
+    return [row for row in (*outer, *inner) if row in biased or not row.theirs.endswith("bias")]
 
 
 def load_transformer(
@@ -128,9 +127,12 @@ def load_transformer(
         "intermediate_size": width(weights, _inner(stacks[0]), 0),
         "final_norm": _has_final_norm(weights, stacks),
     }
+    names: list[str] = []
     for stack in stacks:
         side = "decoder_layers" if stack.ours.endswith("decoder") else "encoder_layers"
         fields[side] = count_layers(weights, stack.layers)
+        names += [row.theirs for row in stack.rows(fields[side], fields["final_norm"], learned=False)]
+    fields["bias"] = any(name.endswith("bias") and name in tensors for name in names)
     output_bias = output_weight.replace("weight", "bias") in tensors
     if any(row.ours == ("lm_head.weight",) for row in expand(output)):
         if settings.get("tie_word_embeddings"):

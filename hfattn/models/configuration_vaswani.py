@@ -9,6 +9,7 @@ from huggingface_hub.dataclasses import strict
 
 ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
 NORM_NAMES = ("post", "pre", "none")
+NORM_TYPES = ("layer", "rms")
 POSITION_NAMES = ("sinusoidal", "learned", "none")
 POOLING_NAMES = ("mean", "first")
 
@@ -59,6 +60,10 @@ class VaswaniConfig(StrictConfig):
         head_dim: width of a head (d_k = d_v); default ``hidden_size / num_attention_heads``.
         activation: "relu" (as in the paper), "gelu", "gelu_new" (the tanh approximation of GELU, as in GPT-2), "silu"
             or "tanh".
+        gated_feed_forward: multiply the inner layer by a third linear layer, without an activation (Shazeer 2020):
+            SwiGLU with ``activation="silu"``, GEGLU with "gelu". With 2/3 of ``intermediate_size``, the number of
+            parameters stays the same.
+        bias: add biases in the attention, the feed-forward network and layer normalization.
         dropout: dropout probability of a sub-layer's output, before it is added (section 5.4).
         embedding_dropout: dropout probability of the sum of embeddings and positions; default ``dropout``.
         attention_dropout: dropout probability of the attention weights.
@@ -68,7 +73,9 @@ class VaswaniConfig(StrictConfig):
             x + f(x), with the initialization of T-Fixup (Huang et al. 2020).
         final_norm: apply LN after each stack, as "pre" requires and ``torch.nn.Transformer`` always does. By default,
             it is True only for "pre".
-        layer_norm_eps: ε that LN adds to the variance.
+        norm_type: "layer", or "rms", which divides by the root mean square without subtracting the mean, and has no
+            bias (RMSNorm, Zhang & Sennrich 2019).
+        layer_norm_eps: ε that the norms add to the variance, or to the mean square.
         positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``) or "none".
         max_position_embeddings: number of learned positions.
         share_positions: use one table of learned positions for source and target.
@@ -159,6 +166,8 @@ class VaswaniConfig(StrictConfig):
     num_attention_heads: int = 8
     head_dim: int | None = None
     activation: str = "relu"
+    gated_feed_forward: bool = False
+    bias: bool = True
     dropout: float | int = 0.1
     embedding_dropout: float | int | None = None
     attention_dropout: float | int = 0.0
@@ -166,6 +175,7 @@ class VaswaniConfig(StrictConfig):
     output_dropout: float | int = 0.0
     norm: str = "post"
     final_norm: bool | None = None
+    norm_type: str = "layer"
     layer_norm_eps: float | int = 1e-5
     positions: str = "sinusoidal"
     max_position_embeddings: int = 1024
@@ -230,6 +240,7 @@ class VaswaniConfig(StrictConfig):
             self._check_probability("embedding_dropout")
         self._check_choice("activation", ACTIVATION_NAMES)
         self._check_choice("norm", NORM_NAMES)
+        self._check_choice("norm_type", NORM_TYPES)
         self._check_choice("positions", POSITION_NAMES)
         self._check_choice("classifier_pooling", POOLING_NAMES)
         self._check_above_zero("layer_norm_eps", example="1e-5")
@@ -240,6 +251,10 @@ class VaswaniConfig(StrictConfig):
             )
         if self.final_norm and self.norm == "none":
             raise ValueError('final_norm is true and norm is "none"; write norm: pre or post, or leave final_norm out.')
+        if self.norm_type != "layer" and self.norm == "none":
+            raise ValueError(
+                f'norm_type is {self.norm_type!r} and norm is "none"; write norm: pre or post, or leave norm_type out.'
+            )
         self._check_widths()
         self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
         self._check_vocabularies()

@@ -92,14 +92,14 @@ def boolean_mask(
     return behind & nn.functional.pad(mask, (0, num_keys - mask.shape[-1]))
 
 
-def projection(in_features: int, out_features: int, gain: float = 1.0) -> nn.Linear:
+def projection(in_features: int, out_features: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Return a linear layer with the attribute ``gain``, the factor by which T-Fixup scales its initial weights.
 
     Without layer normalization, updates of a stack of N layers stay bounded if the initial weights of W^V, W^O and the
     feed-forward network are scaled: by 0.67 N^(-1/4) in the encoder, by (9N)^(-1/4) in the decoder (Huang et al. 2020,
     section 3.2). The layer is not of a class of its own, because quantization replaces layers of ``nn.Linear`` only.
     """
-    linear = nn.Linear(in_features, out_features)
+    linear = nn.Linear(in_features, out_features, bias)
     linear.gain = gain  # type: ignore[assignment]
     return linear
 
@@ -138,10 +138,10 @@ class VaswaniAttention(nn.Module):
         self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
         self.head_dim = config.head_width
         width = config.num_attention_heads * self.head_dim
-        self.q_proj = projection(config.hidden_size, width)
-        self.k_proj = projection(config.hidden_size, width)
-        self.v_proj = projection(config.hidden_size, width, gain)
-        self.out_proj = projection(width, config.hidden_size, gain)
+        self.q_proj = projection(config.hidden_size, width, config.bias)
+        self.k_proj = projection(config.hidden_size, width, config.bias)
+        self.v_proj = projection(config.hidden_size, width, config.bias, gain)
+        self.out_proj = projection(width, config.hidden_size, config.bias, gain)
         self.attention = Attention(self.head_dim, self.head_dim, **config.attention_parts(kind))
 
     def forward(
@@ -217,17 +217,26 @@ class VaswaniAttention(nn.Module):
 
 
 class VaswaniFeedForward(nn.Module):
-    """FFN(x) = act(x W_1 + b_1) W_2 + b_2, at each position (section 3.3, eq. 2)."""
+    """FFN(x) = act(x W_1 + b_1) W_2 + b_2, at each position (section 3.3, eq. 2).
+
+    Gated, (act(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2 (Shazeer 2020, eq. 6, whose V is W_3).
+    """
 
     def __init__(self, config: VaswaniConfig, gain: float) -> None:
         super().__init__()
-        self.fc1 = projection(config.hidden_size, config.intermediate_size, gain)
-        self.fc2 = projection(config.intermediate_size, config.hidden_size, gain)
+        self.fc1 = projection(config.hidden_size, config.intermediate_size, config.bias, gain)
+        self.fc2 = projection(config.intermediate_size, config.hidden_size, config.bias, gain)
+        if config.gated_feed_forward:
+            self.fc3 = projection(config.hidden_size, config.intermediate_size, config.bias, gain)
+        self.is_gated = config.gated_feed_forward
         self.activation = ACT2FN[config.activation]
         self.dropout = nn.Dropout(config.activation_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.fc2(self.dropout(self.activation(self.fc1(hidden_states))))
+        inner = self.activation(self.fc1(hidden_states))  # (B, T, F)
+        if self.is_gated:
+            inner = inner * self.fc3(hidden_states)
+        return self.fc2(self.dropout(inner))
 
 
 class AddAndNorm(nn.Module):
@@ -250,7 +259,11 @@ class AddAndNorm(nn.Module):
 
 
 def _norm(config: VaswaniConfig) -> nn.Module:
-    return nn.Identity() if config.norm == "none" else nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    if config.norm == "none":
+        return nn.Identity()
+    if config.norm_type == "rms":
+        return nn.RMSNorm(config.hidden_size, eps=config.layer_norm_eps)
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.bias)
 
 
 class VaswaniEncoderLayer(GradientCheckpointingLayer):
