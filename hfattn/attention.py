@@ -1,4 +1,4 @@
-"""Attention as a function (``attend``), and every score, distribution and pattern, by name and as modules.
+"""Attention as a function (``attend``), and every score, distribution and module of attention.
 
 Code that the models use is defined in ``hfattn.models``, so that it is saved with them.
 
@@ -10,18 +10,27 @@ from typing import Any
 
 import torch
 
-from . import attention_patterns
-from .attention_patterns import *  # noqa: F403
-from .models import attention, attention_distances, attention_distributions, attention_scores
-from .models import attention_patterns as model_patterns
+from . import attention_modules
+from .attention_modules import *  # noqa: F403
+from .models import (
+    attention,
+    attention_distances,
+    attention_distributions,
+    attention_local,
+    attention_pooling,
+    attention_scores,
+    attention_windows,
+)
 from .models.attention import *  # noqa: F403
 from .models.attention import Attention, check_vectors, find_score
 from .models.attention_distances import *  # noqa: F403
 from .models.attention_distributions import *  # noqa: F403
 from .models.attention_distributions import Distribution
-from .models.attention_patterns import *  # noqa: F403
+from .models.attention_local import *  # noqa: F403
+from .models.attention_pooling import *  # noqa: F403
 from .models.attention_scores import *  # noqa: F403
 from .models.attention_scores import Parametric, Score
+from .models.attention_windows import *  # noqa: F403
 
 # Every score and distribution by its name.
 SCORES = {
@@ -95,8 +104,10 @@ __all__ = sorted(
     attention.__all__
     + attention_distances.__all__
     + attention_distributions.__all__
-    + attention_patterns.__all__
+    + attention_local.__all__
+    + attention_modules.__all__
+    + attention_pooling.__all__
     + attention_scores.__all__
-    + model_patterns.__all__
+    + attention_windows.__all__
     + ["attend"]
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hfattn import attention
-from hfattn.attention_patterns import score_function
+from hfattn.attention_modules import score_function
 from hfattn.models.attention_distances import Compositional
 from hfattn.models.attention_distributions import Entmax, Hard, Sparsemax, hard_sample
 

@@ -41,7 +41,7 @@ SHARED = {"custom_classes.py", "strict_config.py"}
 ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
 VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.py", "classifier_output.py"}
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py"}
-RNN_ENCODER = {"attention_patterns.py", "classifier_output.py", "configuration_rnn_encoder.py"}
+RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
 RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
@@ -63,7 +63,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | ATTENTION
         | RECURRENT
         | PIPELINE
-        | {"attention_patterns.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
+        | {"attention_local.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
         4200,
     ),
     "recurrent classifier": (
@@ -269,6 +269,25 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
             "from .attention_distances import Gaussian as attention_distances_Gaussian",
             'CLASSES = {"attention_distances.Compositional": attention_distances_Compositional, '
             '"attention_distances.Gaussian": attention_distances_Gaussian}',
+        ]
+        assert all(text == (MODELS / name).read_text() for name, text in code.items())
+        assert not inspect(str(folder)).findings
+
+
+def test_a_pattern_brings_its_file_along(tmp_path: Path) -> None:
+    """A folder has the code of the patterns that its configuration names, and no code of others."""
+    torch.manual_seed(0)
+    pattern = {"encoder_pattern": ["window", "full"], "encoder_pattern_options": {"window": 2}}
+    model = VaswaniForSequenceClassification(VaswaniConfig(**{**SMALL, "encoder_layers": 2}, **pattern)).eval()
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.save_pretrained(folders[0])
+    for logits in load_without_hfattn(type(model).__name__, folders):
+        torch.testing.assert_close(logits, model(IDS).logits)
+    for folder in folders:
+        code = {path.name: path.read_text() for path in folder.glob("*.py")}
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {"attention_windows.py"}
+        assert code.pop("custom_classes.py").splitlines()[2:] == [
+            "from .attention_windows import WindowAttention as attention_windows_WindowAttention",
         ]
         assert all(text == (MODELS / name).read_text() for name, text in code.items())
         assert not inspect(str(folder)).findings

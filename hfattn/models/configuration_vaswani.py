@@ -1,6 +1,6 @@
 """Configuration of the Transformer: encoder-decoder, encoder alone or decoder alone."""
 
-from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+from .strict_config import StrictConfig, unknown_message  # isort: skip  (first, because it refuses an older transformers)
 
 from dataclasses import field
 from typing import Any, ClassVar
@@ -12,6 +12,12 @@ NORM_NAMES = ("post", "pre", "none")
 NORM_TYPES = ("layer", "rms")
 POSITION_NAMES = ("sinusoidal", "learned", "none")
 POOLING_NAMES = ("mean", "first")
+
+# File and class of each pattern. Only the files of the patterns that a configuration names are saved with a model.
+PATTERNS = {
+    "window": "attention_windows.WindowAttention",
+    "block_local": "attention_windows.BlockLocalAttention",
+}
 
 STANDARD_ATTENTION = {
     "score": "scaled_dot",
@@ -87,6 +93,11 @@ class VaswaniConfig(StrictConfig):
             ``{"hidden_size": 64}`` for "additive".
         self_attention_distribution_options, cross_attention_distribution_options: options of the distribution, such
             as ``{"alpha": 1.3}`` for "entmax".
+        encoder_pattern, decoder_pattern: which keys a query of a self-attention sees: "full" (all of them), a name of
+            ``PATTERNS``, a custom class such as "my_patterns.Diagonal", or a list with one of these for each layer.
+        encoder_pattern_options, decoder_pattern_options: options of the patterns, such as ``{"window": 256}``. A list
+            has a value for each layer, ``{"window": [64, 128, 256, 256]}``; a list in it has a value for each head.
+            Each layer takes the options that its pattern has.
         classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" of
             them.
         use_cache: return keys and values as ``past_key_values``.
@@ -189,6 +200,10 @@ class VaswaniConfig(StrictConfig):
     cross_attention_score_options: dict[str, Any] = field(default_factory=dict)
     cross_attention_distribution: str = "softmax"
     cross_attention_distribution_options: dict[str, Any] = field(default_factory=dict)
+    encoder_pattern: str | list[str] = "full"
+    encoder_pattern_options: dict[str, Any] = field(default_factory=dict)
+    decoder_pattern: str | list[str] = "full"
+    decoder_pattern_options: dict[str, Any] = field(default_factory=dict)
     classifier_pooling: str = "mean"
     use_cache: bool = True
     is_encoder_decoder: bool = True
@@ -218,6 +233,14 @@ class VaswaniConfig(StrictConfig):
     def attention_parts(self, kind: str) -> dict[str, Any]:
         """Return score and distribution of the "self" or "cross" attention, as arguments of ``Attention``."""
         return {part: getattr(self, f"{kind}_attention_{part}") for part in STANDARD_ATTENTION}
+
+    def layer_pattern(self, stack: str, layer_idx: int) -> tuple[str, dict[str, Any]]:
+        """Return the pattern of a layer of the "encoder" or the "decoder", and the options that are given for it."""
+        pattern, options = getattr(self, f"{stack}_pattern"), getattr(self, f"{stack}_pattern_options")
+        return (
+            pattern[layer_idx] if isinstance(pattern, list) else pattern,
+            {name: value[layer_idx] if isinstance(value, list) else value for name, value in options.items()},
+        )
 
     @property
     def num_hidden_layers(self) -> int:
@@ -260,6 +283,16 @@ class VaswaniConfig(StrictConfig):
         self._check_vocabularies()
         self._check_attention("self")
         self._check_attention("cross")
+        self._check_pattern("encoder", self.encoder_layers)
+        self._check_pattern("decoder", self.decoder_layers)
+
+    def _class_names(self) -> set[str]:
+        named = {
+            name
+            for pattern in (self.encoder_pattern, self.decoder_pattern)
+            for name in (pattern if isinstance(pattern, list) else [pattern])
+        }
+        return super()._class_names() | (named - {"full"})
 
     def _check_widths(self) -> None:
         if self.head_dim is None:
@@ -286,6 +319,30 @@ class VaswaniConfig(StrictConfig):
 
         with torch.device("meta"):
             Attention(self.head_width, self.head_width, **parts)  # checks names and options
+
+    def _check_pattern(self, stack: str, num_layers: int) -> None:
+        pattern, options = getattr(self, f"{stack}_pattern"), getattr(self, f"{stack}_pattern_options")
+        if pattern == "full" and not options:
+            return
+        for field_name, value in {f"{stack}_pattern": pattern, **options}.items():
+            if isinstance(value, list) and len(value) != num_layers:
+                raise ValueError(
+                    f"{field_name} has {len(value)} values and the {stack} {num_layers} layers; write one value, or "
+                    "one for each layer."
+                )
+        import torch
+
+        from .attention_scores import options_of
+        from .modeling_vaswani import find_pattern, make_self_attention
+
+        names = sorted(set(pattern)) if isinstance(pattern, list) else [pattern]
+        known = {option for name in names if name != "full" for option in options_of(find_pattern(name))}
+        for name in options:
+            if name not in known:
+                raise ValueError(unknown_message(name, sorted(known), f"an option of {stack}_pattern {pattern!r}"))
+        with torch.device("meta"):
+            for layer_idx in range(num_layers):
+                make_self_attention(self, layer_idx, stack == "decoder", 1.0)  # checks the options
 
 
 VaswaniConfig.register_for_auto_class()

@@ -23,7 +23,7 @@ from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import Attention
-from .attention_patterns import LocalMonotonic, LocalPredictive
+from .attention_local import LocalMonotonic, LocalPredictive
 from .attention_scores import Parametric
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
 from .configuration_bahdanau import BahdanauConfig

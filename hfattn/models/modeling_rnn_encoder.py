@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, TokenClass
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention_patterns import AttentionPooling
+from .attention_pooling import AttentionPooling
 from .attention_scores import Parametric
 from .classifier_output import PooledClassifierOutput
 from .configuration_rnn_encoder import RNNEncoderConfig

@@ -8,6 +8,7 @@ d width of a head, V vocabulary.
 """
 
 import copy
+import inspect
 import math
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -33,10 +34,11 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
-from .attention_scores import Parametric
+from .attention_scores import Parametric, options_of
 from .classifier_output import PooledClassifierOutput
-from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
+from .configuration_vaswani import PATTERNS, STANDARD_ATTENTION, VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
+from .strict_config import class_by_name, unknown_message
 
 
 def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -65,7 +67,11 @@ def positions_of(
 
 
 def boolean_mask(
-    query: torch.Tensor, padding_mask: torch.Tensor | None, causal: bool = False, cache: Cache | None = None
+    query: torch.Tensor,
+    padding_mask: torch.Tensor | None,
+    causal: bool = False,
+    cache: Cache | None = None,
+    layer_idx: int = 0,
 ) -> torch.Tensor | None:
     """Return the mask for ``Attention``: (B or 1, 1, T or 1, S), True where a query may attend.
 
@@ -74,6 +80,7 @@ def boolean_mask(
         padding_mask: (B, S), 0 at padding; or a complete mask (B, 1, T, S), boolean or to be added to energies.
         causal: hide the keys after a query.
         cache: cache with the keys of earlier steps.
+        layer_idx: layer of the cache that has them all.
     """
     if padding_mask is not None and padding_mask.ndim == 4:
         return padding_mask if padding_mask.dtype == torch.bool else padding_mask == 0
@@ -82,7 +89,7 @@ def boolean_mask(
         return mask
     num_steps = query.shape[1]
     past_length, num_keys = (
-        (0, num_steps) if cache is None else (cache.get_seq_length(), cache.get_mask_sizes(num_steps, 0)[0])
+        (0, num_steps) if cache is None else (cache.get_seq_length(), cache.get_mask_sizes(num_steps, layer_idx)[0])
     )
     steps = torch.arange(num_steps, device=query.device) + past_length
     behind = (torch.arange(num_keys, device=query.device) <= steps[:, None])[None, None]
@@ -121,7 +128,29 @@ def is_fused(config: VaswaniConfig, kind: str) -> bool:
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
-class VaswaniAttention(nn.Module):
+class TokenMixer(nn.Module):
+    """Base class of what exchanges information between the positions of a layer: attention, or what replaces it.
+
+    Arguments: see ``VaswaniAttention``. A self-attention with a pattern is a subclass whose further arguments, all
+    keyword-only, are the options of the pattern.
+
+    Attributes:
+        takes_padding_mask: whether ``attention_mask`` is that of the tokens, (B, S), instead of a mask of all pairs of
+            queries and keys.
+    """
+
+    takes_padding_mask = False
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+        super().__init__()
+        self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
+
+    def cache_layer(self) -> CacheLayerMixin:
+        """Return an empty cache for this self-attention."""
+        return DynamicLayer()
+
+
+class VaswaniAttention(TokenMixer):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
     ``scaled_dot`` with ``softmax`` runs on the attention implementation of the configuration ("sdpa",
@@ -134,8 +163,7 @@ class VaswaniAttention(nn.Module):
     """
 
     def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
-        super().__init__()
-        self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
+        super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
         width = config.num_attention_heads * self.head_dim
         self.q_proj = projection(config.hidden_size, width, config.bias)
@@ -160,7 +188,36 @@ class VaswaniAttention(nn.Module):
         """
         query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
         key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values)
-        dropout = self.config.attention_dropout if self.training else 0.0
+        context, weights = self.attend(query, key, value, attention_mask, past_key_values, **kwargs)  # (B, T, h, d)
+        return self.out_proj(context.flatten(-2)), weights
+
+    @property
+    def weight_dropout(self) -> float:
+        """Probability of dropping a weight now."""
+        return float(self.config.attention_dropout) if self.training else 0.0
+
+    def needs_weights(self, **kwargs: Any) -> bool:
+        """Return whether weights are computed when they are not needed for the context."""
+        eager = self.config._attn_implementation == "eager"
+        return eager or bool(kwargs.get("output_attentions", self.config.output_attentions))
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend with queries (B, h, T, d) through prepared keys to values (B, h, S, d).
+
+        ``past_key_values`` has been updated with the current keys.
+
+        Returns:
+            (B, T, h, d), and the weights (B, h, T, S) or None.
+        """
+        dropout = self.weight_dropout
         if is_fused(self.config, self.kind):
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5
@@ -174,18 +231,16 @@ class VaswaniAttention(nn.Module):
                     # Where all keys are padding, the context is zero, as in ``Attention``.
                     context = context * attention_mask.any(-1).transpose(1, 2)[..., None]
         else:
-            eager = self.config._attn_implementation == "eager"
-            need_weights = eager or bool(kwargs.get("output_attentions", self.config.output_attentions))
             context, weights = self.attention(
-                query, self._split(key), value, attention_mask, need_weights, dropout=dropout
+                query, self.split(key), value, attention_mask, self.needs_weights(**kwargs), dropout=dropout
             )
-            context = context.to(query.dtype).transpose(1, 2)  # (B, T, h, d)
-        return self.out_proj(context.flatten(-2)), weights
+            context = context.to(query.dtype).transpose(1, 2)
+        return context, weights
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
 
-    def _split(self, prepared: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def split(self, prepared: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Split prepared keys (B, h, S, some width) into those of the score and those of the distribution."""
         width = self.attention.distribution.prepared_width
         return prepared.split([prepared.shape[-1] - width, width], dim=-1) if width else (prepared,)
@@ -214,6 +269,35 @@ class VaswaniAttention(nn.Module):
             return key, value
         # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
+
+
+def find_pattern(name: str) -> type[TokenMixer]:
+    """Return the class of a pattern other than "full" by its name, or by the file and name of a custom class.
+
+    Raises:
+        ValueError: there is no such pattern.
+    """
+    if name not in PATTERNS and "." not in name:
+        raise ValueError(unknown_message(name, ["full", *PATTERNS], "a pattern"))
+    return class_by_name({}, name, TokenMixer, "a pattern", PATTERNS)
+
+
+def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, gain: float) -> TokenMixer:
+    """Return the self-attention of a layer, with the pattern that the configuration names.
+
+    Raises:
+        ValueError: the pattern is unknown, or an option is missing or out of range.
+    """
+    name, given = config.layer_pattern("decoder" if is_causal else "encoder", layer_idx)
+    if name == "full":
+        return VaswaniAttention(config, layer_idx, "self", is_causal, gain)
+    kind = find_pattern(name)
+    options = {option: value for option, value in given.items() if option in options_of(kind)}
+    for option, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind == parameter.KEYWORD_ONLY and parameter.default is parameter.empty and option not in options:
+            stack = "decoder" if is_causal else "encoder"
+            raise ValueError(f"The pattern {name!r} needs the option {option!r}; write it in {stack}_pattern_options.")
+    return kind(config, layer_idx, "self", is_causal, gain, **options)
 
 
 class VaswaniFeedForward(nn.Module):
@@ -272,7 +356,7 @@ class VaswaniEncoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
         super().__init__()
         gain = _gain(config, in_decoder=False)
-        self.self_attn = VaswaniAttention(config, layer_idx, "self", is_causal=False, gain=gain)
+        self.self_attn = make_self_attention(config, layer_idx, is_causal=False, gain=gain)
         self.self_attn_residual = AddAndNorm(config)
         self.feed_forward = VaswaniFeedForward(config, gain)
         self.feed_forward_residual = AddAndNorm(config)
@@ -293,7 +377,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
         super().__init__()
         gain = _gain(config, in_decoder=True)
-        self.self_attn = VaswaniAttention(config, layer_idx, "self", is_causal=True, gain=gain)
+        self.self_attn = make_self_attention(config, layer_idx, is_causal=True, gain=gain)
         self.self_attn_residual = AddAndNorm(config)
         if config.is_encoder_decoder:
             self.cross_attn = VaswaniAttention(config, layer_idx, "cross", is_causal=False, gain=gain)
@@ -371,6 +455,20 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
 
+    def matrix_layers(self, attention_mask: torch.Tensor | None = None) -> list[int]:
+        """Return the layers whose self-attention needs a mask of all pairs of queries and keys.
+
+        Raises:
+            ValueError: ``attention_mask`` is such a mask, and another layer needs one of the tokens.
+        """
+        layers = [index for index, layer in enumerate(self.layers) if not layer.self_attn.takes_padding_mask]
+        if attention_mask is not None and attention_mask.ndim != 2 and len(layers) < len(self.layers):
+            raise ValueError(
+                f"attention_mask has the shape {tuple(attention_mask.shape)}, and a pattern of attention needs one "
+                "value for each token, (B, S); pass 1 for tokens and 0 for padding."
+            )
+        return layers
+
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return embeddings (B, T, H), without positions.
 
@@ -413,7 +511,10 @@ class VaswaniEncoder(VaswaniStack):
     """The left half of figure 1: every position of the source attends to all positions."""
 
     is_decoder = False
-    _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
+    _can_record_outputs = {
+        "hidden_states": VaswaniEncoderLayer,
+        "attentions": OutputRecorder(TokenMixer, index=1),
+    }
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config, config.vocab_size if config.source_vocab_size is None else config.source_vocab_size)
@@ -444,12 +545,15 @@ class VaswaniEncoder(VaswaniStack):
         if position_ids is None:
             position_ids = positions_of(hidden_states, attention_mask, 0)
         hidden_states = self.add_positions(hidden_states, position_ids)
-        if is_fused(self.config, "self"):
-            mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
-        else:
-            mask = boolean_mask(hidden_states, attention_mask)
+        mask = None
+        if self.matrix_layers(attention_mask):
+            if is_fused(self.config, "self"):
+                mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+            else:
+                mask = boolean_mask(hidden_states, attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, **kwargs)
+            layer_mask = attention_mask if layer.self_attn.takes_padding_mask else mask
+            hidden_states = layer(hidden_states, layer_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
@@ -459,7 +563,7 @@ class VaswaniDecoder(VaswaniStack):
     is_decoder = True
     _can_record_outputs = {
         "hidden_states": VaswaniDecoderLayer,
-        "attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="self_attn"),
+        "attentions": OutputRecorder(TokenMixer, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="cross_attn"),
     }
 
@@ -505,15 +609,19 @@ class VaswaniDecoder(VaswaniStack):
             cache = past_key_values.self_attention_cache
         elif past_key_values is not None and self.config.is_encoder_decoder:
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
+        if cache is not None and len(self.matrix_layers()) < len(self.layers):
+            self._use_caches_of_patterns(cache)
 
         if position_ids is None:
             past_length = 0 if cache is None else cache.get_seq_length()
             position_ids = positions_of(hidden_states, attention_mask, past_length)
         hidden_states = self.add_positions(hidden_states, position_ids)
-        if is_fused(self.config, "self"):
-            mask = create_causal_mask(self.config, hidden_states, attention_mask, cache)
-        else:
-            mask = boolean_mask(hidden_states, attention_mask, causal=True, cache=cache)
+        mask = None
+        if matrix_layers := self.matrix_layers(attention_mask):
+            if is_fused(self.config, "self"):
+                mask = create_causal_mask(self.config, hidden_states, attention_mask, cache)
+            else:
+                mask = boolean_mask(hidden_states, attention_mask, causal=True, cache=cache, layer_idx=matrix_layers[0])
         source_mask = None
         if encoder_hidden_states is not None:
             if is_fused(self.config, "cross"):
@@ -525,7 +633,7 @@ class VaswaniDecoder(VaswaniStack):
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
-                mask,
+                attention_mask if layer.self_attn.takes_padding_mask else mask,
                 encoder_hidden_states,  # positional, so that gradient checkpointing passes its gradient
                 source_mask,
                 past_key_values=past_key_values,
@@ -534,6 +642,22 @@ class VaswaniDecoder(VaswaniStack):
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
         )
+
+    def _use_caches_of_patterns(self, cache: Cache) -> None:
+        """Give an empty cache the layers of the patterns, which may store less than all keys.
+
+        Raises:
+            ValueError: the cache has no place for them.
+        """
+        wanted = [layer.self_attn.cache_layer() for layer in self.layers]
+        if [type(layer) for layer in cache.layers] == [type(layer) for layer in wanted]:
+            return
+        if not isinstance(cache, DynamicCache) or cache.get_seq_length() > 0:
+            raise ValueError(
+                f"past_key_values is a {type(cache).__name__} that was not made by this model, and a pattern of "
+                "attention has a cache of its own; leave past_key_values out, and cache_implementation too."
+            )
+        cache.layers, cache.layer_class_to_replicate = wanted, None
 
 
 class VaswaniModel(VaswaniPreTrainedModel):

@@ -170,6 +170,10 @@ class StrictConfig(PreTrainedConfig):
                 raise ValueError(unknown_name_message(name, own, type(self).__name__))
         super().__post_init__(**kwargs)
 
+    def _class_names(self) -> set[str]:
+        """Return the names of the classes that the fields name."""
+        return {getattr(self, name) for name in self._class_fields} - {None}
+
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Save as in transformers, with the custom classes that the fields name.
 
@@ -181,7 +185,7 @@ class StrictConfig(PreTrainedConfig):
         """
         folder, auto_map = Path(save_directory), self.auto_map
         self.hfattn_version = VERSION
-        names = sorted({getattr(self, name) for name in self._class_fields} - {None})
+        names = sorted(self._class_names())
         self.custom_classes.check(names)
         saved = {path.stem for path in folder.glob("*.py")} | {type(self).__module__.rpartition(".")[2]}
         local = {auto: reference.rpartition("--")[2] for auto, reference in auto_map.items()}  # without a Hub id

@@ -1,6 +1,6 @@
-"""Attention patterns that models of hfattn do not use: multi-head, multi-view, hierarchical, co- and hard attention.
+"""Attention modules that models of hfattn do not use: multi-head, multi-view, hierarchical, co- and hard attention.
 
-The patterns that the models use are in ``hfattn.models.attention_patterns``.
+The modules that the models use are in ``hfattn.models``.
 
 Shapes: B batch, ``…`` any batch dimensions, T queries, S keys, H hidden width. Masks are boolean, True at real steps.
 """
@@ -14,7 +14,7 @@ from transformers import initialization as init
 
 from .models.attention import Attention, check_boolean, check_vectors, checked_mask, make_distribution, make_score
 from .models.attention_distributions import Distribution, hard_sample
-from .models.attention_patterns import AttentionPooling
+from .models.attention_pooling import AttentionPooling
 from .models.attention_scores import Parametric, Score
 
 

@@ -1,0 +1,299 @@
+"""Patterns in which a query sees some keys: equal to dense attention under a mask, in functions and in models."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import DynamicCache
+
+from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
+from hfattn.attention import Attention, BlockLocal, Layout, Window
+
+SMALL = {
+    "vocab_size": 23,
+    "hidden_size": 24,
+    "intermediate_size": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "num_attention_heads": 2,
+    "dropout": 0.0,
+}
+LAYOUTS = {
+    "window 1": lambda: Window(window=1),
+    "window 3": lambda: Window(window=3),
+    "window 50": lambda: Window(window=50),
+    "dilated": lambda: Window(window=3, dilation=2),
+    "widely dilated": lambda: Window(window=4, dilation=5),
+    "blocks of 1": lambda: BlockLocal(block=1),
+    "blocks of 7": lambda: BlockLocal(block=7),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that short texts have several blocks."""
+    monkeypatch.setattr(Window, "block", 8)
+
+
+def dense(
+    attention: Attention,
+    layout: Layout,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    real: torch.Tensor | None,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The definition, by a loop over the pairs of queries and keys, and dense attention under this mask."""
+    num_queries, num_keys = query.shape[-2], value.shape[-2]
+    rows = 1 if real is None else len(real)
+    mask = torch.zeros(rows, num_queries, num_keys, dtype=torch.bool)
+    for row, t, j in itertools.product(range(rows), range(num_queries), range(num_keys)):
+        first = 0 if real is None else int(real[row, 0].int().argmax())
+        i = t + num_keys - num_queries
+        if isinstance(layout, Window):
+            sees = abs(i - j) < layout.dilation * layout.window and (i - j) % layout.dilation == 0
+        else:
+            assert isinstance(layout, BlockLocal)
+            sees = abs((i - first) // layout.block - (j - first) // layout.block) <= 1
+        mask[row, t, j] = sees and (j <= i or not causal) and (real is None or bool(real[row, 0, j]))
+    if query.ndim == 2:
+        mask = mask[0]
+    elif query.ndim == 4:
+        mask = mask[:, None]
+    return attention(query, attention.prepare(key), value, mask)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_layout_equals_dense_attention_under_its_mask(name: str, causal: bool) -> None:
+    """Few and many queries, fewer queries than keys, with and without batch dimensions, padded on each side."""
+    torch.manual_seed(0)
+    layout = LAYOUTS[name]()
+    combinations = [("scaled_dot", "softmax"), ("additive", "entmax"), ("general", "sparsemax")]
+    for (score, distribution), (num_queries, num_keys), shape, side in itertools.product(
+        combinations, [(1, 1), (1, 17), (5, 5), (33, 33), (20, 37)], [(), (2,), (2, 3)], [None, "left", "right"]
+    ):
+        attention = Attention(4, 4, score, distribution).double()
+        query = torch.randn(*shape, num_queries, 4, dtype=torch.float64)
+        key, value = torch.randn(2, *shape, num_keys, 4, dtype=torch.float64).unbind()
+        real, given = None, None
+        if side is not None:
+            real = torch.ones(shape[0] if shape else 1, 1, num_keys, dtype=torch.bool)
+            for row in range(len(real)):
+                number = (3 * row + 2) % num_keys
+                real[row, 0, slice(number) if side == "left" else slice(num_keys - number, None)] = False
+            given = real[0] if not shape else real[:, None] if len(shape) == 2 else real
+        context, weights = layout(attention, query, attention.prepare(key), value, given, causal=causal)
+        fused, none = layout(attention, query, attention.prepare(key), value, given, causal=causal, need_weights=False)
+        expected, expected_weights = dense(attention, layout, query, key, value, real, causal)
+        assert none is None
+        kept = torch.ones(num_queries, 1, dtype=torch.bool)  # the queries that are tokens
+        if given is not None:
+            kept = given[..., -num_queries:].transpose(-1, -2)
+        torch.testing.assert_close(context * kept, expected * kept, atol=1e-12, rtol=0)
+        torch.testing.assert_close(fused * kept, expected * kept, atol=1e-12, rtol=0)
+        assert weights is not None
+        assert expected_weights is not None
+        torch.testing.assert_close(weights * kept, expected_weights * kept, atol=1e-12, rtol=0)
+        assert torch.equal((weights * kept) != 0, (expected_weights * kept) != 0)  # exact zeros outside
+
+
+def test_gradients_equal_those_of_dense_attention() -> None:
+    torch.manual_seed(0)
+    attention = Attention(4, 4).double()
+    tensors = torch.randn(3, 2, 30, 4, dtype=torch.float64)
+    for make in LAYOUTS.values():
+        query, key, value = (tensor.clone().requires_grad_() for tensor in tensors)
+        context, _ = make()(attention, query, attention.prepare(key), value, causal=True, need_weights=False)
+        context.square().sum().backward()
+        again, key_again, value_again = (tensor.clone().requires_grad_() for tensor in tensors)
+        expected, _ = dense(attention, make(), again, key_again, value_again, None, True)
+        expected.square().sum().backward()
+        pairs = [(query, again), (key, key_again), (value, value_again)]
+        assert all(torch.allclose(first.grad, second.grad, atol=1e-12) for first, second in pairs)  # type: ignore[arg-type]
+
+
+def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Window, "block", 64)
+    largest = 0
+
+    class Sizes(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                largest = max(largest, result.numel())
+            return result
+
+    length = 4096
+    query, key, value = torch.randn(3, 1, 1, length, 2)
+    attention = Attention(2, 2)
+    with Sizes():
+        Window(window=64)(attention, query, attention.prepare(key), value, causal=True, need_weights=False)
+    assert largest <= length * 128  # queries times keys of a span
+
+
+PATTERNS: dict[str, dict[str, Any]] = {
+    "window": {"decoder_pattern": "window", "decoder_pattern_options": {"window": 4}},
+    "window of 1": {"decoder_pattern": "window", "decoder_pattern_options": {"window": 1}},
+    "dilated heads": {
+        "decoder_pattern": "window",
+        "decoder_pattern_options": {"window": 3, "dilation": [[1, 1], [1, 3]]},
+    },
+    "growing": {"decoder_pattern": ["window", "full"], "decoder_pattern_options": {"window": [3, 5]}},
+    "full, then a window": {"decoder_pattern": ["full", "window"], "decoder_pattern_options": {"window": 4}},
+    "blocks": {"decoder_pattern": "block_local", "decoder_pattern_options": {"block": 3}},
+    "additive": {
+        "decoder_pattern": "window",
+        "decoder_pattern_options": {"window": 4},
+        "self_attention_score": "additive",
+        "self_attention_distribution": "entmax",
+    },
+}
+
+
+def language_model(implementation: str = "sdpa", **fields: Any) -> VaswaniForCausalLM:
+    torch.manual_seed(0)
+    config = VaswaniConfig(**{**SMALL, **fields}, eos_token_id=None, attn_implementation=implementation)
+    return VaswaniForCausalLM(config).double().eval()
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_cached_equals_uncached(name: str) -> None:
+    """Greedy search and beams, several returned, with padding on the left; and steps of several tokens."""
+    model = language_model(**PATTERNS[name])
+    ids = torch.randint(3, 23, (2, 13))
+    mask = torch.ones_like(ids)
+    mask[1, :5] = 0
+    for options in ({}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True}):
+        generated = []
+        for use_cache in (True, False):
+            torch.manual_seed(1)
+            generated.append(
+                model.generate(ids, attention_mask=mask, max_new_tokens=20, use_cache=use_cache, **options)  # type: ignore[arg-type]
+            )
+        assert torch.equal(*generated)
+    whole = model(ids, attention_mask=mask).logits
+    first = model(ids[:, :6], attention_mask=mask[:, :6], use_cache=True)
+    rest = model(ids[:, 6:], attention_mask=mask, past_key_values=first.past_key_values)
+    torch.testing.assert_close(rest.logits, whole[:, 6:], atol=1e-12, rtol=0)
+    alone = model(ids[1:, 5:]).logits  # without its padding
+    torch.testing.assert_close(alone[0], whole[1, 5:], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_later_tokens_change_nothing_and_weights_are_those_used(name: str) -> None:
+    ids = torch.randint(3, 23, (1, 30))
+    changed = ids.clone()
+    changed[0, 17:] = 3
+    eager = language_model("eager", **PATTERNS[name])
+    fused = language_model("sdpa", **PATTERNS[name])
+    outputs = eager(ids, output_attentions=True)
+    torch.testing.assert_close(fused(ids).logits, outputs.logits, atol=1e-12, rtol=0)
+    torch.testing.assert_close(fused(changed).logits[:, :17], outputs.logits[:, :17], atol=1e-12, rtol=0)
+    assert len(outputs.attentions) == 2
+    for layer, weights in enumerate(outputs.attentions):
+        attention = eager.model.decoder.layers[layer].self_attn
+        assert weights.shape == (1, 2, 30, 30)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 30, dtype=torch.float64))
+        for own, heads in getattr(attention, "layouts", []):
+            steps = torch.arange(30)
+            assert not weights[:, heads][..., ~own.sees(steps[:, None], steps)].any()
+
+
+def test_the_cache_is_a_ring() -> None:
+    model = language_model(decoder_pattern="window", decoder_pattern_options={"window": [4, 6]})
+    generated = model.generate(
+        torch.tensor([[3, 4]]), max_new_tokens=40, return_dict_in_generate=True, output_attentions=True
+    )
+    layers = generated.past_key_values.layers
+    assert [layer.keys.shape[-2] for layer in layers] == [3, 5]
+    assert generated.past_key_values.get_seq_length() == 41
+    assert [weights.shape[-1] for weights in generated.attentions[-1]] == [41, 41]  # with zeros for dropped keys
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pattern", [("window", {"window": 3}), ("block_local", {"block": 4})])
+def test_padding_of_an_encoder_is_invisible(pattern: tuple[str, dict[str, Any]], side: str) -> None:
+    torch.manual_seed(0)
+    config = VaswaniConfig(**SMALL, encoder_pattern=pattern[0], encoder_pattern_options=pattern[1])
+    model = VaswaniForMaskedLM(config).double().eval()
+    ids = torch.randint(3, 23, (2, 21))
+    mask = torch.ones_like(ids)
+    real = slice(6, None) if side == "left" else slice(-6)
+    mask[1] = 0
+    mask[1, real] = 1
+    whole = model(ids, attention_mask=mask).logits
+    torch.testing.assert_close(model(ids[1:, real]).logits[0], whole[1, real], atol=1e-12, rtol=0)
+    torch.testing.assert_close(model(ids[:1]).logits[0], whole[0], atol=1e-12, rtol=0)
+
+
+def test_a_translator_with_windows_in_both_stacks() -> None:
+    torch.manual_seed(0)
+    config = VaswaniConfig(
+        **SMALL,
+        encoder_pattern="window",
+        encoder_pattern_options={"window": 3},
+        decoder_pattern=["window", "full"],
+        decoder_pattern_options={"window": [2, 2]},
+        eos_token_id=None,
+    )
+    model = VaswaniForConditionalGeneration(config).double().eval()
+    ids = torch.randint(3, 23, (2, 9))
+    generated = [model.generate(ids, max_new_tokens=12, num_beams=2, use_cache=cached) for cached in (True, False)]
+    assert torch.equal(*generated)
+
+
+MISTAKES = {
+    "unknown": ({"decoder_pattern": "windo"}, "'windo' is not a pattern; did you mean 'window'?"),
+    "missing": (
+        {"decoder_pattern": "window"},
+        "The pattern 'window' needs the option 'window'; write it in decoder_pattern_options.",
+    ),
+    "no such option": (
+        {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3, "dilatation": 2}},
+        "'dilatation' is not an option of encoder_pattern 'window'; did you mean 'dilation'?",
+    ),
+    "zero": (
+        {"encoder_pattern": "window", "encoder_pattern_options": {"window": 0}},
+        "window is 0; write a whole number of at least 1.",
+    ),
+    "layers": (
+        {"encoder_pattern": ["window"], "encoder_pattern_options": {"window": 3}},
+        "encoder_pattern has 1 values and the encoder 2 layers; write one value, or one for each layer.",
+    ),
+    "heads": (
+        {"encoder_pattern": "window", "encoder_pattern_options": {"window": [[1, 2, 3], 4]}},
+        "window has 3 values for the heads of layer 0, which has 2 heads; write one value, or one for each head.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_configuration_is_one_sentence(name: str) -> None:
+    fields, sentence = MISTAKES[name]
+    with pytest.raises(StrictDataclassError) as error:
+        VaswaniConfig(**SMALL, **fields)
+    assert str(error.value.__cause__) == sentence
+
+
+def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
+    model = language_model(**PATTERNS["window"])
+    ids = torch.randint(3, 23, (1, 6))
+    with pytest.raises(ValueError, match=r"attention_mask has the shape \(1, 1, 6, 6\).* pass 1 for tokens"):
+        model(ids, attention_mask=torch.ones(1, 1, 6, 6))
+    filled = DynamicCache()
+    filled.update(torch.zeros(1, 2, 3, 12), torch.zeros(1, 2, 3, 12), 0)
+    with pytest.raises(ValueError, match="a pattern of attention has a cache of its own"):
+        model(ids, past_key_values=filled)
+    with pytest.raises(ValueError, match="a pattern of attention has a cache of its own"):
+        model.generate(ids, cache_implementation="static", max_new_tokens=2)
+    attention = Attention(4, 4, "location", score_options={"max_length": 9})
+    with pytest.raises(ValueError, match="The score 'location' needs the index of each key"):
+        Window(window=2)(attention, torch.randn(3, 4), attention.prepare(torch.randn(3, 4)), torch.randn(3, 4))
+    attention = Attention(4, 4)
+    with pytest.raises(ValueError, match="There are 4 queries and 3 keys"):
+        Window(window=2)(attention, torch.randn(4, 4), attention.prepare(torch.randn(3, 4)), torch.randn(3, 4))
