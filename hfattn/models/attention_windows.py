@@ -357,33 +357,34 @@ class LayoutAttention(VaswaniAttention):
             past_key_values = past_key_values.self_attention_cache
         if past_key_values is not None:
             total = past_key_values.get_seq_length(self.layer_idx)
-        real, start = None, total - num_keys
+        real: torch.Tensor | None = None
+        start: int | torch.Tensor = total - num_keys
         if attention_mask is not None:
             mask = attention_mask.bool()[:, None, None]
-            real, start = mask[..., start:], start - mask.int().argmax(-1, keepdim=True)
-        contexts, weights = [], []
+            real = mask[..., total - num_keys :]
+            start = total - num_keys - mask.int().argmax(-1, keepdim=True)
+        context = query.new_empty(*query.shape[:-1], value.shape[-1])
+        weights = None
         for layout, heads in self.layouts:
-            every = len(self.layouts) == 1
-            context, of_heads = layout(
+            every = slice(None) if len(self.layouts) == 1 else heads
+            of_heads, own = layout(
                 self.attention,
-                query if every else query[:, heads],
-                self.split(key if every else key[:, heads]),
-                value if every else value[:, heads],
+                query[:, every],
+                self.split(key[:, every]),
+                value[:, every],
                 real,
                 start=start,
                 causal=self.is_causal,
                 need_weights=self.needs_weights(**kwargs),
                 dropout=self.weight_dropout,
             )
-            contexts.append(context.to(query.dtype))
-            weights.append(of_heads)
-        order = torch.tensor([head for _, heads in self.layouts for head in heads], device=query.device).argsort()
-        context = contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=1)[:, order]
-        if weights[0] is None:
-            return context.transpose(1, 2), None
-        dense = weights[0] if len(weights) == 1 else torch.cat(weights, dim=1)[:, order]
-        # The keys that the cache has dropped are outside of the pattern.
-        return context.transpose(1, 2), nn.functional.pad(dense, (total - num_keys, 0))
+            context[:, every] = of_heads.to(query.dtype)
+            if own is not None:
+                # The keys that the cache has dropped are outside of the pattern.
+                own = nn.functional.pad(own, (total - num_keys, 0))
+                weights = own.new_empty(*query.shape[:-1], total) if weights is None else weights
+                weights[:, every] = own
+        return context.transpose(1, 2), weights
 
 
 class WindowAttention(LayoutAttention):

@@ -455,13 +455,18 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
 
+    @property
+    def mixers(self) -> list[TokenMixer]:
+        """The self-attention of each layer."""
+        return [layer.self_attn for layer in self.layers]  # type: ignore[misc]
+
     def matrix_layers(self, attention_mask: torch.Tensor | None = None) -> list[int]:
         """Return the layers whose self-attention needs a mask of all pairs of queries and keys.
 
         Raises:
             ValueError: ``attention_mask`` is such a mask, and another layer needs one of the tokens.
         """
-        layers = [index for index, layer in enumerate(self.layers) if not layer.self_attn.takes_padding_mask]
+        layers = [index for index, mixer in enumerate(self.mixers) if not mixer.takes_padding_mask]
         if attention_mask is not None and attention_mask.ndim != 2 and len(layers) < len(self.layers):
             raise ValueError(
                 f"attention_mask has the shape {tuple(attention_mask.shape)}, and a pattern of attention needs one "
@@ -551,9 +556,8 @@ class VaswaniEncoder(VaswaniStack):
                 mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
             else:
                 mask = boolean_mask(hidden_states, attention_mask)
-        for layer in self.layers:
-            layer_mask = attention_mask if layer.self_attn.takes_padding_mask else mask
-            hidden_states = layer(hidden_states, layer_mask, **kwargs)
+        for layer, mixer in zip(self.layers, self.mixers, strict=True):
+            hidden_states = layer(hidden_states, attention_mask if mixer.takes_padding_mask else mask, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
@@ -630,10 +634,10 @@ class VaswaniDecoder(VaswaniStack):
                 )
             else:
                 source_mask = boolean_mask(hidden_states, encoder_attention_mask)
-        for layer in self.layers:
+        for layer, mixer in zip(self.layers, self.mixers, strict=True):
             hidden_states = layer(
                 hidden_states,
-                attention_mask if layer.self_attn.takes_padding_mask else mask,
+                attention_mask if mixer.takes_padding_mask else mask,
                 encoder_hidden_states,  # positional, so that gradient checkpointing passes its gradient
                 source_mask,
                 past_key_values=past_key_values,
@@ -649,7 +653,7 @@ class VaswaniDecoder(VaswaniStack):
         Raises:
             ValueError: the cache has no place for them.
         """
-        wanted = [layer.self_attn.cache_layer() for layer in self.layers]
+        wanted = [mixer.cache_layer() for mixer in self.mixers]
         if [type(layer) for layer in cache.layers] == [type(layer) for layer in wanted]:
             return
         if not isinstance(cache, DynamicCache) or cache.get_seq_length() > 0:
