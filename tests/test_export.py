@@ -5,12 +5,14 @@ import json
 import re
 import shlex
 import shutil
+import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import ROOT
+from commands import ROOT, run_anew
 from safetensors.torch import load_file, save_file
 from test_convert import CHARACTERS, RENAMES, WORDS, joeynmt_config, randomize, saved, written
 from their_models import (
@@ -41,8 +43,10 @@ from hfattn import (
 )
 from hfattn.errors import UserError
 from hfattn.exchange import FORMATS, TARGETS, convert, export, to_onnx
+from hfattn.files import read_json_object
 from hfattn.loading import save_translator
 from hfattn.tokenizers import build_character_tokenizer
+from hfattn.training import divide_logits
 from hfattn_cli import app
 
 
@@ -217,6 +221,20 @@ def test_a_character_model_in_onnx_goes_on_from_a_state(character_model: tuple[C
     torch.testing.assert_close(rest["logits"], whole["logits"][:, 1:], rtol=1e-4, atol=1e-5)
 
 
+def test_a_tokenizer_beside_a_graph_loads_without_a_question_about_code(
+    character_model: tuple[CharRNNForCausalLM, Path],
+) -> None:
+    """In a process that does not import hfattn, and that cannot answer."""
+    _, folder = character_model
+    assert not list(folder.glob("*.py"))
+    assert "auto_map" not in read_json_object(folder / "config.json")
+    text = "".join(CHARACTERS[3:])
+    code = f"from transformers import AutoTokenizer; print(AutoTokenizer.from_pretrained({str(folder)!r})({text!r}))"
+    done = run_anew([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert str(build_character_tokenizer(CHARACTERS[1:])(text).input_ids) in done.stdout
+
+
 def test_a_character_model_in_onnx_starts_from_zeros(character_model: tuple[CharRNNForCausalLM, Path]) -> None:
     """Without states among the inputs, for a batch."""
     model, folder = character_model
@@ -300,12 +318,16 @@ def classifier(kind: str) -> tuple[PreTrainedModel, Any]:
 @pytest.mark.parametrize("kind", ["vaswani", "bert"])  # and a recurrent one as the page has it
 def test_a_classifier_in_onnx(tmp_path: Path, kind: str) -> None:
     model, tokenizer = classifier(kind)
-    export("onnx", model_folder(tmp_path / "ours", model, tokenizer), tmp_path / "onnx")
+    folder = model_folder(tmp_path / "ours", model, tokenizer)
+    uncalibrated = deepcopy(model)
+    divide_logits(model, 1.7)
+    model.save_pretrained(folder)
+    export("onnx", folder, tmp_path / "onnx")
     for texts in (TEXTS, ["A", "dull film"], ["Mary"]):
         for side in ("left", "right"):
             batch = tokenizer(list(texts), padding=True, return_tensors="pt", padding_side=side)
             with torch.no_grad():
-                expected = model(**batch).logits
+                expected = uncalibrated(**batch).logits / 1.7
             found = run_onnx(tmp_path / "onnx", **batch)["logits"]
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -331,6 +353,12 @@ def test_a_graph_that_computes_something_else_is_not_kept(
 
 
 def test_what_onnx_is_not_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "adapter").mkdir()
+    written(tmp_path / "adapter", "adapter_config.json", {"peft_type": "LORA"})
+    with pytest.raises(
+        UserError, match=r"adapter is an adapter alone, .*; train it with tuning\.merge: true, or merge"
+    ):
+        export("onnx", tmp_path / "adapter", tmp_path / "onnx")
     config = RNNEncoderConfig(vocab_size=9, pooling="hierarchical", sentence_end_token_ids=[3])
     by_sentences = model_folder(tmp_path / "sentences", RNNEncoderForSequenceClassification(config))
     with pytest.raises(UserError, match="Hierarchical pooling splits texts into sentences"):

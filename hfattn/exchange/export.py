@@ -1,5 +1,6 @@
 """Export a model folder to the formats of other software."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import (
 
 from .. import models  # noqa: F401  (registers the classes)
 from ..errors import UserError
-from ..files import new_folder
+from ..files import new_folder, write_json
 from ..loading import ModelLocation, load_model_config, load_tokenizer, loading_errors
 from ..models.pipeline_attn_translation import load_target_tokenizer
 from ..models.strict_config import unknown_message
@@ -23,6 +24,7 @@ from .to_onnx import export_onnx
 from .to_torch import export_torch
 
 TARGETS = ("torch", "onnx", "ctranslate2")
+_CODE = ("auto_map", "custom_pipelines")  # fields that name Python files beside the weights
 _AUTO_CLASSES = {
     "ForSequenceClassification": AutoModelForSequenceClassification,
     "ForMaskedLM": AutoModelForMaskedLM,
@@ -60,7 +62,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
             export_torch(model, tokenizer, target_tokenizer, new)
         elif kind == "onnx":
             export_onnx(model, tokenizer, new)
-            model.config.save_pretrained(new)
+            _write_config(model, new)
             if tokenizer is not None:
                 tokenizer.save_pretrained(new)
         else:
@@ -70,8 +72,22 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
             export_ctranslate2(model, tokenizer, target_tokenizer, new, quantization or "float32")
 
 
+def _write_config(model: PreTrainedModel, folder: Path) -> None:
+    """Write the configuration without the names of classes, whose code a graph does not need.
+
+    ``AutoTokenizer`` then loads the tokenizer of the folder without ``trust_remote_code``.
+    """
+    fields = json.loads(model.config.to_json_string())
+    write_json(folder / "config.json", {name: fields[name] for name in fields if name not in _CODE})
+
+
 def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     """Load a model with the head that it was saved with, and its tokenizer if there is one."""
+    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
+        raise UserError(
+            f"{folder} is an adapter alone, and a whole model can be exported; train it with tuning.merge: true, or "
+            "merge it with merge_and_unload of PEFT, save the result with its tokenizer, and export that folder."
+        )
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} is not a model folder: config.json is missing; give the folder of a trained model.")
     location = ModelLocation(name=str(folder))
