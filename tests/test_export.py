@@ -164,6 +164,8 @@ def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classe
         (lambda: translator(cross_attention_distribution="sparsemax"), "only scaled_dot attention with softmax"),
         (lambda: translator(head_dim=5), "no heads of width 5"),
         (lambda: translator(norm_type="rms"), 'no Transformer with rms norms; export one with norm_type "layer"'),
+        (lambda: translator(positions="rotary"), "no Transformer with rotary positions; export one with other"),
+        (lambda: translator(num_key_value_heads=1), "no Transformer whose heads share keys; export one without num_"),
         (lambda: translator(gated_feed_forward=True), "no Transformer with gated feed-forward networks; export one"),
     ],
 )
@@ -470,6 +472,8 @@ def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
         ({"norm_type": "rms"}, "no Transformer with rms norms"),
         ({"gated_feed_forward": True}, "no Transformer with gated feed-forward networks"),
         ({"bias": False}, "no Transformer with bias: false"),
+        ({"positions": "rotary"}, "no Transformer with rotary positions"),
+        ({"num_key_value_heads": 2}, "no Transformer with num_key_value_heads 2"),
     ],
 )
 def test_what_ctranslate2_does_not_have(tmp_path: Path, fields: dict[str, Any], sentence: str) -> None:

@@ -1,21 +1,33 @@
 """Options of later Transformers: each is its formula, and together they are the models that introduced them."""
 
+import cmath
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen
 from huggingface_hub.errors import StrictDataclassError
-from test_vaswani import HEADED, HEADS, H, V, batch, ids, make
+from test_vaswani import HEADED, HEADS, H, V, batch, ids, make, options_of
 from torch import nn
 
-from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
+from hfattn import (
+    VaswaniConfig,
+    VaswaniForCausalLM,
+    VaswaniForConditionalGeneration,
+    VaswaniForMaskedLM,
+)
+from hfattn.attention import SCORES
 
 # Each option away from its default.
 OPTIONS: dict[str, dict[str, Any]] = {
     "rms": {"norm_type": "rms"},
     "gated": {"gated_feed_forward": True, "activation": "silu"},
     "no bias": {"bias": False},
+    "rotary": {"positions": "rotary", "rope_theta": 50.0},
+    "multi-query": {"num_key_value_heads": 1},
+    "grouped": {"num_key_value_heads": 2},
 }
 ALL = {name: value for fields in OPTIONS.values() for name, value in fields.items()}
 
@@ -51,6 +63,18 @@ def literal_linear(x: torch.Tensor, linear: Any, config: VaswaniConfig) -> torch
     return product if linear.bias is None else product + linear.bias
 
 
+def literal_rotation(x: torch.Tensor, position: int, config: VaswaniConfig) -> torch.Tensor:
+    """Features i and i + d/2 of a head are a complex number, which is multiplied by e^(i p / theta^(2i/d))."""
+    if config.positions != "rotary":
+        return x
+    half = config.head_width // 2
+    rotated = [
+        complex(x[i].item(), x[i + half].item()) * cmath.exp(1j * position / config.rope_theta ** (i / half))
+        for i in range(half)
+    ]
+    return torch.tensor([z.real for z in rotated] + [z.imag for z in rotated], dtype=torch.float64)
+
+
 def literal_attention(states: list[torch.Tensor], attention: Any, config: VaswaniConfig) -> list[torch.Tensor]:
     width = config.head_width
     query, key, value = (
@@ -61,9 +85,14 @@ def literal_attention(states: list[torch.Tensor], attention: Any, config: Vaswan
         context = []
         for head in range(HEADS):
             own = slice(head * width, (head + 1) * width)
-            energies = [(query[t][own] @ key[s][own]).item() / math.sqrt(width) for s in range(t + 1)]
+            group = head * config.key_value_heads // HEADS
+            shared = slice(group * width, (group + 1) * width)
+            rotated = literal_rotation(query[t][own], t, config)
+            energies = [
+                (rotated @ literal_rotation(key[s][shared], s, config)).item() / math.sqrt(width) for s in range(t + 1)
+            ]
             total = sum(math.exp(energy) for energy in energies)
-            context.append(torch.stack([math.exp(energies[s]) / total * value[s][own] for s in range(t + 1)]).sum(0))
+            context.append(torch.stack([math.exp(energies[s]) / total * value[s][shared] for s in range(t + 1)]).sum(0))
         outputs.append(literal_linear(torch.cat(context), attention.out_proj, config))
     return outputs
 
@@ -77,7 +106,7 @@ def literal_feed_forward(x: torch.Tensor, network: Any, config: VaswaniConfig) -
 
 
 def literal_logits(model: VaswaniForCausalLM, text: torch.Tensor) -> torch.Tensor:
-    """(T) -> (T, V), for ``norm="pre"`` and sinusoidal positions."""
+    """(T) -> (T, V), for ``norm="pre"``."""
     config, decoder = model.config, model.model.decoder
     layers: Any = decoder.layers
     positions = decoder.add_positions(torch.zeros(1, len(text), H, dtype=torch.float64), torch.arange(len(text))[None])
@@ -142,6 +171,11 @@ def test_two_thirds_of_the_inner_width_keep_the_number_of_parameters() -> None:
         ({"norm_type": "rms", "norm": "none"}, "write norm: pre or post, or leave norm_type out."),
         ({"gated_feed_forward": "silu"}, "expected bool, got str"),
         ({"activation": "swiglu"}, "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
+        ({"positions": "rotary", "head_dim": 5}, "but head_dim is 5; write an even head_dim, or other positions."),
+        ({"rope_theta": 0}, "rope_theta is 0; write a number above 0, such as 10000."),
+        ({"num_key_value_heads": 0}, "num_key_value_heads is 0; write a whole number of at least 1."),
+        ({"num_key_value_heads": 3}, "3 does not divide num_attention_heads 8; write a divisor of it, such as 1, or"),
+        ({"num_key_value_heads": 16}, "16 does not divide num_attention_heads 8; write a divisor of it"),
         ({"num_layers": 3}, "'num_layers' is not a field of VaswaniConfig"),
     ],
 )
@@ -149,3 +183,122 @@ def test_a_wrong_option_is_refused_with_what_to_write_instead(fields: dict[str, 
     with pytest.raises((ValueError, StrictDataclassError)) as error:
         VaswaniConfig(**{"vocab_size": V, **fields})
     assert message in str(error.value)
+
+
+# Rotary positions
+
+# Scores that depend on q·k, ‖q‖ and ‖k‖ alone; a rotation of both changes none of them.
+RELATIVE = {"dot", "scaled_dot", "cosine", "gaussian", "sq_euclidean", "euclidean", "boxcar"}
+
+
+@pytest.mark.parametrize("score", sorted(SCORES))
+def test_rotary_positions_under_every_score(score: str) -> None:
+    """The score compares rotated vectors; only inner products and distances then depend on relative positions alone."""
+    fields: dict[str, Any] = {"self_attention_score": score, "self_attention_score_options": options_of(score)}
+    fields |= {"positions": "rotary", "num_key_value_heads": 2, "attn_implementation": "eager"}
+    model = randomize(make(VaswaniForCausalLM, norm="pre", **fields))
+    attention = model.model.decoder.layers[0].self_attn
+    states, places = torch.randn(1, 5, H, dtype=torch.float64), torch.arange(5)[None]
+    found, _ = attention(states, rotation=model.model.decoder.rotations(states, places)[0])
+    query, key, value = (
+        getattr(attention, f"{part}_proj")(states)[0].unflatten(-1, (-1, config_width(model))).transpose(0, 1)
+        for part in "qkv"
+    )
+    query, key = (
+        torch.stack([torch.stack([literal_rotation(x, t, model.config) for t, x in enumerate(head)]) for head in heads])
+        for heads in (query, key)
+    )
+    outputs = []
+    for head in range(HEADS):
+        prepared = attention.attention.prepare(key[head // 2])
+        outputs.append(attention.attention(query[head], prepared, value[head // 2])[0])
+    torch.testing.assert_close(found[0], attention.out_proj(torch.cat(outputs, dim=-1)))
+
+    shifted, _ = attention(states, rotation=model.model.decoder.rotations(states, places + 7)[0])
+    assert torch.allclose(found, shifted, atol=1e-12) == (score in RELATIVE)
+
+
+def config_width(model: Any) -> int:
+    return model.config.head_width
+
+
+def test_cross_attention_is_not_rotated() -> None:
+    """Its queries and keys belong to different texts."""
+    model = make(**OPTIONS["rotary"])
+    attention, states = model.model.decoder.layers[0].cross_attn, torch.randn(2, 5, H, dtype=torch.float64)
+    rotation = model.model.decoder.rotations(states, torch.arange(5)[None])[0]
+    plain = attention(states, key_value_states=states)[0]
+    assert torch.equal(attention(states, key_value_states=states, rotation=rotation)[0], plain)
+
+
+# Uses of the whole block
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", HEADED)
+def test_padding_is_invisible(kind: Any, side: str) -> None:
+    model, inputs = randomize(make(kind, norm="pre", **ALL)), batch(kind)
+    expected = model(**inputs).logits
+    number = (3, 0) if side == "left" else (0, 3)
+    padded = {name: nn.functional.pad(tensor, number, value=5) for name, tensor in inputs.items()}
+    for name in inputs:
+        mask_name = name.replace("input_ids", "attention_mask")
+        padded[mask_name] = nn.functional.pad(torch.ones_like(inputs[name]), number)
+    found = model(**padded).logits
+    if found.ndim == 3:
+        found = found[:, 3:] if side == "left" else found[:, :-3]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_the_cache_has_only_the_heads_of_the_keys(number: int) -> None:
+    fields = {**ALL, "num_key_value_heads": number}
+    cache = make(VaswaniForCausalLM, norm="pre", **fields)(ids(2, 6)).past_key_values
+    assert {tuple(layer.keys.shape) for layer in cache.layers} == {(2, number, 6, H // HEADS)}
+    assert {tuple(layer.values.shape) for layer in cache.layers} == {(2, number, 6, H // HEADS)}
+
+
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+def test_local_layers_have_a_base_of_their_own(attn_implementation: str) -> None:
+    """All keys and windows in turn, a token at a time and at once, padded on the left."""
+    fields = {**ALL, "norm": "pre", "attn_implementation": attn_implementation}
+    patterns = {"decoder_pattern": ["full", "window", "full"], "decoder_pattern_options": {"window": 3}}
+    model = randomize(make(VaswaniForCausalLM, **fields, **patterns, local_rope_theta=5.0))
+    text = ids(2, 8)
+    mask = torch.ones_like(text)
+    mask[0, :2] = 0
+    real = mask.bool()
+    whole = model(text, attention_mask=mask).logits[real]
+    cache: Any = None
+    steps = []
+    for t in range(8):
+        outputs = model(text[:, t : t + 1], attention_mask=mask[:, : t + 1], past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        steps.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1)[real], whole)
+    assert [layer.keys.shape[1:3] for layer in cache.layers] == [(2, 8), (2, 2), (2, 8)]
+
+    # A window as wide as the text is full attention with the other base.
+    wide = {**patterns, "decoder_pattern": "window", "decoder_pattern_options": {"window": 8}}
+    windows, full = (
+        randomize(make(VaswaniForCausalLM, **{**fields, **own}))
+        for own in ({**wide, "local_rope_theta": 5.0}, {"rope_theta": 5.0})
+    )
+    torch.testing.assert_close(windows(text, mask).logits[real], full(text, mask).logits[real])
+    assert not torch.allclose(whole, full(text, mask).logits[real])
+
+
+MODERN = {**ALL, "norm": "pre", "tie_word_embeddings": False, "scale_embedding": False, "vocab_size": 12}
+
+
+class TestCausalGeneration(GenerationTests):
+    @pytest.fixture
+    def make(self) -> Callable[..., Any]:
+        return lambda **fields: sharpen(make(VaswaniForCausalLM, **{**MODERN, **fields}), 3)
+
+
+class TestSeq2SeqGeneration(Seq2SeqGenerationTests):
+    @pytest.fixture
+    def make(self) -> Callable[..., Any]:
+        other = {"self_attention_score": "additive", "cross_attention_distribution": "entmax"}
+        return lambda **fields: sharpen(make(**{**MODERN, **other, **fields}), 3)

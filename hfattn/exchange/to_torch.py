@@ -107,6 +107,10 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
         raise UserError(f'torch has no Transformer with {config.norm_type} norms; export one with norm_type "layer".')
     if config.gated_feed_forward:
         raise UserError("torch has no Transformer with gated feed-forward networks; export one without.")
+    if config.positions == "rotary":
+        raise UserError("torch has no Transformer with rotary positions; export one with other positions.")
+    if config.key_value_heads != config.num_attention_heads:
+        raise UserError("torch has no Transformer whose heads share keys; export one without num_key_value_heads.")
     if config.head_width * config.num_attention_heads != config.hidden_size:
         raise UserError(
             f"torch has no heads of width {config.head_width} here; export a model whose heads divide hidden_size."

@@ -10,7 +10,7 @@ from huggingface_hub.dataclasses import strict
 ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
 NORM_NAMES = ("post", "pre", "none")
 NORM_TYPES = ("layer", "rms")
-POSITION_NAMES = ("sinusoidal", "learned", "none")
+POSITION_NAMES = ("sinusoidal", "learned", "rotary", "none")
 POOLING_NAMES = ("mean", "first")
 
 # File and class of each pattern. Only the files of the patterns that a configuration names are saved with a model.
@@ -64,6 +64,9 @@ class VaswaniConfig(StrictConfig):
         encoder_layers, decoder_layers: number of layers (N).
         num_attention_heads: number of heads (h).
         head_dim: width of a head (d_k = d_v); default ``hidden_size / num_attention_heads``.
+        num_key_value_heads: number of heads of keys and values, each of which several heads of queries share:
+            grouped-query attention (Ainslie et al. 2023), or multi-query attention with 1 (Shazeer 2019). By default,
+            every head has its own.
         activation: "relu" (as in the paper), "gelu", "gelu_new" (the tanh approximation of GELU, as in GPT-2), "silu"
             or "tanh".
         gated_feed_forward: multiply the inner layer by a third linear layer, without an activation (Shazeer 2020):
@@ -82,7 +85,11 @@ class VaswaniConfig(StrictConfig):
         norm_type: "layer", or "rms", which divides by the root mean square without subtracting the mean, and has no
             bias (RMSNorm, Zhang & Sennrich 2019).
         layer_norm_eps: ε that the norms add to the variance, or to the mean square.
-        positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``) or "none".
+        positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``), "rotary"
+            (RoPE, Su et al. 2021: the score of a self-attention compares queries and keys that are rotated by their
+            positions) or "none".
+        rope_theta: base of the wavelengths of rotary positions.
+        local_rope_theta: another base for the layers whose pattern is not "full"; default ``rope_theta``.
         max_position_embeddings: number of learned positions.
         share_positions: use one table of learned positions for source and target.
         scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
@@ -176,6 +183,7 @@ class VaswaniConfig(StrictConfig):
     decoder_layers: int = 6
     num_attention_heads: int = 8
     head_dim: int | None = None
+    num_key_value_heads: int | None = None
     activation: str = "relu"
     gated_feed_forward: bool = False
     bias: bool = True
@@ -189,6 +197,8 @@ class VaswaniConfig(StrictConfig):
     norm_type: str = "layer"
     layer_norm_eps: float | int = 1e-5
     positions: str = "sinusoidal"
+    rope_theta: float | int = 10_000
+    local_rope_theta: float | int | None = None
     max_position_embeddings: int = 1024
     share_positions: bool = False
     scale_embedding: bool = True
@@ -230,6 +240,11 @@ class VaswaniConfig(StrictConfig):
         assert self.head_dim is not None  # otherwise _check_widths has raised an error
         return self.head_dim
 
+    @property
+    def key_value_heads(self) -> int:
+        """Number of heads of keys and values."""
+        return self.num_attention_heads if self.num_key_value_heads is None else self.num_key_value_heads
+
     def attention_parts(self, kind: str) -> dict[str, Any]:
         """Return score and distribution of the "self" or "cross" attention, as arguments of ``Attention``."""
         return {part: getattr(self, f"{kind}_attention_{part}") for part in STANDARD_ATTENTION}
@@ -241,6 +256,11 @@ class VaswaniConfig(StrictConfig):
             pattern[layer_idx] if isinstance(pattern, list) else pattern,
             {name: value[layer_idx] if isinstance(value, list) else value for name, value in options.items()},
         )
+
+    def layer_rope_theta(self, stack: str, layer_idx: int) -> float:
+        """Return the base of the rotary positions in a layer of the "encoder" or the "decoder"."""
+        is_full = self.layer_pattern(stack, layer_idx)[0] == "full"
+        return float(self.rope_theta if is_full or self.local_rope_theta is None else self.local_rope_theta)
 
     @property
     def num_hidden_layers(self) -> int:
@@ -267,6 +287,9 @@ class VaswaniConfig(StrictConfig):
         self._check_choice("positions", POSITION_NAMES)
         self._check_choice("classifier_pooling", POOLING_NAMES)
         self._check_above_zero("layer_norm_eps", example="1e-5")
+        self._check_above_zero("rope_theta", example="10000")
+        if self.local_rope_theta is not None:
+            self._check_above_zero("local_rope_theta", example="10000")
         if self.share_positions and self.positions != "learned":
             raise ValueError(
                 f"share_positions shares a table of learned positions, but positions is {self.positions!r}, which has "
@@ -301,6 +324,18 @@ class VaswaniConfig(StrictConfig):
                 "num_attention_heads, or the width of a head as head_dim."
             )
         self._check_positive("head_dim")
+        if self.num_key_value_heads is not None:
+            self._check_positive("num_key_value_heads")
+        if self.num_attention_heads % self.key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads {self.num_key_value_heads} does not divide num_attention_heads "
+                f"{self.num_attention_heads}; write a divisor of it, such as 1, or leave num_key_value_heads out."
+            )
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                f"rotary positions rotate pairs of features, but head_dim is {self.head_dim}; write an even head_dim, "
+                "or other positions."
+            )
         if self.positions == "sinusoidal" and self.hidden_size % 2:
             raise ValueError(
                 f"sinusoidal positions are pairs of a sine and a cosine, but hidden_size is {self.hidden_size}; write "

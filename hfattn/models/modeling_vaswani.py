@@ -56,6 +56,33 @@ def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
 
 
+def rotary_angles(positions: torch.Tensor, width: int, theta: float, dtype: torch.dtype) -> torch.Tensor:
+    """p / theta^(2i/d) for each position p and each pair i of features of a head (Su et al. 2021, eq. 15).
+
+    Args:
+        positions: (B or 1, T).
+        width: d.
+
+    Returns:
+        Cosines and sines, (2, B or 1, 1, T, d / 2).
+    """
+    precision = torch.float64 if dtype == torch.float64 else torch.float32
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=precision) / width
+    angles = positions[:, None, :, None].to(precision) * (1.0 / theta**exponents)  # (B, 1, T, d / 2)
+    return torch.stack((angles.cos(), angles.sin())).to(dtype)
+
+
+def rotate(heads: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+    """Rotate the pairs of features (i, i + d/2) of queries or keys (B, h, T, d) by the angles of their positions.
+
+    The paper pairs neighboring features; pairing the halves is the same up to their order, and is what LLaMA, GPT-NeoX
+    and most other models in transformers do.
+    """
+    cos, sin = rotation
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
 def positions_of(
     embeddings: torch.Tensor, padding_mask: torch.Tensor | None, past_length: int | torch.Tensor
 ) -> torch.Tensor:
@@ -165,10 +192,11 @@ class VaswaniAttention(TokenMixer):
     def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
-        width = config.num_attention_heads * self.head_dim
+        self.num_queries_per_key = config.num_attention_heads // config.key_value_heads
+        width, key_width = (heads * self.head_dim for heads in (config.num_attention_heads, config.key_value_heads))
         self.q_proj = projection(config.hidden_size, width, config.bias)
-        self.k_proj = projection(config.hidden_size, width, config.bias)
-        self.v_proj = projection(config.hidden_size, width, config.bias, gain)
+        self.k_proj = projection(config.hidden_size, key_width, config.bias)
+        self.v_proj = projection(config.hidden_size, key_width, config.bias, gain)
         self.out_proj = projection(width, config.hidden_size, config.bias, gain)
         self.attention = Attention(self.head_dim, self.head_dim, **config.attention_parts(kind))
 
@@ -178,16 +206,24 @@ class VaswaniAttention(TokenMixer):
         attention_mask: torch.Tensor | None = None,
         key_value_states: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        rotation: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend from ``hidden_states`` (B, T, H) to themselves, or to ``key_value_states`` (B, S, H).
+
+        ``rotation`` are the ``rotary_angles`` of a self-attention; cross-attention has none.
 
         Returns:
             (B, T, H), and the weights (B, h, T, S), or None if they were not requested or the implementation does not
             return them.
         """
+        rotation = rotation if self.kind == "self" else None
         query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
-        key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values)
+        if rotation is not None:
+            query = rotate(query, rotation)
+        key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values, rotation)
+        if self.num_queries_per_key > 1:
+            key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
         context, weights = self.attend(query, key, value, attention_mask, past_key_values, **kwargs)  # (B, T, h, d)
         return self.out_proj(context.flatten(-2)), weights
 
@@ -246,7 +282,11 @@ class VaswaniAttention(TokenMixer):
         return prepared.split([prepared.shape[-1] - width, width], dim=-1) if width else (prepared,)
 
     def _keys_and_values(
-        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
+        self,
+        hidden_states: torch.Tensor,
+        key_value_states: torch.Tensor | None,
+        past_key_values: Cache | None,
+        rotation: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return prepared keys and values of the cached steps and of the current step."""
         cache = past_key_values
@@ -260,6 +300,8 @@ class VaswaniAttention(TokenMixer):
                 past_key_values.is_updated[self.layer_idx] = True
         source = hidden_states if key_value_states is None else key_value_states
         key, value = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))  # (B, h, S, d)
+        if rotation is not None:
+            key = rotate(key, rotation)
         if not is_fused(self.config, self.kind):
             prepared = torch.cat(self.attention.prepare(key), dim=-1)
             key = (
@@ -511,6 +553,16 @@ class VaswaniStack(VaswaniPreTrainedModel):
             hidden_states = hidden_states + self.embed_positions(positions)
         return self.embedding_dropout(hidden_states)
 
+    def rotations(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor | None]:
+        """Return the ``rotary_angles`` of each layer at positions (1 or B, T), or None if positions are not rotary."""
+        config, stack = self.config, "decoder" if self.is_decoder else "encoder"
+        if config.positions != "rotary":
+            return [None] * len(self.layers)
+        bases = [config.layer_rope_theta(stack, index) for index in range(len(self.layers))]
+        width, dtype = config.head_width, hidden_states.dtype
+        angles = {base: rotary_angles(positions, width, base, dtype) for base in dict.fromkeys(bases)}
+        return [angles[base] for base in bases]
+
 
 class VaswaniEncoder(VaswaniStack):
     """The left half of figure 1: every position of the source attends to all positions."""
@@ -550,14 +602,16 @@ class VaswaniEncoder(VaswaniStack):
         if position_ids is None:
             position_ids = positions_of(hidden_states, attention_mask, 0)
         hidden_states = self.add_positions(hidden_states, position_ids)
+        rotations = self.rotations(hidden_states, position_ids)
         mask = None
         if self.matrix_layers(attention_mask):
             if is_fused(self.config, "self"):
                 mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
             else:
                 mask = boolean_mask(hidden_states, attention_mask)
-        for layer, mixer in zip(self.layers, self.mixers, strict=True):
-            hidden_states = layer(hidden_states, attention_mask if mixer.takes_padding_mask else mask, **kwargs)
+        for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
+            layer_mask = attention_mask if mixer.takes_padding_mask else mask
+            hidden_states = layer(hidden_states, layer_mask, rotation=rotation, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
@@ -620,6 +674,7 @@ class VaswaniDecoder(VaswaniStack):
             past_length = 0 if cache is None else cache.get_seq_length()
             position_ids = positions_of(hidden_states, attention_mask, past_length)
         hidden_states = self.add_positions(hidden_states, position_ids)
+        rotations = self.rotations(hidden_states, position_ids)
         mask = None
         if matrix_layers := self.matrix_layers(attention_mask):
             if is_fused(self.config, "self"):
@@ -634,13 +689,14 @@ class VaswaniDecoder(VaswaniStack):
                 )
             else:
                 source_mask = boolean_mask(hidden_states, encoder_attention_mask)
-        for layer, mixer in zip(self.layers, self.mixers, strict=True):
+        for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             hidden_states = layer(
                 hidden_states,
                 attention_mask if mixer.takes_padding_mask else mask,
                 encoder_hidden_states,  # positional, so that gradient checkpointing passes its gradient
                 source_mask,
                 past_key_values=past_key_values,
+                rotation=rotation,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(
