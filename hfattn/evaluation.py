@@ -60,6 +60,7 @@ TASK = "text-classification"
 ANSWERS = "question-answering"
 # What a run chose on its validation texts, beside the reading of texts: see ``set_decision``.
 DECISIONS = ("threshold", "temperature", "thresholds")
+SEPARATOR = "label_separator"  # what is between two labels in the data of the training
 
 
 @torch.inference_mode()
@@ -252,7 +253,8 @@ def evaluate_folder(
         if has_several_labels(model):
             if templates or threshold is not None:
                 raise UserError(f"{name} predicts several labels; give data with labels, and no threshold.")
-            texts = _labeled_texts(data, columns, class_names(model), limit, places, separator=",")
+            between = stored_settings(model).get(SEPARATOR, ",")
+            texts = _labeled_texts(data, columns, class_names(model), limit, places, separator=between)
             return multi_label_report(
                 texts, text_logits(model, tokenizer, texts, 128).numpy(), stored_thresholds(model)
             )
@@ -342,14 +344,14 @@ def set_reading(
     model.config.task_specific_params = {TASK: reading}
 
 
-def set_decision(model: PreTrainedModel, **settings: float | Mapping[str, float]) -> None:
+def set_decision(model: PreTrainedModel, **settings: float | str | Mapping[str, float]) -> None:
     """Store what was chosen on the validation texts in a classifier's configuration, after ``set_reading``.
 
     Args:
         model: a classifier.
         settings: ``threshold``, the probability below which it abstains; ``temperature``, by which its logits were
-            divided: its weights hold this already; or ``thresholds``, the probability from which a label is predicted,
-            by the name of the label.
+            divided: its weights hold this already; ``thresholds``, the probability from which a label is predicted, by
+            the name of the label; or ``label_separator``, what is between two labels of a text in data to evaluate on.
     """
     parameters = model.config.task_specific_params
     model.config.task_specific_params = {**parameters, TASK: {**parameters[TASK], **settings}}
@@ -446,7 +448,7 @@ def text_logits(
 ) -> torch.Tensor:
     """Return the logits (n, C) of n texts, read with the settings stored by ``set_reading``, otherwise cut to the
     maximum length of the tokenizer or the model."""
-    reading = {name: value for name, value in stored_settings(model).items() if name not in DECISIONS}
+    reading = {name: value for name, value in stored_settings(model).items() if name not in (*DECISIONS, SEPARATOR)}
     if not reading:
         positions = max_positions(model.config)
         reading = {"max_length": min(tokenizer.model_max_length, positions or tokenizer.model_max_length)}

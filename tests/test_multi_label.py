@@ -3,11 +3,13 @@
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from commands import ROOT, results_of, steps, train_here, write_config, written
 from datasets import ClassLabel, Dataset, Features, List, Value
 from huggingface_hub import ModelCard
@@ -15,13 +17,16 @@ from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, Stated
 from sklearn.metrics import f1_score
 from tiny_models import tiny_model
 from transformers import EvalPrediction, pipeline
+from transformers.modeling_outputs import SequenceClassifierOutput
 from typer.testing import CliRunner
 
 import hfattn
-from hfattn.data import read_labeled
+from hfattn.data import Labeled, LabeledTexts, read_labeled
+from hfattn.data.splitting import label_combinations
 from hfattn.errors import UserError
 from hfattn.evaluation import evaluate_folder
 from hfattn.metrics import MultiLabelScores, best_thresholds, multi_label_scores
+from hfattn.training import OwnClassifierDataConfig, class_weights, weighted_loss
 from hfattn_cli import app
 
 RECIPE = ROOT / "recipes" / "classification"
@@ -42,7 +47,13 @@ def tickets(path: Path, number: int, seed: int = 0) -> Path:
 
 TINY: dict[str, dict[str, Any]] = {
     "publish": {"texts": "samples"},
-    "data": {"label_column": "labels", "multi_label": True, "split": [0.7, 0.15, 0.15], "max_length": 32},
+    "data": {
+        "label_column": "labels",
+        "multi_label": True,
+        "split": [0.7, 0.15, 0.15],
+        "stratify": False,
+        "max_length": 32,
+    },
     "training": {**steps(160, 40), "per_device_eval_batch_size": 7, "metric_for_best_model": "macro_f1"},
     "evaluation": {"columns": ["even"], "words": ["man"]},
     "sample": {"mistakes": 3, "examples": ["thanks for the parcel", "the old dog"]},
@@ -166,6 +177,65 @@ def test_the_results_are_those_of_the_published_model(finished: Path, tmp_path: 
         assert {each["label"]: each["score"] for each in found} == pytest.approx(answer["probabilities"], abs=1e-5)
 
 
+def test_weights_are_those_of_the_positive_decisions() -> None:
+    items = [Labeled("a", 0, hot=hot) for hot in ((1.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0))]
+    texts = LabeledTexts("t", items, ["x", "y"])
+    weights = class_weights("balanced", texts)
+    assert weights is not None
+    assert weights.tolist() == pytest.approx([2 / 3, 4.0])
+    logits, total = torch.tensor([[0.5, -1.0], [2.0, 0.3], [-0.7, 1.1]], dtype=torch.float64), 0.0
+    hot = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    for row, right in zip(logits.tolist(), hot.tolist(), strict=True):
+        for logit, is_right, weight in zip(row, right, weights.tolist(), strict=True):
+            probability = 1 / (1 + math.exp(-logit))
+            total -= weight * math.log(probability) if is_right else math.log(1 - probability)
+    loss = weighted_loss(SequenceClassifierOutput(logits=logits), hot, weights=weights)
+    assert float(loss) == pytest.approx(total / 6, rel=1e-6)
+    with pytest.raises(UserError, match="No training text has the class 'y'"):
+        class_weights("balanced", LabeledTexts("t", items[:2], ["x", "y"]))
+
+
+def test_parts_have_the_same_share_of_each_combination_of_labels(tmp_path: Path) -> None:
+    rows = [["a"]] * 50 + [["a", "b"]] * 30 + [["c"]] * 10 + [[]] * 8 + [["b", "c"]] * 2
+    data = [{"text": f"text {i}", "label": labels} for i, labels in enumerate(rows)]
+    config = OwnClassifierDataConfig(
+        dataset=str(written(tmp_path / "t.jsonl", data)), multi_label=True, split=[0.8, 0.1, 0.1]
+    )
+    counts = {
+        part: Counter(", ".join(texts.names(item)) for item in texts) for part, texts in config.read_parts(1).items()
+    }
+    for part in ("validation", "test"):
+        assert [counts[part][name] for name in ("a", "a, b")] == [5, 3]
+        assert counts[part]["c"] + counts[part]["b, c"] == 1
+        assert counts[part][""] == 1
+    assert label_combinations([[0], [0], [0], [0, 1], [1], [1]], 2) == [0, 0, 0, 1, 1, 1]
+    assert label_combinations([[0], [0], [0], [0, 1]], 2) == [0, 0, 0, 0]
+
+
+def test_a_calibrated_run_with_weights_is_evaluated_with_its_separator(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in tickets(tmp_path / "tickets.jsonl", 240).read_text().splitlines()]
+    lines = ["text\tlabels", *("\t".join((row["text"], ";".join(row["labels"]))) for row in rows)]
+    path = tmp_path / "tickets.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    fields = {
+        "data": {"dataset": str(path), "label_separator": ";", "stratify": True},
+        "evaluation": {"calibration": True, "columns": []},
+    }
+    short = {"training": {**TINY["training"], **steps(30, 15)}, "class_weights": "balanced"}
+    results = train_here(RECIPE, write_config(tmp_path, TINY, FROM_SCRATCH, fields, short))
+    calibration = results["metrics"]["validation"]["calibration"]
+    assert calibration["after"]["nats_per_example"] <= calibration["before"]["nats_per_example"]
+    folder = str(tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["task_specific_params"]["text-classification"]
+    assert settings["temperature"] == calibration["temperature"] != 1
+    scores = evaluate_folder(folder, str(path), columns=["text", "labels"])
+    assert scores["examples"] == 240
+    assert sorted(scores["by_label"]) == sorted(TOLD_BY)
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert f"| after | {results['metrics']['test']['calibration']['after']['calibration_error']:.4f} |" in card
+    assert (tmp_path / "run" / "reliability.png").is_file()
+
+
 @pytest.mark.parametrize("kind", ["distilbert", "gpt2"])
 def test_a_pretrained_model_is_fine_tuned_to_several_labels(kind: str, tmp_path: Path) -> None:
     model = tiny_model(tmp_path / kind, kind)
@@ -212,7 +282,7 @@ class TestSeveralLabels(FinishedRun, BadInputs):
     }
     bad: ClassVar[list[BadInput]] = [
         ("--evaluation.coverage 0.9", "evaluation.coverage is for texts with one label"),
-        ("--class_weights balanced", "class_weights is for texts with one label"),
+        ("--class_weights [1,2]", r"class_weights is \[1, 2\]; write balanced, null, or 3 numbers"),
         ("--training.label_smoothing_factor 0.1", "label_smoothing_factor needs one label per text"),
         ("--data.dataset reber", "multi_label is for texts with several labels, and reber has one label per text"),
         ("--data.regression true", "multi_label is for texts with several labels, and regression predicts one number"),

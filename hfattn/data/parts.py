@@ -15,7 +15,7 @@ from .grouping import components, split_by_phrase, split_by_shared_text
 from .labeled import Labeled, LabeledTexts, read_labeled
 from .report import DataReport, count_tokens, describe, report_labeled
 from .rows import GIVEN, Source, is_local
-from .splitting import as_time, check_classes, held_out, shuffled_parts, timed_fold, timed_parts
+from .splitting import as_time, check_classes, held_out, label_combinations, shuffled_parts, timed_fold, timed_parts
 from .text import EMBEDDED, PARTS, check_split
 
 Part = TypeVar("Part", bound=Examples[Any])
@@ -260,7 +260,9 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
     # indirectly, through other pairs; phrase: a sentence and its phrases, of which those of a held-out sentence leave
     # training.
     split_by: str = one_of(("text", "shared_text", "phrase"), "text")
-    stratify: bool = True  # all parts of a split have the same share of each class; not with split_by: phrase
+    # All parts of a split have the same share of each class, or of each frequent combination of labels; not with
+    # split_by: phrase.
+    stratify: bool = True
 
     def validate_split_by(self) -> None:
         if self.split_by == "shared_text" and self.pair_column is None:
@@ -322,8 +324,11 @@ class LabeledDataConfig(PartsConfig[LabeledTexts]):
         return list(components(whole)) if self.split_by == "shared_text" else super().groups(whole)
 
     def classes(self, whole: LabeledTexts) -> list[int] | None:
-        one = not (whole.has_numbers or whole.has_several)
-        return [item.label for item in whole] if self.stratify and one else None
+        if whole.has_numbers or not self.stratify:
+            return None
+        if whole.has_several:
+            return label_combinations([item.classes for item in whole], max(2 * len(self.split), self.folds or 0))
+        return [item.label for item in whole]
 
     def cut(self, whole: LabeledTexts, seed: int) -> list[LabeledTexts]:
         if self.classes(whole) is not None:

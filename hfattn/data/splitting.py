@@ -69,6 +69,33 @@ def shuffled_parts(
     return [part_of.get(group, 0) for group in groups]
 
 
+def label_combinations(labels: Sequence[Sequence[int]], fewest: int) -> list[int]:
+    """Return a class for each text with several labels, so that parts with the same share of each have similar labels.
+
+    The class is the combination of labels, or the rarest of its labels if fewer than ``fewest`` texts have it. Texts
+    whose rarest label is too rare as well are a class of their own, or belong to the most frequent one.
+
+    Args:
+        labels: the labels of each text, in ascending order.
+        fewest: texts of a class that are enough to split.
+    """
+    number_of = Counter(label for several in labels for label in several)
+    combinations = Counter(map(tuple, labels))
+    found: list[tuple[int, ...] | None] = [
+        tuple(several)
+        if combinations[tuple(several)] >= fewest
+        else tuple(sorted(several, key=number_of.__getitem__)[:1])
+        for several in labels
+    ]
+    counts = Counter(found)
+    found = [each if counts[each] >= fewest else None for each in found]
+    if 0 < found.count(None) < fewest:
+        most = max(counts, key=counts.__getitem__)
+        found = [most if each is None else each for each in found]
+    numbers = {each: i for i, each in enumerate(dict.fromkeys(found))}
+    return [numbers[each] for each in found]
+
+
 def held_out(
     groups: Sequence[Hashable], classes: Sequence[int] | None, folds: int, fold: int, seed: int, unit: str
 ) -> np.ndarray:

@@ -215,10 +215,14 @@ def calibrated(
             "before": calibration_scores(logits[part], right[part]),
             "after": calibration_scores(logits[part] / temperature, right[part]),
         }
-    shown = scores[shown_part(scores)]
-    arguments = {"before": shown["before"]["bins"], "after": shown["after"]["bins"], "title": run.title}
-    run.pictures.append(Picture("reliability.png", "reliability", arguments))
+    run.pictures.append(reliability_picture(scores[shown_part(scores)], run.title))
     return made, scores
+
+
+def reliability_picture(scores: Mapping[str, Any], title: str) -> Picture:
+    """Return the reliability diagrams of a part, before and after calibration."""
+    arguments = {"before": scores["before"]["bins"], "after": scores["after"]["bins"], "title": title}
+    return Picture("reliability.png", "reliability", arguments)
 
 
 def store_threshold(model: PreTrainedModel, metrics: Mapping[str, Mapping[str, Any]]) -> None:

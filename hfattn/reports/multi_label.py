@@ -1,18 +1,35 @@
 """The report of the recipe classification for several labels: any number of labels for each text or pair of texts."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 from transformers.trainer_utils import PredictionOutput
 
 from ..baselines.comparison import linear_baseline
 from ..data import EncodedTexts, LabeledTexts, WindowedTexts
 from ..evaluation import classify, set_decision
-from ..metrics import ClassifierEvaluationConfig, best_thresholds, label_probabilities, multi_label_report
-from ..training import OwnClassifierSampleConfig, scores_of_part
+from ..metrics import (
+    best_thresholds,
+    calibration_scores,
+    fitted_temperature,
+    label_probabilities,
+    multi_label_report,
+)
+from ..training import OwnClassifierEvaluationConfig, OwnClassifierSampleConfig, divide_logits, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
-from .classification import example_texts, part_facts, quotable, read_attention, shortened, shown_examples
+from .classification import (
+    example_texts,
+    part_facts,
+    quotable,
+    read_attention,
+    reliability_picture,
+    shortened,
+    shown_examples,
+    threshold_choice,
+)
 
 
 def report(
@@ -21,7 +38,7 @@ def report(
     outputs: Mapping[str, PredictionOutput],
     data: Mapping[str, Any],
     model: Mapping[str, Any],
-    evaluation: ClassifierEvaluationConfig,
+    evaluation: OwnClassifierEvaluationConfig,
     sample: OwnClassifierSampleConfig,
 ) -> None:
     """Choose a threshold for each label on validation, save the model and write all other output files of the run.
@@ -32,21 +49,25 @@ def report(
         outputs: logits for the other parts.
         data: facts about the reading of the texts, for ``results.json``.
         model: facts about the model and what was trained, for ``results.json``.
-        evaluation: the slices.
+        evaluation: the slices, and whether to calibrate.
         sample: which texts are shown.
     """
     parts = {part: dataset.texts for part, dataset in encoded.items()}
     labels, shown = parts["train"].labels, shown_part(outputs)
     logits = {part: np.asarray(output.predictions) for part, output in outputs.items()}
-    right = np.array([item.target for item in parts["validation"]])
-    thresholds = best_thresholds(logits["validation"], right)
+    right = {part: np.array([item.target for item in parts[part]]) for part in logits}
+    calibration: dict[str, dict[str, Any]] = {}
+    if evaluation.calibration:
+        logits, calibration = calibrated_labels(run, logits, right)
+    thresholds = best_thresholds(logits["validation"], right["validation"])
     named = dict(zip(labels, thresholds.tolist(), strict=True))
-    set_decision(run.model, thresholds=named)
+    set_decision(run.model, thresholds=named, label_separator=asdict(run.config)["data"]["label_separator"])
     run.save()
     metrics = {
         part: {
             **scores_of_part(output.metrics or {}, part),
             **multi_label_report(parts[part], logits[part], thresholds, evaluation.columns, evaluation.words),
+            **({"calibration": calibration[part]} if calibration else {}),
         }
         for part, output in outputs.items()
     }
@@ -66,7 +87,11 @@ def report(
         "thresholds": named,
         "metrics": metrics,
         "baseline": baseline,
-        "selection": {**run.selection, "thresholds": {"part": "validation", "metric": "f1"}},
+        "selection": {
+            **run.selection,
+            "thresholds": {"part": "validation", "metric": "f1"},
+            **threshold_choice(metrics),
+        },
         "training": run.training_facts("texts", len(parts["train"])),
         "samples": worst_texts(
             parts[shown], logits[shown], thresholds, sample.mistakes if run.texts == "samples" else 0
@@ -80,6 +105,37 @@ def report(
     leave_behind(
         run, sections, summary(run, metrics, baseline), short[:2], loss="nats_per_example", loss_unit="nats per text"
     )
+
+
+def calibrated_labels(
+    run: TrainedRun, logits: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+    """Divide the logits of the model by the temperature that fits the decisions on all labels of the validation part.
+
+    Args:
+        run: the finished run, whose model is not saved yet.
+        logits: (n, C) of the texts of each part, from the model as it was trained.
+        right: (n, C) of 1 for each label of a text and 0 for the others.
+
+    Returns:
+        The logits of the calibrated model; and for each part the ``temperature``, and ``calibration_scores`` of the
+        decisions as ``before`` and ``after``.
+    """
+    decisions = {part: torch.from_numpy(each).reshape(-1, 1) for part, each in logits.items()}
+    hot = {part: each.reshape(-1).astype(int) for part, each in right.items()}
+    temperature = fitted_temperature(decisions["validation"], hot["validation"])
+    divide_logits(run.model, temperature)
+    set_decision(run.model, temperature=temperature)
+    scores = {
+        part: {
+            "temperature": temperature,
+            "before": calibration_scores(decisions[part], hot[part]),
+            "after": calibration_scores(decisions[part] / temperature, hot[part]),
+        }
+        for part in logits
+    }
+    run.pictures.append(reliability_picture(scores[shown_part(scores)], run.title))
+    return {part: each / temperature for part, each in logits.items()}, scores
 
 
 def worst_texts(texts: LabeledTexts, logits: np.ndarray, thresholds: np.ndarray, number: int) -> list[dict[str, Any]]:

@@ -19,8 +19,9 @@ def class_weights(wanted: str | Sequence[float] | None, texts: LabeledTexts) -> 
     """Return the weights (C,) of the classes in the loss, or None for equal weights.
 
     Args:
-        wanted: "balanced" gives each class the same total weight: class c with n_c of the n texts gets n / (C n_c).
-            Or one weight per class, or None.
+        wanted: "balanced" gives each class the same total weight: class c with n_c of the n texts gets n / (C n_c). Of
+            texts with several labels, those that have label c get the weight (n - n_c) / n_c in its decision, and the
+            others 1, so that both have the same total weight. Or one weight per class, or None.
         texts: training texts.
 
     Raises:
@@ -30,10 +31,13 @@ def class_weights(wanted: str | Sequence[float] | None, texts: LabeledTexts) -> 
         return None
     classes = len(texts.labels)
     if wanted == BALANCED:
-        counts = torch.bincount(torch.tensor([item.label for item in texts]), minlength=classes)
+        counts = torch.bincount(torch.tensor([each for item in texts for each in item.classes]), minlength=classes)
         if not counts.all():
             absent = texts.labels[int(counts.argmin())]
             raise UserError(f"No training text has the class {absent!r}, so classes cannot be balanced; add some.")
+        if texts.has_several:
+            others = len(texts) - counts
+            return torch.where(others > 0, others / counts, 1.0)
         return len(texts) / (classes * counts.float())
     if isinstance(wanted, str) or len(wanted) != classes or min(wanted) < 0 or max(wanted) <= 0:
         raise UserError(
@@ -55,14 +59,21 @@ def weighted_loss(
 
     Args:
         outputs: of the model, with ``logits`` (B, C), or (B, 1) of a single sigmoid.
-        labels: (B,) classes.
-        num_items_in_batch: number of texts in all batches of the step; None: those of this batch.
+        labels: (B,) classes; or (B, C) of 1 for each label of a text and 0 for the others.
+        num_items_in_batch: number of labels in all batches of the step; None: those of this batch.
         weights: (C,), or for a single sigmoid (2,), from ``class_weights``.
         label_smoothing: share of the probability that all classes get.
     """
     logits, weights = outputs.logits.float(), weights.to(outputs.logits.device)
-    labels = labels.reshape(-1)
-    if logits.shape[-1] == 1:
+    number = labels.numel()
+    several = labels.ndim == 2 and labels.shape[-1] > 1
+    if not several:
+        labels = labels.reshape(-1)
+    if several:
+        total = functional.binary_cross_entropy_with_logits(
+            logits, labels.to(logits.dtype), pos_weight=weights, reduction="sum"
+        )
+    elif logits.shape[-1] == 1:
         total = functional.binary_cross_entropy_with_logits(
             logits[:, 0], labels.to(logits.dtype), weight=weights[labels.long()], reduction="sum"
         )
@@ -70,7 +81,7 @@ def weighted_loss(
         total = functional.cross_entropy(
             logits, labels, weight=weights, reduction="sum", label_smoothing=label_smoothing
         )
-    return total / (len(logits) if num_items_in_batch is None else num_items_in_batch)
+    return total / (number if num_items_in_batch is None else num_items_in_batch)
 
 
 def loss_options(wanted: str | Sequence[float] | None, texts: LabeledTexts, label_smoothing: float) -> dict[str, Any]:
@@ -104,7 +115,9 @@ class ClassifierTrainer(FineTuningTrainer):
         if self.model.config.problem_type == "regression":
             losses = functional.mse_loss(logits[:, 0], inputs["labels"], reduction="sum")
         elif self.model.config.problem_type == "multi_label_classification":
-            losses = functional.binary_cross_entropy_with_logits(logits, inputs["labels"], reduction="sum")
+            losses = functional.binary_cross_entropy_with_logits(
+                logits, inputs["labels"], pos_weight=self.class_weights, reduction="sum"
+            )
         else:
             losses = functional.cross_entropy(
                 logits,

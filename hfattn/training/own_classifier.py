@@ -34,6 +34,7 @@ CLASSES_ONLY = (
     *("class_weights", "data.labels", "evaluation.calibration", "evaluation.coverage"),
     *("evaluation.counterfactual_texts", "evaluation.swaps", "evaluation.templates"),
 )
+SEVERAL_TOO = ("class_weights", "data.labels", "evaluation.calibration")  # of these, also for several labels
 
 
 @strict
@@ -225,7 +226,7 @@ def check_problem(config: OwnClassifierConfig, arguments: TrainingArguments) -> 
         raise UserError(f"{name} is for classes, and a regression (data.regression) predicts a number; remove it.")
     if config.data.regression and arguments.label_smoothing_factor:
         raise UserError("training.label_smoothing_factor is for classes, and a regression predicts a number; write 0.")
-    one_only = [name for name in CLASSES_ONLY if name != "data.labels"]
+    one_only = [name for name in CLASSES_ONLY if name not in SEVERAL_TOO]
     if config.data.multi_label and (name := first_changed(config, one_only)):
         raise UserError(f"{name} is for texts with one label, and data.multi_label has several; remove it.")
     if config.data.multi_label and arguments.label_smoothing_factor:
