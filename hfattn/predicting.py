@@ -425,8 +425,10 @@ def _generated(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], optio
     beams = options.num_beams or model.generation_config.num_beams or 1
     given["num_beams"] = max(beams, options.hypotheses)
     stored = model.generation_config.to_diff_dict()
-    if options.max_new_tokens is not None or not stored.keys() & {"max_length", "max_new_tokens"}:
-        positions, wanted = max_positions(model.config), options.max_new_tokens or _LONGEST
+    default = None if "max_length" in stored else _LONGEST
+    wanted = options.max_new_tokens or stored.get("max_new_tokens") or default
+    if wanted is not None:
+        positions = max_positions(model.config)
         read = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read)
     with evaluation_mode(model), torch.inference_mode():

@@ -1,6 +1,8 @@
 """From a CSV file to predictions and a push, by the commands of docs/own_data.md alone: make job."""
 
+import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -10,6 +12,7 @@ import pytest
 from commands import ROOT, run_anew
 from hub_server import HubServer
 from page_blocks import BLOCK, run_block
+from tiny_models import POSITIONS, tiny_model
 
 PAGE = ROOT / "docs" / "own_data.md"
 
@@ -43,3 +46,31 @@ def test_the_job_from_a_file_to_a_private_repository(
     with capsys.disabled():
         print("", *(f"{seconds:5.0f} s  {command}" for command, seconds in times.items()), sep="\n")
         print(f"{sum(times.values()):5.0f} s  in all")
+
+
+@pytest.mark.examples
+def test_the_job_of_conversations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``answers.yaml`` of the page with its commands, on a tiny GPT-2 instead of the one of the Hub."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    page = PAGE.read_text()
+    (config,) = (block for _, file, block in BLOCK.findall(page) if file == "answers.yaml")
+    (tmp_path / "answers.yaml").write_text(config)
+    asked = [f"Where is my order {number}?" for number in range(40)]
+    chats = [
+        [{"role": "user", "content": text}, {"role": "assistant", "content": "It is on its way."}] for text in asked
+    ]
+    (tmp_path / "chats.jsonl").write_text("".join(f"{json.dumps({'messages': chat})}\n" for chat in chats))
+    (tmp_path / "questions.csv").write_text('prompt\n"Where is my order?"\n"Where is it,\nplease?"\n')
+    tiny_model(tmp_path / "gpt2", "gpt2", texts=[*asked, "It is on its way."])
+    shown, predict = re.findall(r"`(hfattn (?:data show|predict)[^`]*)`", page.partition("answers.yaml")[2])
+    smaller = "--model.name gpt2 --data.chat_template chatml --evaluation.written 2 --training.max_steps 4"
+    smaller += f" --data.max_length {POSITIONS}"
+    train = "hfattn train answers.yaml --output_dir runs/answers"
+    for command in (f"{shown} {smaller}", f"{train} {smaller}", predict.replace("RUN", "runs/answers")):
+        done = run_anew(shlex.split(command), cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+        if command.startswith("hfattn data"):
+            assert "data: 40 rows of chats.jsonl, messages" in done.stdout
+            assert "packed: " in done.stdout
+    assert len(done.stdout.splitlines()) == 2
+    assert "data: 40 rows of chats.jsonl, messages" in (tmp_path / "runs" / "answers" / "data_report.md").read_text()
