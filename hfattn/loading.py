@@ -292,9 +292,12 @@ def _heads(auto_class: Any, config: PreTrainedConfig) -> list[str]:
 def max_positions(config: PreTrainedConfig) -> int | None:
     """Return the maximum number of tokens that a model can read at once, or None if there is no limit."""
     text = config.get_text_config()
-    if text.to_dict().get("positions", "learned") != "learned":  # VaswaniConfig: sinusoidal has no limit
-        return None
-    return text.to_dict().get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings"))
+    fields, limits = text.to_dict(), []
+    if fields.get("positions", "learned") == "learned":  # VaswaniConfig: sinusoidal has no limit
+        limits.append(fields.get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings")))
+    linformer = fields.get("encoder_pattern_options", {}).get("max_length")
+    limits += linformer if isinstance(linformer, list) else [linformer]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def check_embedded(model: PreTrainedModel, ids: torch.Tensor) -> None:

@@ -274,10 +274,19 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
         assert not inspect(str(folder)).findings
 
 
-def test_a_pattern_brings_its_file_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "file", "class_name"),
+    [
+        ("window", {"window": 2}, "attention_windows", "WindowAttention"),
+        ("fourier", {}, "attention_mixers", "FourierMixer"),
+    ],
+)
+def test_a_pattern_brings_its_file_along(
+    tmp_path: Path, name: str, options: dict[str, Any], file: str, class_name: str
+) -> None:
     """A folder has the code of the patterns that its configuration names, and no code of others."""
     torch.manual_seed(0)
-    pattern = {"encoder_pattern": ["window", "full"], "encoder_pattern_options": {"window": 2}}
+    pattern = {"encoder_pattern": [name, "full"], "encoder_pattern_options": options}
     model = VaswaniForSequenceClassification(VaswaniConfig(**{**SMALL, "encoder_layers": 2}, **pattern)).eval()
     folders = [tmp_path / name for name in ("one", "two", "three")]
     model.save_pretrained(folders[0])
@@ -285,8 +294,8 @@ def test_a_pattern_brings_its_file_along(tmp_path: Path) -> None:
         torch.testing.assert_close(logits, model(IDS).logits)
     for folder in folders:
         code = {path.name: path.read_text() for path in folder.glob("*.py")}
-        assert code.keys() == SHARED | ATTENTION | VASWANI | {"attention_windows.py"}
-        line = "from .attention_windows import WindowAttention as attention_windows_WindowAttention\n"
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {f"{file}.py"}
+        line = f"from .{file} import {class_name} as {file}_{class_name}\n"
         assert line in code.pop("custom_classes.py")
         assert all(text == (MODELS / name).read_text() for name, text in code.items())
         assert not inspect(str(folder)).findings
