@@ -275,18 +275,20 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "file", "class_name"),
+    ("name", "options", "reference", "others"),
     [
-        ("window", {"window": 2}, "attention_windows", "WindowAttention"),
-        ("fourier", {}, "attention_mixers", "FourierMixer"),
+        ("window", {"window": 2}, "attention_windows.WindowAttention", set()),
+        ("fourier", {}, "attention_mixers.FourierMixer", set()),
+        ("linear", {}, "attention_kernels.LinearAttention", {"cache_recurrent.py"}),
     ],
 )
 def test_a_pattern_brings_its_file_along(
-    tmp_path: Path, name: str, options: dict[str, Any], file: str, class_name: str
+    tmp_path: Path, name: str, options: dict[str, Any], reference: str, others: set[str]
 ) -> None:
     """A folder has the code of the patterns that its configuration names, and no code of others."""
     torch.manual_seed(0)
     pattern = {"encoder_pattern": [name, "full"], "encoder_pattern_options": options}
+    file, class_name = reference.split(".")
     model = VaswaniForSequenceClassification(VaswaniConfig(**{**SMALL, "encoder_layers": 2}, **pattern)).eval()
     folders = [tmp_path / name for name in ("one", "two", "three")]
     model.save_pretrained(folders[0])
@@ -294,7 +296,7 @@ def test_a_pattern_brings_its_file_along(
         torch.testing.assert_close(logits, model(IDS).logits)
     for folder in folders:
         code = {path.name: path.read_text() for path in folder.glob("*.py")}
-        assert code.keys() == SHARED | ATTENTION | VASWANI | {f"{file}.py"}
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {f"{file}.py"} | others
         line = f"from .{file} import {class_name} as {file}_{class_name}\n"
         assert line in code.pop("custom_classes.py")
         assert all(text == (MODELS / name).read_text() for name, text in code.items())

@@ -7,7 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..loading import Translator, check_embedded
-from ..models.alignment import AttentionRecord, alignment
+from ..models.alignment import AttentionRecord, alignment, layers_without_weights
 from ..pipelines import translations
 
 
@@ -52,7 +52,7 @@ def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedToken
     """Return the self-attention, or the attention pooling, of a model or of its encoder.
 
     Raises:
-        UserError: the model has neither, or the text is too long for it.
+        UserError: the model has neither, a layer computes no weights, or the text is too long for the model.
     """
     encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
@@ -65,4 +65,9 @@ def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedToken
         if model.config.to_dict().get("attention_score"):
             raise UserError(f"{name} has no self-attention; hfattn attend shows its attention to the source.")
         raise UserError(f"{name} has no attention; choose a model with attention.")
+    if lacking := layers_without_weights(outputs.attentions):
+        raise UserError(
+            f"The pattern of layer {lacking[0]} of {name} computes no attention weights; choose a model with other "
+            "patterns."
+        )
     return alignment(outputs, kind="self", tokenizer=tokenizer, input_ids=ids, attention_mask=mask)

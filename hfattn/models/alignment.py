@@ -292,6 +292,11 @@ def alignment(
             f"The outputs contain no {_FIELDS[kind]}; if the model has this kind of attention, call "
             'model.set_attn_implementation("eager") and pass output_attentions=True.'
         )
+    if lacking := layers_without_weights(weights):
+        raise ValueError(
+            f"The pattern of layer {lacking[0]} computes no attention weights, and a record has those of all layers; "
+            "use a model with other patterns, or the method implicit_weights of the layer."
+        )
     if target_tokenizer is None or kind in ("encoder", "self"):
         target_tokenizer = tokenizer
     if kind == "decoder":
@@ -397,6 +402,16 @@ def _weights(outputs: ModelOutput, kind: str) -> tuple[Any, ...]:
     weights: tuple[Any, ...] = outputs.get(_FIELDS[kind]) or ()
     empty = not weights or weights[0] is None or len(weights[0]) == 0
     return () if empty else weights
+
+
+def layers_without_weights(weights: Sequence[Any]) -> list[int]:
+    """Return the layers whose pattern computes no weights: they return weights of zero heads, (B, 0, T, S).
+
+    Args:
+        weights: by layer, or by step and layer.
+    """
+    layers = weights if isinstance(weights[0], torch.Tensor) else weights[0]
+    return [index for index, layer in enumerate(layers) if layer.ndim == 4 and layer.shape[1] == 0]
 
 
 def _checked(name: str, index: int, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Cache of the recurrent models, returned as ``past_key_values``.
+"""Cache of the recurrent models, and of attention that is computed as a recurrence, returned as ``past_key_values``.
 
 Unlike an attention cache, a recurrent cache does not grow with the text: it stores the last state of each layer, so a
 step takes the same time and memory at any position.
@@ -11,14 +11,17 @@ import torch
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from .recurrent_cells import State
+State = tuple[torch.Tensor, ...]
 
 
 class RecurrentCacheLayer(CacheLayerMixin):
-    """State of one recurrent layer: a tuple of tensors (B, H), ``(h,)`` for Elman and GRU, ``(h, c)`` for LSTM.
+    """State of one recurrent layer: a tuple of tensors (B, H), ``(h,)`` for Elman and GRU, ``(h, c)`` for LSTM; for
+    attention, the sums over the earlier keys.
 
     The batch is dimension 0, as beam search and ``num_return_sequences`` expect.
     """
+
+    is_sliding = True  # the mask of all pairs, for other layers of the model, is not made from the length of this one
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,6 +66,13 @@ class RecurrentCacheLayer(CacheLayerMixin):
     def detach(self) -> None:
         self._apply(torch.Tensor.detach)
 
+    def crop(self, tokens_to_remove: int) -> None:
+        """Raise an error: a recurrent state cannot be shortened, because earlier states are not stored."""
+        raise ValueError(
+            "A recurrent cache cannot be cropped because it stores the last state only; run the model on the shorter "
+            "text."
+        )
+
 
 class RecurrentCache(Cache):
     """The states of all layers of a recurrent model and, for a decoder, the prepared keys of its attention.
@@ -105,13 +115,6 @@ class RecurrentCache(Cache):
             layer.detach()
         self.source = tuple(tensor.detach() for tensor in self.source)
         return self
-
-    def crop(self, max_length: int) -> None:
-        """Raise an error: a recurrent state cannot be shortened, because earlier states are not stored."""
-        raise ValueError(
-            "A recurrent cache cannot be cropped because it stores the last state only; run the model on the shorter "
-            "text."
-        )
 
 
 def check_recurrent(cache: Any) -> None:

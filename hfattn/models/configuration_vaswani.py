@@ -20,6 +20,7 @@ PATTERNS = {
     "fourier": "attention_mixers.FourierMixer",
     "linformer": "attention_mixers.LinformerAttention",
     "fastformer": "attention_mixers.FastformerMixer",
+    "linear": "attention_kernels.LinearAttention",
 }
 
 STANDARD_ATTENTION = {

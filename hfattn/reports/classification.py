@@ -33,6 +33,7 @@ from ..metrics import (
     read_templates,
     template_test,
 )
+from ..models.alignment import layers_without_weights
 from ..models.modeling_rnn_encoder import find_sentences
 from ..pictures import Picture
 from ..training import (
@@ -360,7 +361,7 @@ def read_attention(run: TrainedRun, dataset: EncodedTexts, number: int) -> list[
             title = f"{texts.labels[0]} {right}, predicted {predicted}"
         text = " | ".join(texts.texts(item))
         facts: dict[str, str | None] = {"text": text, "right": right, "predicted": predicted, "alignment": None}
-        if outputs.attentions:
+        if outputs.attentions and not layers_without_weights(outputs.attentions):
             if is_hierarchical(model.config):
                 outputs.attentions = (word_weights_in_text(model, input_ids, *outputs.attentions),)
             record = alignment(outputs, tokenizer=run.tokenizer, input_ids=input_ids)

@@ -20,6 +20,7 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.explaining import ScoredText, agreement, alignment, saliency, score_attention, scores_snippet
 from hfattn.loading import load_any_model, max_positions
 from hfattn.metrics import class_probabilities, read_swaps, swap_words
+from hfattn.models.alignment import layers_without_weights
 from hfattn.spaces import MOST_UNKNOWN, Texts, is_toy, language_of, launch, load_folder
 
 SPACE = Path(__file__).parent
@@ -127,6 +128,8 @@ class Reader(NamedTuple):
         inputs = self.inputs([text])
         outputs = self.model(**inputs, output_attentions=True)
         if not outputs.get("attentions") or getattr(self.model.config, "pooling", None) == "hierarchical":
+            return None
+        if layers_without_weights(outputs.attentions):
             return None
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         record = alignment(outputs, input_ids=ids, attention_mask=mask, tokenizer=self.tokenizer)

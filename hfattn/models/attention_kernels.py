@@ -1,0 +1,200 @@
+"""Patterns whose weights are kernels: y_i = Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j) with κ(q, k) = φ(q)·φ(k).
+
+The sums S = Σ_j φ(k_j) v_jᵀ and z = Σ_j φ(k_j) do not depend on the query, so that y_i = φ(q_i)ᵀ S / φ(q_i)ᵀ z costs
+O(S m d) for all queries together, and a causal decoder only stores S and z of the keys so far. The weights are never
+computed; ``implicit_weights`` returns them.
+
+Shapes: B batch, h heads, T queries, S keys, d width of a head, m features φ.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
+
+from .attention_scores import FEATURE_MAPS
+from .cache_recurrent import RecurrentCacheLayer, State
+from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
+from .modeling_vaswani import VaswaniAttention
+from .score_kernels import full_precision, widen
+
+CHUNK = 128  # steps of a causal decoder that are computed together
+
+
+def causal_kernel(query: torch.Tensor, key: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Return φ(q_i)·φ(k_j) e^{-M_i} for j ≤ i, and 0 for j > i, as (…, T, T).
+
+    Args:
+        query: φ(q_i), (…, T, m).
+        key: φ(k_j) e^{-M_j}, (…, T, m).
+        scale: M, (…, T), which does not decrease.
+    """
+    rescaling = (scale[..., None, :] - scale[..., None]).tril().exp()  # e^{M_j - M_i} ≤ 1
+    return (query @ key.transpose(-1, -2) * rescaling).tril()
+
+
+def causal_sums(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scale: torch.Tensor,
+    state: State | None,
+    chunk: int,
+) -> tuple[torch.Tensor, State]:
+    """Return Σ_{j ≤ i} φ(q_i)·φ(k_j) e^{-M_i} v_j, in O(T (m d + chunk (m + d))).
+
+    Pairs of a query and a key of the same chunk are compared with each other; keys of earlier chunks are in the state.
+
+    Args:
+        query: φ(q_i), (…, T, m), at least one.
+        key: φ(k_j) e^{-M_j}, (…, T, m).
+        value: v_j, (…, T, d).
+        scale: M, (…, T), which does not decrease.
+        state: Σ_j φ(k_j) e^{-M} v_jᵀ over earlier keys, (…, m, d), and the last M, (…, 1).
+
+    Returns:
+        (…, T, d), and the state after these keys.
+    """
+    if state is None:
+        state = key.new_zeros(*key.shape[:-2], key.shape[-1], value.shape[-1]), scale[..., :1]
+    sums, before = state
+    outputs = []
+    chunks = (*(tensor.split(chunk, -2) for tensor in (query, key, value)), scale.split(chunk, -1))
+    for q, k, v, m in zip(*chunks, strict=True):
+        earlier = (before - m).exp()[..., None] * (q @ sums)
+        outputs.append(earlier + causal_kernel(q, k, m) @ v)
+        last = m[..., -1:]
+        rescaled = k * (m - last).exp()[..., None]
+        sums = (before - last).exp()[..., None] * sums + rescaled.transpose(-1, -2) @ v
+        before = last
+    return torch.cat(outputs, -2), (sums, before)
+
+
+class KernelAttention(VaswaniAttention):
+    """Self-attention with a kernel φ(q)·φ(k); base of the patterns of this file.
+
+    In half precision, it is computed in float32. ``attention_dropout`` has no effect, because there are no weights.
+
+    Args:
+        config, layer_idx, kind, is_causal, gain: see ``VaswaniAttention``.
+
+    Raises:
+        ValueError: the configuration names a score or a distribution.
+    """
+
+    takes_padding_mask = True
+
+    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+        super().__init__(config, layer_idx, kind, is_causal, gain)
+        for part, given in config.attention_parts(kind).items():
+            if given != STANDARD_ATTENTION[part]:
+                name, _ = config.layer_pattern("decoder" if is_causal else "encoder", layer_idx)
+                raise ValueError(
+                    f"The pattern {name!r} has a kernel instead of a score and a distribution, and {kind}_attention_"
+                    f"{part} is {given!r}; leave it out, or write the pattern 'full'."
+                )
+
+    def features(
+        self, query: torch.Tensor, key: torch.Tensor, real: torch.Tensor | None, last_scale: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return φ(q_i), up to a factor for each query, φ(k_j) e^{-M_j}, and M.
+
+        Args:
+            query, key: (B, h, T, d).
+            real: boolean, (B, 1, T), False at padding, where φ(k_j) is zero.
+            last_scale: M of the last earlier key, (B, h or 1, 1).
+
+        Returns:
+            (B, h, T, m) twice, and (B, h or 1, T). If the attention is not causal, all M are the same.
+        """
+        raise NotImplementedError
+
+    def cache_layer(self) -> CacheLayerMixin:
+        return RecurrentCacheLayer()
+
+    def _keys_and_values(
+        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return those of the current step; ``attend`` adds them to the state."""
+        return self._heads(self.k_proj(hidden_states)), self._heads(self.v_proj(hidden_states))
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend as in ``VaswaniAttention``; the weights that are returned if they are needed have no heads."""
+        num_steps = total = key.shape[-2]
+        if isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = past_key_values.self_attention_cache
+        layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
+        context, state = self._context(
+            query, key, value, self._real(attention_mask, num_steps), None if layer is None else layer.state
+        )
+        if layer is not None and state is not None:
+            layer.update(state, num_steps)
+            total = layer.get_seq_length()
+        weights = query.new_zeros(query.shape[0], 0, num_steps, total) if self.needs_weights(**kwargs) else None
+        return context.transpose(1, 2), weights
+
+    @staticmethod
+    def _real(attention_mask: torch.Tensor | None, num_steps: int) -> torch.Tensor | None:
+        """(B, S), 0 at padding -> (B, 1, T) for the last steps, False at padding."""
+        return None if attention_mask is None else attention_mask[:, None, attention_mask.shape[1] - num_steps :].bool()
+
+    def _context(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        real: torch.Tensor | None,
+        state: State | None,
+    ) -> tuple[torch.Tensor, State | None]:
+        if key.shape[-2] == 0:  # texts without a token
+            return query, state
+        dtype = query.dtype
+        with full_precision(query):
+            query, key, scale = self.features(widen(query), widen(key), real, None if state is None else state[1])
+            # With a column of ones, the last column of Σ φ(k_j) v_jᵀ is z = Σ φ(k_j).
+            value = nn.functional.pad(widen(value), (0, 1), value=1.0)
+            if self.is_causal:
+                sums, state = causal_sums(query, key, value, scale, state, CHUNK)
+            else:
+                sums = query @ (key.transpose(-1, -2) @ value)
+            total = sums[..., -1:]
+            return (sums[..., :-1] / torch.where(total > 0, total, 1)).to(dtype), state  # zero without a key
+
+    def implicit_weights(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the weights κ(q_i, k_j) / Σ_j κ(q_i, k_j), which attention does not compute, in O(T²).
+
+        Args:
+            hidden_states: (B, T, H), the input of this module.
+            attention_mask: (B, T), 0 at padding.
+
+        Returns:
+            (B, h, T, T).
+        """
+        query, key = self._heads(self.q_proj(hidden_states)), self._heads(self.k_proj(hidden_states))
+        with full_precision(query):
+            query, key, scale = self.features(widen(query), widen(key), self._real(attention_mask, key.shape[-2]), None)
+            pairs = causal_kernel(query, key, scale) if self.is_causal else query @ key.transpose(-1, -2)
+            total = pairs.sum(-1, keepdim=True)
+            return (pairs / torch.where(total > 0, total, 1)).to(hidden_states.dtype)
+
+
+class LinearAttention(KernelAttention):
+    """The pattern "linear": φ(x) = elu(x) + 1 (Katharopoulos et al. 2020, section 3, eq. 7)."""
+
+    def features(
+        self, query: torch.Tensor, key: torch.Tensor, real: torch.Tensor | None, last_scale: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        feature_map = FEATURE_MAPS["elu"]
+        key = feature_map(key)
+        if real is not None:
+            key = key * real[..., None]
+        return feature_map(query), key, key.new_zeros(key.shape[0], 1, key.shape[-2])
