@@ -81,11 +81,11 @@ def test_chunks_equal_a_loop_over_the_keys() -> None:
             expected[:, i] += kernel[:, None] * value[:, j]
     gradients = []
     for chunk in (1, 2, 7, 19, 50):
-        tensors = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
-        sums, whole = causal_sums(*tensors, scale, None, chunk)
+        q, k, v = (tensor.clone().requires_grad_() for tensor in (query, key, value))
+        sums, whole = causal_sums(q, k, v, scale, None, chunk)
         torch.testing.assert_close(sums, expected, atol=1e-12, rtol=0)
         sums.square().sum().backward()
-        gradients.append([tensor.grad for tensor in tensors])
+        gradients.append([q.grad, k.grad, v.grad])
         first, state = causal_sums(query[:, :6], key[:, :6], value[:, :6], scale[:, :6], None, chunk)
         rest, state = causal_sums(query[:, 6:], key[:, 6:], value[:, 6:], scale[:, 6:], state, chunk)
         torch.testing.assert_close(torch.cat([first, rest], 1), expected, atol=1e-12, rtol=0)
@@ -96,13 +96,14 @@ def test_chunks_equal_a_loop_over_the_keys() -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_linear_attention_equals_dense_attention_with_its_kernel(side: str) -> None:
-    """The score φ(q)·φ(k) with the distribution ``normalize``, in both stacks, padded."""
+    """The score φ(q)·φ(k) and ``normalize``, in both stacks, padded, with rotary positions and shared keys."""
     dense = {"self_attention_score": "generalized_kernel", "self_attention_distribution": "normalize"}
+    fields = {**SMALL, "positions": "rotary", "num_key_value_heads": 1}
     ids, mask, _ = padded_batch(side)
     for stack, kind in (("encoder", VaswaniForMaskedLM), ("decoder", VaswaniForCausalLM)):
         torch.manual_seed(0)
-        model = kind(VaswaniConfig(**SMALL, **{f"{stack}_pattern": "linear"})).double().eval()
-        expected = kind(VaswaniConfig(**SMALL, **dense)).double().eval()
+        model = kind(VaswaniConfig(**fields, **{f"{stack}_pattern": "linear"})).double().eval()
+        expected = kind(VaswaniConfig(**fields, **dense)).double().eval()
         expected.load_state_dict(model.state_dict())
         found = model(ids, attention_mask=mask).logits[mask.bool()]
         torch.testing.assert_close(found, expected(ids, attention_mask=mask).logits[mask.bool()], atol=1e-12, rtol=0)
@@ -114,17 +115,21 @@ def test_implicit_weights_are_those_of_the_context(name: str, causal: bool) -> N
     model: Any = language_model(**PATTERNS[name]) if causal else masked_model(**PATTERNS[name])
     attention = (model.model.decoder if causal else model.model.encoder).layers[0].self_attn
     assert isinstance(attention, KernelAttention)
-    _, mask, real = padded_batch("left")
+    ids, mask, real = padded_batch("left")
     hidden = torch.randn(2, 21, 24, dtype=torch.float64)
-    weights = attention.implicit_weights(hidden, mask)
     output, none = attention(hidden, mask)
     assert none is None
+    again, weights = attention(hidden, mask, implicit_weights=True)
+    assert torch.equal(again, output)
     context = weights @ attention._heads(attention.v_proj(hidden))
     expected = attention.out_proj(context.transpose(1, 2).flatten(-2))
     torch.testing.assert_close(output, expected, atol=1e-12, rtol=0)
     assert not weights[1, :, :, :6].any()  # padding
     torch.testing.assert_close(weights[:, :, real].sum(-1), torch.ones(2, 2, 15, dtype=torch.float64))
     assert bool(weights.triu(1).any()) != causal
+    outputs = model(ids, attention_mask=mask, output_attentions=True, implicit_weights=True)
+    record = alignment(outputs, 1, input_ids=ids, attention_mask=mask)
+    assert torch.equal(record.weights, torch.stack(outputs.attentions)[:, 1, :, real, real])
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -160,8 +165,6 @@ def test_a_cached_prompt_is_continued(name: str) -> None:
     cache.batch_select_indices(torch.tensor([3, 0]))
     found = model(ids[:, 6:].flip(0), past_key_values=cache).logits
     torch.testing.assert_close(found, model(ids).logits[:, 6:].flip(0), atol=1e-12, rtol=0)
-    cache.reset()
-    torch.testing.assert_close(model(ids, past_key_values=cache).logits, model(ids).logits, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -202,6 +205,10 @@ def test_texts_without_a_token_are_zeros(name: str, causal: bool) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_state_does_not_grow(name: str) -> None:
     model = language_model(**PATTERNS[name])
+    ids = torch.randint(3, 23, (2, 9))
+    cache = model(ids, use_cache=True).past_key_values
+    cache.reset()
+    assert torch.equal(model(ids, past_key_values=cache).logits, model(ids).logits)
     sizes = []
     for number in (2, 40):
         generated = model.generate(torch.tensor([[3, 4]]), max_new_tokens=number, return_dict_in_generate=True)
@@ -232,7 +239,8 @@ def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", KERNELS)
 def test_half_precision_is_computed_in_float32(name: str) -> None:
     """The sums of a long text, of which bfloat16 would round the increments away."""
-    attention = language_model(**PATTERNS[name]).model.decoder.layers[0].self_attn.to(torch.bfloat16)
+    model: Any = language_model(**PATTERNS[name])
+    attention = model.model.decoder.layers[0].self_attn.to(torch.bfloat16)
     hidden = torch.randn(1, 2000, 24).to(torch.bfloat16)
     output, _ = attention(hidden)
     expected, _ = attention.double()(hidden.double())
@@ -273,8 +281,8 @@ def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
 def test_weights_of_a_layer_without_weights() -> None:
     """The layer keeps its place, and a record of all layers is refused in one sentence."""
     sentence = (
-        "The pattern of layer {} computes no attention weights, and a record has those of all layers; use a model with "
-        "other patterns, or the method implicit_weights of the layer."
+        "The pattern of layer {} computes no attention weights, and a record has those of all layers; pass "
+        "implicit_weights=True to the model if the pattern is a kernel, or use a model with other patterns."
     )
     ids = torch.randint(3, 23, (1, 7))
     for layer, pattern in enumerate((["linear", "full"], ["full", "linear"])):
@@ -328,6 +336,8 @@ def test_what_a_state_cannot_do_is_one_sentence() -> None:
     model = language_model(pattern=["full", "linear"])
     ids = torch.randint(3, 23, (1, 6))
     cache = model(ids, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=r"^implicit_weights needs all keys, .*; pass the whole text, with use_cache="):
+        model(ids, past_key_values=cache, implicit_weights=True)
     with pytest.raises(ValueError, match=r"^A recurrent cache cannot be cropped .*; run the model on the shorter text"):
         cache.crop(-1)
     with pytest.raises(ValueError, match="pass 1 for tokens and 0 for padding"):

@@ -295,7 +295,7 @@ def alignment(
     if lacking := layers_without_weights(weights):
         raise ValueError(
             f"The pattern of layer {lacking[0]} computes no attention weights, and a record has those of all layers; "
-            "use a model with other patterns, or the method implicit_weights of the layer."
+            "pass implicit_weights=True to the model if the pattern is a kernel, or use a model with other patterns."
         )
     if target_tokenizer is None or kind in ("encoder", "self"):
         target_tokenizer = tokenizer

@@ -1,8 +1,8 @@
 """Patterns whose weights are kernels: y_i = Σ_j κ(q_i, k_j) v_j / Σ_j κ(q_i, k_j) with κ(q, k) = φ(q)·φ(k).
 
 The sums S = Σ_j φ(k_j) v_jᵀ and z = Σ_j φ(k_j) do not depend on the query, so that y_i = φ(q_i)ᵀ S / φ(q_i)ᵀ z costs
-O(S m d) for all queries together, and a causal decoder only stores S and z of the keys so far. The weights are never
-computed; ``implicit_weights`` returns them.
+O(S m d) for all queries together, and a causal decoder only stores S and z of the keys so far. The weights
+κ(q_i, k_j) / Σ_j κ(q_i, k_j) are computed only for ``model(..., output_attentions=True, implicit_weights=True)``.
 
 Shapes: B batch, h heads, T queries, S keys, d width of a head, m features φ.
 """
@@ -114,10 +114,14 @@ class KernelAttention(VaswaniAttention):
         return RecurrentCacheLayer()
 
     def _keys_and_values(
-        self, hidden_states: torch.Tensor, key_value_states: torch.Tensor | None, past_key_values: Cache | None
+        self,
+        hidden_states: torch.Tensor,
+        key_value_states: torch.Tensor | None,
+        past_key_values: Cache | None,
+        rotation: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return those of the current step; ``attend`` adds them to the state."""
-        return self._heads(self.k_proj(hidden_states)), self._heads(self.v_proj(hidden_states))
+        """Return those of the current steps, without the cache, which has a state instead of earlier ones."""
+        return super()._keys_and_values(hidden_states, None, None, rotation)
 
     def attend(
         self,
@@ -126,26 +130,42 @@ class KernelAttention(VaswaniAttention):
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
         past_key_values: Cache | None = None,
+        implicit_weights: bool = False,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend as in ``VaswaniAttention``; the weights that are returned if they are needed have no heads."""
+        """Attend as in ``VaswaniAttention``, to the keys of these steps and those in the state of the cache.
+
+        Args:
+            implicit_weights: compute the weights, in O(T²). Otherwise the weights are None or, so that the outputs have
+                some for each layer, those of no head, (B, 0, T, S).
+
+        Raises:
+            ValueError: ``implicit_weights`` needs keys that are no longer stored.
+        """
         num_steps = total = key.shape[-2]
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
         layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
-        context, state = self._context(
-            query, key, value, self._real(attention_mask, num_steps), None if layer is None else layer.state
-        )
+        earlier = None if layer is None else layer.state
+        real = None  # (B, 1, T)
+        if attention_mask is not None:
+            real = attention_mask[:, None, attention_mask.shape[1] - num_steps :].bool()
+        context, state = self._context(query, key, value, real, earlier)
         if layer is not None and state is not None:
             layer.update(state, num_steps)
             total = layer.get_seq_length()
-        weights = query.new_zeros(query.shape[0], 0, num_steps, total) if self.needs_weights(**kwargs) else None
+        weights = None
+        if implicit_weights:
+            if earlier is not None:
+                raise ValueError(
+                    "implicit_weights needs all keys, and the cache has only their sums; pass the whole text, with "
+                    "use_cache=False."
+                )
+            identity = torch.eye(num_steps, dtype=query.dtype, device=query.device)
+            weights, _ = self._context(query, key, identity.expand(*key.shape[:-1], -1), real, None)
+        elif self.needs_weights(**kwargs):
+            weights = query.new_zeros(query.shape[0], 0, num_steps, total)
         return context.transpose(1, 2), weights
-
-    @staticmethod
-    def _real(attention_mask: torch.Tensor | None, num_steps: int) -> torch.Tensor | None:
-        """(B, S), 0 at padding -> (B, 1, T) for the last steps, False at padding."""
-        return None if attention_mask is None else attention_mask[:, None, attention_mask.shape[1] - num_steps :].bool()
 
     def _context(
         self,
@@ -155,8 +175,9 @@ class KernelAttention(VaswaniAttention):
         real: torch.Tensor | None,
         state: State | None,
     ) -> tuple[torch.Tensor, State | None]:
+        """Return the context (B, h, T, d), and the state after these keys."""
         if key.shape[-2] == 0:  # texts without a token
-            return query, state
+            return torch.zeros_like(value), state
         dtype = query.dtype
         with full_precision(query):
             query, key, scale = self.features(widen(query), widen(key), real, None if state is None else state[1])
@@ -168,23 +189,6 @@ class KernelAttention(VaswaniAttention):
                 sums = query @ (key.transpose(-1, -2) @ value)
             total = sums[..., -1:]
             return (sums[..., :-1] / torch.where(total > 0, total, 1)).to(dtype), state  # zero without a key
-
-    def implicit_weights(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the weights κ(q_i, k_j) / Σ_j κ(q_i, k_j), which attention does not compute, in O(T²).
-
-        Args:
-            hidden_states: (B, T, H), the input of this module.
-            attention_mask: (B, T), 0 at padding.
-
-        Returns:
-            (B, h, T, T).
-        """
-        query, key = self._heads(self.q_proj(hidden_states)), self._heads(self.k_proj(hidden_states))
-        with full_precision(query):
-            query, key, scale = self.features(widen(query), widen(key), self._real(attention_mask, key.shape[-2]), None)
-            pairs = causal_kernel(query, key, scale) if self.is_causal else query @ key.transpose(-1, -2)
-            total = pairs.sum(-1, keepdim=True)
-            return (pairs / torch.where(total > 0, total, 1)).to(hidden_states.dtype)
 
 
 class LinearAttention(KernelAttention):
