@@ -127,7 +127,12 @@ def train(
 def _dotted(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     dotted: dict[str, Any] = {}
     for name, value in fields.items():
-        dotted |= _dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        whole = f"{prefix}{name}"
+        # {"data": {"rename_labels": {}}} empties a field, and {"data": {}} changes nothing.
+        if isinstance(value, Mapping) and (value or "." not in whole):
+            dotted |= _dotted(value, f"{whole}.")
+        else:
+            dotted[whole] = value
     return dotted
 
 

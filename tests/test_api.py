@@ -126,6 +126,14 @@ def test_data_in_memory_are_those_of_a_file(own: Path) -> None:
         hfattn.train(own, {"data.dataset": "given in Python"}, output_dir="again")
 
 
+def test_fields_are_flat_names_and_an_empty_one_is_a_value() -> None:
+    assert api._dotted({"data": {"rename_labels": {}, "split": [1, "rest"]}, "training": {}}) == {
+        "data.rename_labels": {},
+        "data.split": [1, "rest"],
+    }
+    assert api._dotted({"data.rename_labels": {}}) == {"data.rename_labels": {}}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

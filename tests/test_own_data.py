@@ -362,7 +362,9 @@ def test_the_report_finds_contradictions_and_texts_of_another_part(tmp_path: Pat
     (tmp_path / "test.jsonl").write_bytes(json_lines(rows[:3]))
     paths = {"dataset": str(tmp_path / "train.jsonl"), "test": str(tmp_path / "test.jsonl")}
     warnings = report_labeled(LabeledDataConfig(**paths)).warnings  # type: ignore[arg-type]
-    assert warnings[1].startswith("1 of these have another label than before")
+    assert warnings[1].startswith("1 repeated texts of train have another label than before")
+    merged = report_labeled(LabeledDataConfig(**paths, rename_labels={"b": "a"}))  # type: ignore[arg-type]
+    assert not any("another label" in warning for warning in merged.warnings)
     assert "3 texts of test are in train too: data.duplicates: drop" in warnings
 
 

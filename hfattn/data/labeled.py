@@ -140,7 +140,8 @@ def read_labeled(
                 continue
             what = "text" if without_text else "label"
             raise UserError(
-                f"{rows.place(row)} has an empty {what}; fill it in, or write data.empty: drop to leave such rows out."
+                f"{rows.place(row)} has an empty {what}; fill it in, or remove the row; in a configuration, "
+                "data.empty: drop leaves such rows out."
             )
         if separator is not None:
             label = label_list(label, separator, rows.place(row))

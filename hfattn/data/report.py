@@ -156,7 +156,6 @@ def _read_part(
         several = [label] if separator is None else label_list(label, separator, rows.place(row))
         several = [classes[each] if classes and isinstance(each, int) and each >= 0 else each for each in several]
         names = ["" if each is None else str(each) for each in several]
-        label = ", ".join(names)
         if not all(each.strip() for each in names) or not all(text.strip() for text in texts):
             empty += 1
             continue
@@ -164,7 +163,8 @@ def _read_part(
         if number <= COMPARED:
             key = hash(tuple(" ".join(text.split()).casefold() for text in texts))
             repeated += key in found.label_of
-            contradictory += found.label_of.setdefault(key, label) != label
+            renamed = ", ".join(str(data.rename_labels.get(each, each)) for each in names)
+            contradictory += found.label_of.setdefault(key, renamed) != renamed
         text = " ".join(texts)
         if len(found.sample) < SAMPLE:
             found.sample.append(text)
@@ -185,8 +185,8 @@ def _read_part(
         )
     if contradictory:
         report.warnings.append(
-            f"{contradictory} of these have another label than before: correct them, or merge the labels with "
-            "data.rename_labels"
+            f"{contradictory} repeated texts of {name} have another label than before: correct them, or merge the "
+            "labels with data.rename_labels"
         )
     return found
 
