@@ -107,6 +107,8 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
         raise UserError(f'torch has no Transformer with {config.norm_type} norms; export one with norm_type "layer".')
     if config.gated_feed_forward:
         raise UserError("torch has no Transformer with gated feed-forward networks; export one without.")
+    if config.pattern_names:
+        raise UserError(f"torch has no Transformer with the pattern {min(config.pattern_names)}; export one without.")
     if config.positions == "rotary":
         raise UserError("torch has no Transformer with rotary positions; export one with other positions.")
     if config.key_value_heads != config.num_attention_heads:

@@ -263,6 +263,12 @@ class VaswaniConfig(StrictConfig):
             {name: value[layer_idx] if isinstance(value, list) else value for name, value in options.items()},
         )
 
+    @property
+    def pattern_names(self) -> set[str]:
+        """Names of the patterns other than "full" that self-attention has in some layer."""
+        stacks = (self.encoder_pattern, self.decoder_pattern)
+        return {name for stack in stacks for name in (stack if isinstance(stack, list) else [stack])} - {"full"}
+
     def layer_rope_theta(self, stack: str, layer_idx: int) -> float:
         """Return the base of the rotary positions in a layer of the "encoder" or the "decoder"."""
         is_full = self.layer_pattern(stack, layer_idx)[0] == "full"
@@ -316,12 +322,7 @@ class VaswaniConfig(StrictConfig):
         self._check_pattern("decoder", self.decoder_layers)
 
     def _class_names(self) -> set[str]:
-        named = {
-            name
-            for pattern in (self.encoder_pattern, self.decoder_pattern)
-            for name in (pattern if isinstance(pattern, list) else [pattern])
-        }
-        return super()._class_names() | (named - {"full"})
+        return super()._class_names() | self.pattern_names
 
     def _check_widths(self) -> None:
         if self.head_dim is None:
