@@ -274,7 +274,7 @@ def test_a_translator_with_a_hybrid_encoder() -> None:
     outputs = model(ids, decoder_input_ids=ids, output_attentions=True)
     assert [weights.shape[1] for weights in outputs.encoder_attentions] == [0, 2]
     assert alignment(outputs, input_ids=ids, labels=ids).weights.shape == (1, 2, 9, 9)
-    with pytest.raises(ValueError, match="layer"):
+    with pytest.raises(ValueError, match="The pattern of layer 0 computes no attention weights"):
         alignment(outputs, kind="encoder", input_ids=ids)
 
 
