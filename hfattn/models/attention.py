@@ -220,14 +220,19 @@ def _fused(
         # The kernels need one width for all three: pad with zeros, to a multiple of 8, which aligns the rows.
         width = math.ceil(max(width, value.shape[-1]) / 8) * 8
     q, k, v = (
-        _four_dimensions(nn.functional.pad(tensor.to(dtype), (0, width - tensor.shape[-1])), batch)
-        for tensor in (left, right, value)
+        # Without the check, pad copies: the keys of overlapping windows are a view of less memory.
+        _four_dimensions(
+            nn.functional.pad(tensor, (0, missing)) if (missing := width - tensor.shape[-1]) else tensor, batch
+        )
+        for tensor in (left.to(dtype), right.to(dtype), value.to(dtype))
     )
     attended = None
     if mask is not None:
         attended = mask.any(-1, keepdim=True)
         # A softmax over no key is NaN: a row without any key attends to all of them here, and is set to zero below.
-        mask = _four_dimensions((mask | ~attended).expand(*mask.shape[:-1], right.shape[-2]), batch)
+        # As numbers, before it is repeated for heads and blocks: the kernel would convert all the copies.
+        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask & attended, -math.inf)
+        mask = _four_dimensions(bias.expand(*mask.shape[:-1], right.shape[-2]), batch)
     context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
     context = context[..., : value.shape[-1]].reshape(*batch, left.shape[-2], value.shape[-1]).to(value.dtype)
     return context if attended is None else context.masked_fill(~attended, 0)

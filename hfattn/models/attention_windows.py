@@ -8,6 +8,7 @@ Shapes: ``…`` any batch dimensions, T queries, S keys, T ≤ S: the last query
 heads, d width of a head, n number of blocks, b queries of a block, s keys that a block is compared with.
 """
 
+import itertools
 from typing import Any, ClassVar
 
 import torch
@@ -155,14 +156,19 @@ class Layout:
         seen = self.sees(queries, keys)
         if causal:
             seen = seen & (keys <= queries)
-        context, weights = attention(
-            _blocks_first(nn.functional.pad(query, (0, 0, 0, end)).unflatten(-2, (num_blocks, self.block))),
-            tuple(spans(tensor) for tensor in prepared_keys),
-            spans(value),
-            seen & spans(column).transpose(-1, -2),
-            need_weights,
-            dropout=dropout,
-        )
+        blocks = _blocks_first(nn.functional.pad(query, (0, 0, 0, end)).unflatten(-2, (num_blocks, self.block)))
+        tensors = [blocks, spans(value), spans(column).transpose(-1, -2), *(spans(tensor) for tensor in prepared_keys)]
+        parts = []
+        dim = -4 if query.ndim > 3 else -3
+        whole = self._whole_blocks(num_queries, ahead, lead, span) if real is None else None
+        bounds = sorted({0, num_blocks} | ({whole.start, whole.stop} if whole else set()))
+        for begin, stop in itertools.pairwise(bounds):
+            part, values, there, *keys_of_part = (tensor.narrow(dim, begin, stop - begin) for tensor in tensors)
+            # One mask for all blocks that lack no key needs no memory for each block.
+            mask = seen if whole and begin == whole.start else seen & there
+            parts.append(attention(part, tuple(keys_of_part), values, mask, need_weights, dropout=dropout))
+        context = torch.cat([part for part, _ in parts], dim=dim)
+        weights = torch.cat([part for _, part in parts if part is not None], dim=dim) if need_weights else None
         context = _blocks_first(context).flatten(-3, -2)
         context = _without_delay(context, lead, num_queries, -2)
         if weights is not None:
@@ -174,6 +180,14 @@ class Layout:
             weights = _without_delay(_without_delay(dense, lead, num_queries, -2), lead, num_keys, -1)
         return context, weights
 
+    def _whole_blocks(self, num_queries: int, ahead: int, lead: int | torch.Tensor, span: int) -> range | None:
+        """Return the blocks whose s keys all exist, if no key is padding; None if there are none."""
+        if not isinstance(lead, int):
+            return None
+        first = -(-max(lead + self.before - ahead, 0) // self.block)
+        stop = (lead + num_queries - (span - self.before - self.block)) // self.block
+        return range(first, stop) if first < stop else None
+
 
 def _real_column(real: torch.Tensor | None, query: torch.Tensor, num_keys: int) -> torch.Tensor:
     """Return ``real`` as (…, 1, S, 1), with the batch dimensions of (…, h, T, d), so that it is cut as keys are."""
@@ -182,6 +196,11 @@ def _real_column(real: torch.Tensor | None, query: torch.Tensor, num_keys: int) 
     real = real[(None,) * (query.ndim - real.ndim)]
     rows = query.shape[:-3] if query.ndim > 3 else query.shape[:-2]
     return real.expand(*rows, *real.shape[len(rows) : -1], num_keys).transpose(-1, -2)
+
+
+def can_read(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor may decide what is computed, without waiting for an accelerator."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _blocks_first(tensor: torch.Tensor) -> torch.Tensor:
@@ -220,7 +239,7 @@ class Window(Layout):
         dilation: δ: of the keys with |i - j| < δ w, the query sees those for which δ divides i - j.
     """
 
-    block = 256
+    block = 128
 
     def __init__(self, *, window: int, dilation: int = 1) -> None:
         _check_positive(window=window, dilation=dilation)
@@ -359,7 +378,7 @@ class LayoutAttention(VaswaniAttention):
             total = past_key_values.get_seq_length(self.layer_idx)
         real: torch.Tensor | None = None
         start: int | torch.Tensor = total - num_keys
-        if attention_mask is not None:
+        if attention_mask is not None and not (can_read(attention_mask) and attention_mask.all()):
             mask = attention_mask.bool()[:, None, None]
             real = mask[..., total - num_keys :]
             start = total - num_keys - mask.int().argmax(-1, keepdim=True)
