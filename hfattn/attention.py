@@ -22,15 +22,18 @@ from .models import (
     attention_windows,
 )
 from .models.attention import *  # noqa: F403
-from .models.attention import Attention, check_vectors, find_score
+from .models.attention import Attention, check_vectors, checked_mask, find_score
 from .models.attention_distances import *  # noqa: F403
 from .models.attention_distributions import *  # noqa: F403
 from .models.attention_distributions import Distribution
 from .models.attention_local import *  # noqa: F403
 from .models.attention_pooling import *  # noqa: F403
 from .models.attention_scores import *  # noqa: F403
-from .models.attention_scores import Parametric, Score
+from .models.attention_scores import Parametric, Score, options_of, required_options
 from .models.attention_windows import *  # noqa: F403
+from .models.attention_windows import LAYOUTS
+from .models.configuration_vaswani import PATTERNS
+from .models.strict_config import unknown_message
 
 # Every score and distribution by its name.
 SCORES = {
@@ -56,6 +59,9 @@ def attend(
     distribution_options: Mapping[str, Any] | None = None,
     parameters: Mapping[str, torch.Tensor] | None = None,
     multiplier: torch.Tensor | None = None,
+    pattern: str = "full",
+    pattern_options: Mapping[str, Any] | None = None,
+    causal: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Attention as a function: context (…, T, d_v) and weights (…, T, S) of queries (…, T, d_q) over a dictionary.
 
@@ -70,6 +76,11 @@ def attend(
         parameters: tensors for the parameters of a score or a distribution given by name. Other parameters get neutral
             values: an identity matrix, a zero bias, a vector v of ones. For example, ``general`` then equals ``dot``.
         multiplier: factor on the weights, after the distribution.
+        pattern: "full", or a name of ``LAYOUTS``: which keys a query sees. Without the weights, no (T, S) matrix is
+            computed. The mask is then one of the keys, broadcastable to (…, 1, S), and there is no multiplier.
+        pattern_options: options of the pattern, such as ``{"window": 256}``.
+        causal: hide the keys after a query. As with a pattern, T ≤ S, and the last query is at the position of the last
+            key.
 
     Raises:
         ValueError: a name is unknown, shapes do not match, or a parameter has no neutral value.
@@ -97,7 +108,71 @@ def attend(
         attention.score.substitute(parameters)
     elif parameters:
         raise ValueError("parameters belong to the name of a score; a module already has its own.")
-    return attention(query, attention.prepare(key), value, mask, need_weights, multiplier)
+    prepared = attention.prepare(key)
+    if pattern == "full" and not causal:
+        if pattern_options:
+            raise ValueError('pattern_options belong to a pattern; the pattern is "full", which has none.')
+        return attention(query, prepared, value, mask, need_weights, multiplier)
+    return _attend_with_pattern(
+        attention, query, prepared, value, mask, need_weights, multiplier, pattern, pattern_options or {}, causal
+    )
+
+
+def _attend_with_pattern(
+    attention: Attention,
+    query: torch.Tensor,
+    prepared: tuple[torch.Tensor, ...],
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    need_weights: bool,
+    multiplier: torch.Tensor | None,
+    pattern: str,
+    options: Mapping[str, Any],
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    num_queries, num_keys = query.shape[-2], value.shape[-2]
+    if num_queries > num_keys:
+        raise ValueError(
+            f"There are {num_queries} queries and {num_keys} keys; causal and pattern put the last query at the "
+            "position of the last key, so pass at least as many keys as queries, or a mask."
+        )
+    if pattern == "full":
+        keys = torch.arange(num_keys, device=query.device)
+        earlier = keys <= keys[num_keys - num_queries :, None]
+        mask = earlier if mask is None else mask & earlier
+        return attention(query, prepared, value, mask, need_weights, multiplier)
+    layout = LAYOUTS.get(pattern)
+    if layout is None:
+        known = [name for name in PATTERNS if name not in LAYOUTS]
+        if pattern in known:
+            raise ValueError(
+                f"The pattern {pattern!r} has weights of its own or is not a mask; write it in the configuration of a "
+                "VaswaniConfig, as encoder_pattern or decoder_pattern."
+            )
+        raise ValueError(unknown_message(pattern, ["full", *LAYOUTS], "a pattern"))
+    if multiplier is not None:
+        raise ValueError(
+            "A multiplier has a value for each query and key, and a pattern has no such matrix; remove it."
+        )
+    if mask is not None and mask.ndim > 1 and mask.shape[-2] != 1:
+        raise ValueError(
+            f"The mask has the shape {tuple(mask.shape)}; with a pattern, pass one of the keys, (…, 1, S), such as "
+            "mask[:, None] for a padding mask (B, S)."
+        )
+    if mask is not None:
+        mask = checked_mask(mask, query, value)
+    batch = torch.broadcast_shapes(query.shape[:-2], value.shape[:-2], *(tensor.shape[:-2] for tensor in prepared))
+    query, value, *keys_of_parts = (tensor.expand(*batch, *tensor.shape[-2:]) for tensor in (query, value, *prepared))
+    for option in options:
+        if option not in options_of(layout):
+            raise ValueError(unknown_message(option, options_of(layout), f"an option of the pattern {pattern!r}"))
+    if missing := [name for name in required_options(layout) if name not in options]:
+        raise ValueError(
+            f"The pattern {pattern!r} needs the option {missing[0]!r}; pass "
+            f"pattern_options={{{missing[0]!r}: a number}}."
+        )
+    made = layout(**options)
+    return made(attention, query, tuple(keys_of_parts), value, mask, causal=causal, need_weights=need_weights)
 
 
 __all__ = sorted(

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import DynamicCache
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
-from hfattn.attention import Attention, BlockLocal, Window
+from hfattn.attention import LAYOUTS as LAYOUTS_BY_NAME
+from hfattn.attention import Attention, BlockLocal, Window, attend
 
 SMALL: dict[str, Any] = {
     "vocab_size": 23,
@@ -292,3 +294,61 @@ def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
     attention = Attention(4, 4)
     with pytest.raises(ValueError, match="There are 4 queries and 3 keys"):
         Window(window=2)(attention, torch.randn(4, 4), attention.prepare(torch.randn(3, 4)), torch.randn(3, 4))
+
+
+# The function
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options"), [("window", {"window": 5, "dilation": 2}), ("block_local", {"block": 4})]
+)
+@pytest.mark.parametrize("causal", [True, False])
+def test_attend_with_a_pattern_equals_attend_with_its_mask(pattern: str, options: dict[str, int], causal: bool) -> None:
+    torch.manual_seed(0)
+    query = torch.randn(2, 3, 20, 4, dtype=torch.float64)
+    key, value = torch.randn(2, 2, 1, 31, 4, dtype=torch.float64).unbind()  # the same for all heads
+    real = torch.ones(2, 1, 1, 31, dtype=torch.bool)
+    real[1, ..., 25:] = False
+    keys = torch.arange(31)
+    mask = LAYOUTS_BY_NAME[pattern](**options).sees(keys[11:, None], keys) & real
+    if causal:
+        mask = mask & (keys <= keys[11:, None])
+    given: dict[str, Any] = {"score": "additive", "distribution": "entmax"}
+    context, weights = attend(
+        query, key, value, **given, mask=real, pattern=pattern, pattern_options=options, causal=causal
+    )
+    expected, expected_weights = attend(query, key, value, **given, mask=mask)
+    torch.testing.assert_close(context, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(weights, expected_weights, atol=1e-12, rtol=0)
+
+
+def test_attend_causally_equals_attend_with_a_mask() -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(3, 4), torch.randn(7, 4)
+    context, weights = attend(query, key, key, causal=True)
+    expected, _ = attend(query, key, key, mask=torch.ones(3, 7, dtype=torch.bool).tril(4))
+    torch.testing.assert_close(context, expected)
+    assert weights is not None
+    assert not weights.triu(5).any()
+
+
+WINDOW = {"pattern": "window", "pattern_options": {"window": 2}}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({**WINDOW, "pattern": "windows"}, "'windows' is not a pattern; did you mean 'window'"),
+        ({"pattern": "window"}, "The pattern 'window' needs the option 'window'; pass pattern_options={'window': a"),
+        ({"pattern": "window", "pattern_options": {"width": 2}}, "'width' is not an option of the pattern 'window'"),
+        ({"pattern_options": {"window": 2}}, 'pattern_options belong to a pattern; the pattern is "full"'),
+        ({**WINDOW, "mask": torch.ones(3, 3).bool()}, "with a pattern, pass one of the keys"),
+        ({**WINDOW, "multiplier": torch.ones(3, 3)}, "A multiplier has a value for each query and key"),
+    ],
+)
+def test_a_mistake_in_attend_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    vectors = torch.randn(3, 4)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        attend(vectors, vectors, vectors, **given)
+    with pytest.raises(ValueError, match="There are 3 queries and 2 keys"):
+        attend(vectors, vectors[:2], vectors[:2], causal=True)

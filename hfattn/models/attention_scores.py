@@ -30,6 +30,12 @@ def options_of(kind: type) -> list[str]:
     ]
 
 
+def required_options(kind: type) -> list[str]:
+    """Return the options that have no default."""
+    parameters = inspect.signature(kind).parameters
+    return [name for name in options_of(kind) if parameters[name].default is inspect.Parameter.empty]
+
+
 class Parametric(nn.Module):
     """Base class of formulas with parameters that they initialize themselves.
 

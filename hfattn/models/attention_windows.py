@@ -436,4 +436,6 @@ class BlockLocalAttention(LayoutAttention):
         super().__init__(config, layer_idx, kind, is_causal, gain, block=block)
 
 
-__all__ = ["BlockLocal", "Layout", "Window"]
+LAYOUTS: dict[str, type[Layout]] = {"window": Window, "block_local": BlockLocal}
+
+__all__ = ["LAYOUTS", "BlockLocal", "Layout", "Window"]

@@ -8,7 +8,6 @@ d width of a head, V vocabulary.
 """
 
 import copy
-import inspect
 import math
 from typing import Any
 
@@ -34,7 +33,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import Attention
-from .attention_scores import Parametric, options_of
+from .attention_scores import Parametric, options_of, required_options
 from .classifier_output import PooledClassifierOutput
 from .configuration_vaswani import PATTERNS, STANDARD_ATTENTION, VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
@@ -335,10 +334,9 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
         return VaswaniAttention(config, layer_idx, "self", is_causal, gain)
     kind = find_pattern(name)
     options = {option: value for option, value in given.items() if option in options_of(kind)}
-    for option, parameter in inspect.signature(kind).parameters.items():
-        if parameter.kind == parameter.KEYWORD_ONLY and parameter.default is parameter.empty and option not in options:
-            stack = "decoder" if is_causal else "encoder"
-            raise ValueError(f"The pattern {name!r} needs the option {option!r}; write it in {stack}_pattern_options.")
+    if missing := [option for option in required_options(kind) if option not in options]:
+        stack = "decoder" if is_causal else "encoder"
+        raise ValueError(f"The pattern {name!r} needs the option {missing[0]!r}; write it in {stack}_pattern_options.")
     return kind(config, layer_idx, "self", is_causal, gain, **options)
 
 
