@@ -143,6 +143,12 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "growing": {"decoder_pattern": ["window", "full"], "decoder_pattern_options": {"window": [3, 5]}},
     "full, then a window": {"decoder_pattern": ["full", "window"], "decoder_pattern_options": {"window": 4}},
     "blocks": {"decoder_pattern": "block_local", "decoder_pattern_options": {"block": 3}},
+    "rotary positions and shared keys": {
+        "decoder_pattern": "window",
+        "decoder_pattern_options": {"window": 3, "dilation": [[1, 2], [2, 2]]},
+        "positions": "rotary",
+        "num_key_value_heads": 1,
+    },
     "additive": {
         "decoder_pattern": "window",
         "decoder_pattern_options": {"window": 4},
