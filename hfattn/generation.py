@@ -30,9 +30,14 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 def set_chat(model: PreTrainedModel, chat: bool) -> None:
     """Store with a model whether it answers messages, so that its prompts are put into the chat template."""
+    store_for_task(model, CHAT, {"role": "user"} if chat else None)
+
+
+def store_for_task(model: PreTrainedModel, task: str, settings: Mapping[str, Any] | None) -> None:
+    """Store settings of a task in the configuration of a model, beside those of other tasks; None removes them."""
     stored = model.config.to_dict().get("task_specific_params") or {}
-    others = {task: settings for task, settings in stored.items() if task != CHAT}
-    model.config.task_specific_params = {**others, CHAT: {"role": "user"}} if chat else others or None
+    others = {name: stored[name] for name in stored if name != task}
+    model.config.task_specific_params = ({**others, task: dict(settings)} if settings is not None else others) or None
 
 
 def set_ends(model: PreTrainedModel, ends: Iterable[int]) -> None:
@@ -261,6 +266,7 @@ __all__ = [
     "sampling_options",
     "set_chat",
     "set_ends",
+    "store_for_task",
     "translate_texts",
     "write_completions",
     "written_text",

@@ -21,7 +21,7 @@ from transformers.models.m2m_100.modeling_m2m_100 import shift_tokens_right
 from ..data import Pair, Pairs, check_model, check_positions
 from ..errors import UserError
 from ..evaluation import evaluate_translator
-from ..generation import evaluation_mode
+from ..generation import evaluation_mode, store_for_task
 from ..loading import BaseModel, Loaded, load_model, load_model_config, load_tokenizer
 from ..models.pipeline_attn_translation import PREFIX, load_target_tokenizer
 from .config import build_section
@@ -128,8 +128,7 @@ def load_translator(
         _begin_with_language(model, tokenizer)
     if location.prefix is not None:
         _check_prefix(tokenizer, location)
-        others = model.config.to_dict().get("task_specific_params") or {}
-        model.config.task_specific_params = {**others, PREFIX: {"prefix": location.prefix}}
+        store_for_task(model, PREFIX, {"prefix": location.prefix})
     # Its configurations are saved with the model, for which LoRA's updates alone have no place.
     return loaded._replace(changed=True), tokenizer, load_target_tokenizer(model) or tokenizer
 
