@@ -371,7 +371,7 @@ def describe(
             what = name.removeprefix("max_").removesuffix("length").rstrip("_")  # source or target of a translation
             texts = [each[name] for each in inputs]
             _add_lengths(report, texts, count, limit, named, what)
-            if part == "train":
+            if part == "train" and data.is_own:
                 _add_languages(report, texts, languages, what)
         seen[part] = set(keys)
         if repeated := len(keys) - len(seen[part]):
