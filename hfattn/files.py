@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from .errors import UserError
 
+LARGEST_JSON = 2**26  # bytes; lists without values take twenty times as much memory
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, quota exceeded, file too large
 
 
@@ -75,8 +76,10 @@ def read_json(path: Path) -> Any:
     """Return the value of a JSON file.
 
     Raises:
-        UserError: the file does not exist, is not UTF-8, is not JSON, or is nested too deeply.
+        UserError: the file does not exist, is not UTF-8, is not JSON, is nested too deeply, or is larger than 64 MiB.
     """
+    if path.is_file() and path.stat().st_size > LARGEST_JSON:
+        raise UserError(f"{path} has more than {LARGEST_JSON // 2**20} MiB, too much for it; copy it again.")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -27,6 +27,7 @@ from .hub.manifest import MANIFEST, STATEMENTS
 from .hub.measuring import read_recorded, recorded_data
 from .hub.push import check_repository_name
 from .hub.signing import sign
+from .hub.statements import EXACT, NOT, WITHIN, requests_of, same_statement, title_of
 from .hub_access import hub_errors, no_token
 from .resources import load_recipe, recipe_folders, resource
 from .training.command import leaves
@@ -35,7 +36,6 @@ from .training.expected import PLACES, FinishedRun, read_run
 from .training.results import PACKAGES, hardware, hfattn_commit, versions
 from .training.tolerances import SeedTolerances, is_of_a_whole_part, numbers, tolerance_of_rounding
 
-EXACT, WITHIN, NOT = "reproduced bit for bit", "reproduced within the stated tolerance", "not reproduced"
 EXIT_CODES = {EXACT: 0, WITHIN: 3, NOT: 1}
 RESULTS = "results.json"
 _SETTABLE = PLACES | {"data.unlabeled"}
@@ -451,6 +451,9 @@ def check_statement(name: str) -> str:
 def propose_statement(name: str, commit: str, account: str, reproduction: Reproduction, key: Path | None = None) -> str:
     """Open a pull request with the result as a JSON file in ``.reproductions/``, and return its address.
 
+    If an open one of this account says the same of the same commit, no second one is opened: the answer to the first
+    may have been lost.
+
     Args:
         name: the repository.
         commit: its commit that was reproduced.
@@ -471,16 +474,30 @@ def propose_statement(name: str, commit: str, account: str, reproduction: Reprod
         "date": now.isoformat(timespec="seconds"),
         **reproduction.to_dict(),
     }
+    api, title = HfApi(), title_of(reproduction.verdict)
     with TemporaryDirectory(prefix="hfattn-") as scratch, hub_errors(name, writing=True):
+        for request in requests_of(api, name, "model", account, title, "open"):
+            if _proposes(api, name, request.git_reference, statement):
+                return str(request.url)
         path = Path(scratch) / f"{now:%Y-%m-%d}-{account}.json"
         write_json(path, statement)
         if key is not None:
             sign(path, key, path.with_name(f"{path.name}.sig"))
-        done = HfApi().create_commit(
+        done = api.create_commit(
             name,
             [CommitOperationAdd(f"{STATEMENTS}/{each.name}", each) for each in sorted(path.parent.iterdir())],
-            commit_message=f"Trained again: {reproduction.verdict}",
+            commit_message=title,
             commit_description=f"```text\n{str(reproduction).replace(str(reproduction.plan.run.folder), name)}\n```",
             create_pr=True,
         )
     return str(done.pr_url)
+
+
+def _proposes(api: HfApi, name: str, revision: str | None, statement: Mapping[str, Any]) -> bool:
+    """Return whether a pull request proposes a statement, made at any time."""
+    for entry in api.list_repo_tree(name, STATEMENTS, revision=revision):
+        if entry.path.endswith(f"-{statement['by']}.json"):
+            there = read_json_object(Path(api.hf_hub_download(name, entry.path, revision=revision)))
+            if same_statement(there, statement):
+                return True
+    return False

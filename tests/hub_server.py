@@ -7,7 +7,7 @@
         subprocess.run(command, env=os.environ | hub.environment(tmp_path))
 
 It speaks the git-LFS side of the protocol, not Xet: a process that uploads needs `HF_HUB_DISABLE_XET=1`, which
-`Hub.environment` sets. Gated repositories, discussions, merging and deleting are left out.
+`Hub.environment` sets. Gated repositories, discussions other than pull requests, and deleting are left out.
 """
 
 from __future__ import annotations
@@ -159,6 +159,7 @@ class Repo:
     tags: dict[str, Commit] = field(default_factory=dict)
     commits: dict[str, Commit] = field(default_factory=dict)
     pull_requests: int = 0
+    proposals: dict[int, Json] = field(default_factory=dict)  # what the list of pull requests says of each
     scan: Json | None = None  # the Hub's own scan of the files
 
     def __post_init__(self) -> None:
@@ -328,6 +329,14 @@ class Hub:
             blobs = {path: Blob(data, head.wants_lfs(path, len(data), data[:512])) for path, data in files.items()}
             self.lfs.update({blob.sha256: blob.data for blob in blobs.values() if blob.lfs})
             return repo.commit(branch, {**head.files, **blobs}, "Put files").oid
+
+    def merge(self, kind: str, name: str, number: int) -> str:
+        """Merges a pull request whose files are those of the last commit and others; returns the commit's id."""
+        with self.lock:
+            repo = self.repo(kind, name)
+            proposed = repo.head(f"refs/pr/{number}")
+            repo.proposals[number]["status"] = "merged"
+            return repo.commit("main", {**repo.head("main").files, **proposed.files}, proposed.title).oid
 
     def files(self, kind: str, name: str, revision: str = "main") -> dict[str, bytes]:
         """All files of a repository at a branch or commit; raises HubError where there is no such thing."""
@@ -574,6 +583,18 @@ class _Api:
 
         return _json([described(commit) for commit in repo.resolve(revision).history()])
 
+    def discussions(self, request: Request, repo: Repo) -> Response:
+        asked = request.query
+        closed = {"open": ("open",), "closed": ("merged", "closed")}.get(asked.get("status", ""))
+        found = [
+            each
+            for each in repo.proposals.values()
+            if asked.get("author") in (None, each["author"]["name"]) and (closed is None or each["status"] in closed)
+        ]
+        start = int(asked.get("p", 0)) * self.hub.page
+        shown = found[start : start + self.hub.page]
+        return _json({"discussions": shown, "count": len(found), "start": start})
+
     def resolve(self, request: Request, repo: Repo, revision: str, path: str) -> Response:
         commit = repo.resolve(revision)
         if path not in commit.files:
@@ -674,6 +695,15 @@ class _Api:
         address, links = f"{self.hub.url}/{repo.path}", {}
         if proposal:
             number = repo.propose(head)
+            repo.proposals[number] = {
+                "num": number,
+                "title": title,
+                "author": {"name": self.hub.user},
+                "createdAt": _timestamp(datetime.now(UTC)),
+                "status": "open",
+                "isPullRequest": True,
+                "repo": {"name": repo.name, "type": repo.kind},
+            }
             revision, links = f"refs/pr/{number}", {"pullRequestUrl": f"{address}/discussions/{number}"}
         oid = repo.commit(revision, files, title, description).oid
         return _json(
@@ -727,6 +757,7 @@ ROUTES = [
     Route("GET", "/api/{kind}/{name}/tree/{revision}/{path}", _Api.tree),
     Route("POST", "/api/{kind}/{name}/paths-info/{revision}", _Api.paths_info),
     Route("GET", "/api/{kind}/{name}/commits/{revision}", _Api.list_commits),
+    Route("GET", "/api/{kind}/{name}/discussions", _Api.discussions),
     Route("GET", "/{web}{name}/resolve/{revision}/{path}", _Api.resolve),
     Route("POST", "/api/{kind}/{name}/branch/{branch}", _Api.create_branch, "write"),
     Route("POST", "/api/{kind}/{name}/tag/{revision}", _Api.create_tag, "write"),

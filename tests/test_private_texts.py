@@ -222,3 +222,20 @@ def test_a_model_of_own_data_gets_a_private_repository(runs: dict[str, Path], tm
         code, said = push("both", "--private", "--public")
         assert code != 0
         assert "either private or public" in said
+
+        # A new card of the public repository is proposed beside its other files, with the same warning.
+        hub.put("model", f"{hub.user}/shown", {"notes.txt": b"of the owner\n"})
+        before = hub.files("model", f"{hub.user}/shown")
+        words = ["card", f"{hub.user}/shown", "--license", "mit", "--language", "en", "--execute"]
+        done = run([sys.executable, "-m", "hfattn", *words], ROOT, **hub.environment(tmp_path))
+        assert done.returncode == 0, done.stderr
+        assert f"Warning: {hub.user}/shown is public, and the data of this model are not" in done.stdout
+        assert hub.files("model", f"{hub.user}/shown") == before
+        proposed = hub.files("model", f"{hub.user}/shown", "refs/pr/1")
+        assert proposed.keys() == before.keys()
+        changed = {name for name in before if proposed[name] != before[name]}
+        assert changed == {"README.md", "manifest.json", "results.json"}
+        (tmp_path / "proposed").mkdir()
+        for name in changed:
+            (tmp_path / "proposed" / name).write_bytes(proposed[name])
+        assert not quoted(tmp_path / "proposed", runs["classification"].parent / "tickets.jsonl")

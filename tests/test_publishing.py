@@ -691,6 +691,33 @@ def test_after_a_lost_answer_this_push_and_the_next_one_end_in_peace(data: Path,
     assert len(list(hub.repos["dataset", "user/lost"].head("main").history())) == 4
 
 
+def test_files_of_a_public_repository_stay_if_they_are_kept(data: Path, hub: Hub) -> None:
+    commit = hub.put("dataset", "user/open", {"notes.txt": b"of the owner\n", "train.csv": b"text\n"})
+    plan = push_data(data, "user/open", keep=True, over=commit)
+    assert plan.visible_to == "everyone (public)"
+    assert plan.deleted == []
+    there = hub.files("dataset", "user/open")
+    assert there["notes.txt"] == b"of the owner\n"
+    assert there.keys() >= {*plan.added, *plan.changed}
+    assert push_data(data, "user/open", keep=True).nothing_to_do
+    assert push_data(data, "user/open", execute=False).deleted == ["notes.txt", "train.csv"]
+    with pytest.raises(UserError, match="user/open is public, and only a new repository can be made private"):
+        push_data(data, "user/open", keep=True, private=True)
+
+
+def test_after_a_lost_answer_no_second_pull_request_is_opened(data: Path, hub: Hub) -> None:
+    push_data(data, "user/proposed", execute=True)
+    (data / "more.csv").write_text("text\n")
+    hub.fault("commit", "lost")
+    with pytest.raises(UserError, match="try again"):
+        push_data(data, "user/proposed", execute=True, pr=True)
+    address = f"{hub.url}/datasets/user/proposed/discussions/1"
+    assert push_data(data, "user/proposed", execute=True, pr=True).url == address
+    assert str(push_data(data, "user/proposed", execute=True, pr=True)).endswith(address)
+    (data / "more.csv").write_text("another text\n")
+    assert push_data(data, "user/proposed", execute=True, pr=True).url == address.replace("/1", "/2")
+
+
 def test_a_branch_is_made_also_if_nothing_changed(data: Path, hub: Hub) -> None:
     push_data(data, "user/branches")
     assert "would make a new branch of 0 B" in str(push_data(data, "user/branches", branch="v1", execute=False))

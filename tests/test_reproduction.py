@@ -15,14 +15,17 @@ from typing import Any
 import pytest
 from commands import ROOT, run, train_here, written
 from hub_server import Hub, HubServer
+from huggingface_hub import HfApi
 from keys import make_key
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from hfattn.errors import INTERRUPTED, UserError
+from hfattn.hub.card import check_card
 from hfattn.hub.fetching import current_commit, model_files
 from hfattn.hub.manifest import published_files
 from hfattn.hub.push import PushOptions, push
+from hfattn.hub.statements import valid_statements, with_statements
 from hfattn.reproduction import EXACT, NOT, WITHIN, compare, plan_reproduction, propose_statement, train_again
 from hfattn.training.tolerances import SeedTolerances
 from hfattn_cli import app
@@ -363,6 +366,78 @@ def test_the_proposed_result_is_signed(trained: Path, hub: Hub, tmp_path: Path) 
     refused = CliRunner().invoke(app, ["reproduce", str(trained), "--sign", str(key)])
     assert refused.exit_code == 2
     assert refused.stderr == "error: --sign signs what --open-pr proposes; add --open-pr.\n"
+
+
+def test_a_lost_answer_opens_no_second_request(trained: Path, hub: Hub) -> None:
+    hub.put("model", "user/lost", {file: (trained / file).read_bytes() for file in published_files(trained)})
+    result = compare(plan_reproduction(trained), trained)
+    hub.fault("commit", "lost")
+    with pytest.raises(UserError, match="cannot be reached"):
+        propose_statement("user/lost", current_commit("user/lost"), "user", result)
+    address = propose_statement("user/lost", current_commit("user/lost"), "user", result)
+    assert address == f"{hub.url}/user/lost/discussions/1"
+    hub.put("model", "user/lost", {"other.json": b"{}"})  # a statement about another commit is another one
+    again = propose_statement("user/lost", current_commit("user/lost"), "user", result)
+    assert again == f"{hub.url}/user/lost/discussions/2"
+
+
+def test_the_card_names_who_trained_the_model_again(trained: Path, record: Path, hub: Hub) -> None:
+    hub.put("model", "user/again", {file: (trained / file).read_bytes() for file in published_files(trained)})
+    result = compare(plan_reproduction(trained), trained)
+    propose_statement("user/again", current_commit("user/again"), "user", result)
+    api = HfApi()
+    assert valid_statements(api, "user/again", None, record) == []
+    hub.merge("model", "user/again", 1)
+    (statement,) = valid_statements(api, "user/again", None, record)
+    text = (record / "README.md").read_text()
+    card = with_statements(text, [statement])
+    line = f"- Reproduced bit for bit by [user](https://huggingface.co/user) on {statement.date}, commit "
+    assert f"{line}`{statement.commit[:7]}` ([statement]({statement.path}))\n" in card
+    assert with_statements(card, [statement]) == card
+    assert with_statements(card, []) == text
+    (record / "README.md").write_text(card)
+    assert "lines" in check_card(record, json.loads((record / "results.json").read_text()))
+
+    path, data = next((path, data) for path, data in hub.files("model", "user/again").items() if "-user.json" in path)
+    right = json.loads(data)
+    forged: list[tuple[dict[str, Any], str]] = [
+        ({"repository": "user/other"}, path),
+        ({"results_sha256": "0" * 64}, path),
+        ({"by": "somebody"}, path),
+        ({"by": "somebody"}, path.replace("user.json", "somebody.json")),  # whose pull request was not merged
+        ({"verdict": NOT}, path),
+        ({"verdict": "reproduced twice"}, path),
+        ({"commit": "](http://evil.example)"}, path),
+        ({"by": "user](http://evil.example)"}, path),
+        ({"weights": {"model.safetensors": "0" * 64}}, path),
+        ({"weights": {}}, path),
+        ({"problems": ["the number of steps is 1"]}, path),
+        ({"date": "yesterday"}, path),
+        ({"scores": 3, "verdict": WITHIN}, path),
+    ]
+    for number, (change, place) in enumerate(forged):
+        name = f"user/forged{number}"
+        hub.put("model", name, {place: json.dumps({**right, "repository": name, **change}).encode()})
+        hub.repo("model", name).proposals = dict(hub.repo("model", "user/again").proposals)
+        assert valid_statements(api, name, None, record) == [], change
+    hub.put("model", "user/right", {path: json.dumps({**right, "repository": "user/right"}).encode()})
+    hub.repo("model", "user/right").proposals = dict(hub.repo("model", "user/again").proposals)
+    assert [each.by for each in valid_statements(api, "user/right", None, record)] == ["user"]
+    edit(record, "seed", value=9)  # results of another run
+    assert valid_statements(api, "user/right", None, record) == []
+
+
+@pytest.mark.examples  # because each push verifies the folder
+def test_a_push_writes_the_statements_into_the_card(trained: Path, hub: Hub) -> None:
+    push(trained, "user/pushed", PushOptions(execute=True))
+    result = compare(plan_reproduction(trained), trained)
+    propose_statement("user/pushed", current_commit("user/pushed"), "user", result)
+    assert "Trained again" not in hub.files("model", "user/pushed")["README.md"].decode()
+    commit = hub.merge("model", "user/pushed", 1)
+    done = push(trained, "user/pushed", PushOptions(execute=True, over=commit))
+    assert done.changed.keys() == {"README.md"}
+    assert "- Reproduced bit for bit by [user]" in hub.files("model", "user/pushed")["README.md"].decode()
+    assert push(trained, "user/pushed", PushOptions(execute=True)).nothing_to_do
 
 
 def test_a_push_keeps_the_statements_of_others(hub: Hub, tmp_path: Path) -> None:

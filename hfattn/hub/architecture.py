@@ -1,19 +1,24 @@
 """Render the modules of a model as a text tree for its card."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from transformers import PreTrainedModel
 
 from .. import models  # noqa: F401  (registers the classes)
 from ..clean_process import auto_class
+from ..errors import UserError
+from ..files import read_json_object
 from ..loading import ModelLocation, load_model_config, loading_errors
 
 DEPTH = 3  # levels of the tree; deeper modules are counted in their parent
+_MOST, _MOST_LAYERS = 100_000, 10_000  # modules and labels; layers
 
 
 def architecture(folder: Path) -> str:
@@ -24,13 +29,36 @@ def architecture(folder: Path) -> str:
         One line per module: name, class, sizes and number of parameters. Equal layers share a line.
 
     Raises:
-        UserError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``,
-            or no Auto class loads its architecture.
+        UserError: the configuration is invalid, for example because the file of a custom class is not on ``sys.path``;
+            no Auto class loads its architecture; or it has far more modules or labels than a model has.
     """
     location = ModelLocation(name=str(folder))
+    for name, value in read_json_object(folder / "config.json").items():
+        # Configurations make a list with an entry for each label and each layer.
+        most = _MOST if name == "num_labels" else _MOST_LAYERS if "layers" in name else None
+        if most is not None and isinstance(value, int | float) and value > most:
+            raise UserError(f"{folder}/config.json has {value} as {name!r}, more than {most:,}; correct it.")
     config = load_model_config(location)
-    with loading_errors(location), torch.device("meta"):
+    with loading_errors(location), torch.device("meta"), _counted(folder):
         return draw(getattr(transformers, auto_class(config)).from_config(config))
+
+
+@contextmanager
+def _counted(folder: Path) -> Iterator[None]:
+    """Stop where a model gets too many modules: a configuration may ask for a billion layers."""
+    number = 0
+
+    def count(*_: object) -> None:
+        nonlocal number
+        number += 1
+        if number > _MOST:
+            raise UserError(f"{folder}/config.json describes more than {_MOST:,} modules; correct its sizes.")
+
+    handle = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def draw(model: PreTrainedModel) -> str:

@@ -21,6 +21,7 @@ from ..files import read_json_object, write_at_once
 from ..loading import quiet
 from ..models.strict_config import OLDEST_TRANSFORMERS
 from ..resources import resource
+from ..yaml_values import read_yaml
 from .architecture import architecture
 from .card_facts import dataset_fields, hyperparameters, train_command, where_it_fails
 from .clean_run import CleanRun, run_folder
@@ -234,7 +235,11 @@ def card_code(text: str) -> tuple[str | None, str | None]:
 
 def code_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each code file in a model folder."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.py"))}
+    found = {}
+    for path in sorted(folder.glob("*.py")):
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def stated(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,8 +362,8 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
         Description of what was compared.
 
     Raises:
-        AssertionError: a line rendered from the results is not in the card, the metadata differ, or the results list
-            files that the end of the run could not write.
+        AssertionError: a line rendered from the results is not in the card, the metadata or ``requirements.txt``
+            differ, or the results list files that the end of the run could not write.
     """
     missing = ", ".join(results.get(UNFINISHED, {}))
     assert not missing, f"the folder is not finished: {missing} could not be written; run hfattn card"
@@ -372,8 +377,12 @@ def check_card(folder: Path, results: Mapping[str, Any]) -> str:
     wanted = [line for line in right.content.splitlines() if line.strip()]
     for line in wanted:
         assert line in lines, f"the line {line.strip()[:120]!r} is missing or was changed"
+    needed = folder / REQUIREMENTS
+    if needed.is_file() and results.get("recipe") != FOLDER:
+        same = needed.read_text(encoding="utf-8").splitlines() == requirements(results)
+        assert same, f"{REQUIREMENTS} is not what results.json says"
     path = folder / EVAL_RESULTS
     entries = eval_result_entries_to_yaml(evaluation_entries(_data(right), results))
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else []
+    found = read_yaml(path) if path.is_file() else []
     assert found == entries, f"{EVAL_RESULTS} is not what results.json says"
     return f"{len(wanted)} lines and {len(_data(right).eval_results or [])} scores are those of results.json"

@@ -18,9 +18,10 @@ from .. import clean_process
 from ..errors import UserError
 from ..files import read_json_object, write_json
 from ..hub_access import hub_errors, local_path
-from .code_findings import printable
+from .code_findings import MOST_BYTES, printable
+from .data_files import check_data_files
 from .known_code import is_code, origins
-from .manifest import CARD, MANIFEST, matches
+from .manifest import CARD, MANIFEST, copy_files, matches
 from .sandbox import NoSandboxError, run
 
 # Recorded outputs, and pictures of them. Who knows them can send them without computing anything.
@@ -90,14 +91,18 @@ def run_folder(
 
     Raises:
         UserError: the kernel has no sandbox, and the code is neither known nor trusted; the base model of an adapter
-            cannot be found; or such code could read a base model that is not public.
+            cannot be found; such code could read a base model that is not public; or weights are not valid.
     """
     names = [name for name in names if not (name in _RECORDED or name.endswith(_PICTURES))]
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch).resolve() / "model"
-        for name in names:
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            _provide(folder / name, copy / name, links=links)
+        copy.mkdir()
+        if not (links and _linked(folder, names, copy)):
+            copy_files(folder, names, copy)
+        try:
+            check_data_files(copy, names)
+        except AssertionError as error:
+            raise UserError(f"The code of {original or folder} was not run: {error}.") from None
         known = known and _are_known(copy, names)
         if clean_process.ADAPTER in names:
             base = _copy_base(copy, original or folder, any_place=known or trust)
@@ -126,16 +131,22 @@ def run_folder(
     return CleanRun(done.sandbox, known, results, problem or (done.failure and printable(done.failure, 400)))
 
 
-def _provide(source: Path, target: Path, *, links: bool) -> None:
-    if links:
-        with suppress(OSError):  # another file system, or one without links
-            target.hardlink_to(source)
-            return
-    shutil.copyfile(source, target)
+def _linked(folder: Path, names: Iterable[str], copy: Path) -> bool:
+    """Fill a folder with links to files; return whether the file system has links."""
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (copy / name).hardlink_to(folder / name)
+        except OSError:
+            return False
+    return True
 
 
 def _are_known(folder: Path, names: Iterable[str]) -> bool:
-    return all(origins({name: (folder / name).read_bytes() for name in filter(is_code, names)}).values())
+    code = list(filter(is_code, names))
+    if any((folder / name).stat().st_size > MOST_BYTES for name in code):
+        return False
+    return all(origins({name: (folder / name).read_bytes() for name in code}).values())
 
 
 def _copy_base(copy: Path, original: Path, *, any_place: bool) -> list[str]:

@@ -35,6 +35,7 @@ KINDS: Mapping[str, str] = {
     "characters": "contains characters that are invisible or look like others",
     "missing": "refers to a file or class that does not exist",
     "elsewhere": "uses another repository",
+    "packages": "installs what is no package of an index, or a package with nearly the name of another",
     "scan": "is named by the Hub's own scan",
     "unreadable": "cannot be read",
 }

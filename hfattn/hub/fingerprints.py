@@ -26,6 +26,9 @@ from ..generation import evaluation_mode
 # Symbols that few vocabularies have: a snowman, a letter of mathematics beyond U+FFFF, Tamil, a private character.
 _UNKNOWN = "\u2603 \U0001d465 \u0b95\u0bbf \ue000"
 
+# What a stranger's file may have: bytes, batches, rows of one, and characters of all texts together.
+_LARGEST, _MOST_BATCHES, _MOST_ROWS, _MOST_CHARACTERS = 2**26, 8, 8, 2**22
+
 _SENTENCE = "This is an example."
 
 
@@ -123,12 +126,19 @@ def read_fingerprints(folder: Path) -> tuple[dict[str, list[list[str]]], dict[st
         The texts by batch, and the tensors by name.
 
     Raises:
-        ValueError, TypeError, OSError, SafetensorError: the file is missing, has no texts, or cannot be read.
+        ValueError, RecursionError, TypeError, OSError, SafetensorError: the file is missing, has no texts or more than
+            ``store_fingerprints`` writes, or cannot be read.
     """
+    if (folder / FINGERPRINTS).stat().st_size > _LARGEST:
+        raise ValueError(f"it has more than {_LARGEST // 2**20} MiB")
     with safe_open(folder / FINGERPRINTS, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
         metadata = file.metadata() or {}
+    if sum(map(len, metadata.values())) > _MOST_CHARACTERS:
+        raise ValueError(f"its texts have more than {_MOST_CHARACTERS:,} characters")
     batches = {"": json.loads(metadata.get("texts", "[]")), **json.loads(metadata.get("more", "{}"))}
+    if len(batches) > _MOST_BATCHES or any(len(batch) > _MOST_ROWS for batch in batches.values()):
+        raise ValueError("it has more texts than a model needs")
     if not all(batches.values()) or not all(_are_texts(row) for batch in batches.values() for row in batch):
         raise ValueError("it has no texts")
     return batches, tensors

@@ -28,6 +28,7 @@ from ..files import read_json_object, write_at_once, write_json
 from ..hub_access import is_id
 from .card import FOLDER, printed_by_a_sandbox, read_results, render_card
 from .clean_run import CleanRun, base_folder, run_folder
+from .data_files import check_data_files
 from .judging import computed
 from .manifest import CARD, TRAINER_STATE, check_regular, is_listed, repository_files, write_manifest
 from .stated import card_data, check_languages, check_license, with_statements
@@ -153,6 +154,10 @@ def describe(
         raise UserError(f"{folder} has no config.json; save the model with save_pretrained.")
     if not any(name.endswith(".safetensors") for name in names):
         raise UserError(f"{folder} has no weights in safetensors; save the model with save_pretrained.")
+    try:
+        check_data_files(folder, names)
+    except AssertionError as error:
+        raise UserError(f"{folder} has no model that can be verified: {error}.") from None
     license = None if license is None else check_license(license)
     languages = check_languages(languages)
     there = read_results(folder) if (folder / "results.json").is_file() else {}

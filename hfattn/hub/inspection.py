@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,6 +28,7 @@ from .code_findings import (
     printable,
     read_modules,
 )
+from .data_files import check_data_files
 from .known_code import custom_classes, is_code, origin
 from .manifest import COMPILED, DEEPEST, LEFT_OUT, MANIFEST, PICKLES, matches, published_files
 
@@ -33,6 +36,16 @@ LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold d
 MOST_FILES = 300  # code files and configurations that are read
 _MODULES = "modules.json"  # the layers of a model of sentence-transformers, each with its class
 _NAMING = (_MODULES, "chat_template.json")  # files without "config" in their names that name code, or contain Jinja
+_REQUIREMENTS = "requirements.txt"
+# Packages that models need. A name that is nearly one of them is often that of another package.
+_PACKAGES = """
+    accelerate datasets diffusers einops flash-attn hfattn huggingface-hub numpy onnxruntime peft pillow requests
+    safetensors scipy sentence-transformers sentencepiece tiktoken timm tokenizers torch torchaudio torchvision
+    transformers triton
+"""
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(?:\[[\w.,\s-]*\])?\s*(?:[=<>!~].*?)?(?:;.*)?")
+# Jinja that leaves the values of a template: names with underscores, in any spelling, and lookups by a computed name.
+_REACHING = re.compile(r"__|\battr\b|\\x5f|\\u005f|\\137|\b(?:cycler|joiner|lipsum|self)\b\s*[.\[]", re.IGNORECASE)
 _GENERATE = "custom_generate/generate.py"  # transformers replaces generate() with the function in this file
 
 
@@ -188,6 +201,11 @@ def _inspect_folder(name: str, folder: Path) -> Inspection:
             texts[relative] = (folder / relative).read_bytes()
         except OSError as error:
             findings.append(Finding("unreadable", relative, None, f"It cannot be opened: {error.strerror}."))
+    for relative in sizes:
+        try:
+            check_data_files(folder, [relative])
+        except AssertionError as error:
+            findings.append(Finding("unreadable", relative, None, f"{str(error).rpartition(';')[0]}."))
     return _inspect(name, None, sizes, texts, findings, None, published)
 
 
@@ -216,7 +234,11 @@ def _inspect(
     custom: dict[str, tuple[str, ...]] = {}
     base = None
     for path in sorted(texts):
-        if path.endswith(".json"):
+        if path.endswith(".jinja"):
+            findings += _reaching(path, texts[path].decode("utf-8", "replace"))
+        elif path == _REQUIREMENTS:
+            findings += _requirements(texts[path].decode("utf-8", "replace"))
+        elif path.endswith(".json"):
             try:
                 config = json.loads(texts[path])
                 entries += _layers(config) if path == _MODULES else _entries(path, config)
@@ -228,6 +250,8 @@ def _inspect(
                     findings += _kernels(path, config)
                     if config.get("chat_template"):
                         templates.append(f"chat_template in {path}")
+                        for template in _strings(config["chat_template"]):
+                            findings += _reaching(path, template)
                     if path == ADAPTER and isinstance(config.get("base_model_name_or_path"), str):
                         base = config["base_model_name_or_path"] or None
     if _GENERATE in sizes:
@@ -265,7 +289,12 @@ def _inspect(
 def _is_text(path: str) -> bool:
     """Return whether a file is code, or names the code to run."""
     name = PurePosixPath(path).name
-    return is_code(path) or (path.endswith(".json") and "config" in name) or path in _NAMING
+    return is_code(path) or (path.endswith(".json") and "config" in name) or path in _NAMING or _is_read_for_more(path)
+
+
+def _is_read_for_more(path: str) -> bool:
+    """Return whether a file is read because it can make programs run, or install, other code."""
+    return path.endswith(".jinja") or path == _REQUIREMENTS
 
 
 def _most(path: str) -> int:
@@ -339,6 +368,31 @@ def _kernels(source: str, config: Mapping[str, Any]) -> Iterator[Finding]:
     for key, value in config.items():
         if key.endswith(REPOSITORIES) and isinstance(value, str) and "/" in value:
             yield Finding("elsewhere", source, None, f"{key}: {value} (inspect {value} too)")
+
+
+def _reaching(path: str, template: str) -> Iterator[Finding]:
+    """Return a finding for the first line of a Jinja template that reaches for more than its values."""
+    for number, line in enumerate(template.splitlines(), 1):
+        if found := _REACHING.search(line):
+            line_of_file = number if path.endswith(".jinja") else None
+            yield Finding("hidden", path, line_of_file, line.strip(), f"Jinja: {found[0]}")
+            return
+
+
+def _requirements(text: str) -> Iterator[Finding]:
+    """Return a finding for each line of requirements that is no package of an index, or has a name like another's."""
+    known = _PACKAGES.split()
+    for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r"(?:^|\s)#.*", "", line).strip()
+        if not line:
+            continue
+        match = _REQUIREMENT.fullmatch(line)
+        name = re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
+        near = get_close_matches(name, known, n=1, cutoff=0.8) if name not in known else []
+        if match is None or "@" in line or "://" in line:
+            yield Finding("packages", _REQUIREMENTS, number, line)
+        elif near:
+            yield Finding("packages", _REQUIREMENTS, number, line, f"{name}, which is not {near[0]}")
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -1,14 +1,15 @@
 """The published files of a folder, with their sizes and hashes."""
 
 import hashlib
+import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 from ..errors import UserError
 from ..files import read_json, write_json, writing
@@ -128,6 +129,49 @@ def check_regular(folder: Path) -> None:
             raise UserError(f"{path} is neither a file nor a folder; remove it.")
 
 
+def copy_files(folder: Path, names: Collection[str], copy: Path) -> None:
+    """Copy files of a folder to another folder.
+
+    Neither a file nor a folder on the way to it may be a symbolic link, also not one that was put there after
+    ``check_regular``.
+
+    Raises:
+        UserError: one of the names is not that of a regular file, or the disk has no space for the copy.
+    """
+    needed = sum((folder / name).lstat().st_size for name in names if os.path.lexists(folder / name))
+    advice = "free some space for a copy of the folder, or set TMPDIR to another disk"
+    if needed > (free := shutil.disk_usage(copy.parent).free):
+        raise UserError(f"{folder} has {needed:,} bytes, and the disk of {copy.parent} {free:,} free ones; {advice}.")
+    with writing(copy.parent, advice):
+        for name in names:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            with _opened(folder, name) as source, (copy / name).open("wb") as target:
+                shutil.copyfileobj(source, target, 2**20)
+
+
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[IO[bytes]]:
+    """Open a file without following a link below the folder."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # opening a pipe would wait for its other end
+    *folders, last = PurePosixPath(name).parts
+    try:
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for each in folders:
+                inner = os.open(each, flags | os.O_DIRECTORY, dir_fd=place)
+                os.close(place)
+                place = inner
+            descriptor = os.open(last, flags, dir_fd=place)
+        finally:
+            os.close(place)
+    except OSError as error:
+        raise UserError(f"{folder / name} cannot be copied ({error.strerror}); links are not followed.") from error
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UserError(f"{folder / name} is not a file; remove it.")
+        yield file
+
+
 @contextmanager
 def frozen_copy(folder: Path, names: Collection[str], called: str = "copy") -> Iterator[Path]:
     """Provide a copy of files of a folder, which later changes of the folder do not reach.
@@ -143,12 +187,8 @@ def frozen_copy(folder: Path, names: Collection[str], called: str = "copy") -> I
     check_regular(folder)
     with TemporaryDirectory(prefix="hfattn-") as scratch:
         copy = Path(scratch) / called
-        with writing(scratch, "free some space for a copy of the folder, or set TMPDIR to another disk"):
-            copy.mkdir()
-            for name in names:
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(folder / name, copy / name, follow_symlinks=False)
-        check_regular(copy)
+        copy.mkdir()
+        copy_files(folder, names, copy)
         try:
             yield copy
         except UserError as error:  # the copy is gone when somebody reads this

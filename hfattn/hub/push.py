@@ -43,6 +43,7 @@ from .manifest import (
 )
 from .signing import check_key, check_signed, keep_signature, sign, signed_files
 from .stated import missing_statements
+from .statements import Statement, requests_of, valid_statements, with_statements
 from .verify import verify
 
 PUSHED = Path(".cache") / "hfattn" / "pushed.json"  # file with the commits made from this folder
@@ -195,7 +196,9 @@ def push(
     the folder in the meantime is not. Files that the Hub already has are not sent again, so the same call continues an
     interrupted upload, and a folder that has not changed makes no commit. The code in the card of a model then loads it
     by ``repo_id``; the card in the folder is not changed. If the last commit of the repository was not
-    made from this folder, nothing is replaced unless ``options.over`` names that commit.
+    made from this folder, nothing is replaced unless ``options.over`` names that commit. The card names those who
+    trained the model again, if the repository has their statements. An open pull request of this account with the same
+    title and files is not opened again.
 
     Args:
         folder: folder to push.
@@ -237,6 +240,7 @@ def push(
                 add_to_manifest(copy)
             if (copy / CARD).is_file() and (copy / RESULTS).is_file():  # the text of another author stays as it is
                 card = with_model_id((copy / CARD).read_bytes().decode(), repo_id, options.tag)
+                card = with_statements(card, _statements(repo_id, options.branch, copy))
                 (copy / CARD).write_bytes(card.encode())
         plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)
         plan.unpublished = unpublished_files(folder, names)
@@ -258,6 +262,29 @@ def push(
             return plan
         with _one_sentence(repo_id, plan.branch):
             return _push(HfApi(), folder, copy, contents, plan, options, repo_type, space_sdk)
+
+
+def _statements(repo_id: str, branch: str | None, copy: Path) -> list[Statement]:
+    """Return the statements in the repository, if it exists and can be read, about the results that are pushed."""
+    if get_token() is None:
+        return []
+    with _one_sentence(repo_id, branch or "main"):
+        try:
+            return valid_statements(HfApi(), repo_id, branch, copy)
+        except (RepositoryNotFoundError, RevisionNotFoundError):
+            return []
+
+
+def _open_request(api: HfApi, copy: Path, plan: PushPlan, title: str, repo_type: str) -> str | None:
+    """Return the address of an open pull request of this account with the same title and files, if there is one."""
+    contents = {name: _content(copy / name) for name in all_files(copy)}
+    for request in requests_of(api, plan.repo_id, repo_type, api.whoami(cache=True)["name"], title, "open"):
+        there = _tree(api, plan.repo_id, repo_type, request.git_reference)
+        more = {name for name in there.keys() - contents.keys() if not matches(name, _OF_OTHERS)}
+        same = all(name in there and _same(content, there[name]) for name, content in contents.items())
+        if same and not more & set(plan.deleted):
+            return str(request.url)
+    return None
 
 
 def _push(
@@ -282,7 +309,10 @@ def _push(
     if plan.new_branch or (plan.new and plan.branch != "main"):
         api.create_branch(repo_id, repo_type=repo_type, branch=plan.branch, exist_ok=True)
     commit_id = plan.head or api.repo_info(repo_id, repo_type=repo_type, revision=plan.branch).sha
-    if plan.changes_files:
+    title = options.message or f"Push {folder.resolve().name} with hfattn"
+    if plan.changes_files and options.pr:
+        plan.url = _open_request(api, copy, plan, title, repo_type)  # the answer to an earlier push may have been lost
+    if plan.changes_files and plan.url is None:
         additions = [CommitOperationAdd(name, copy / name) for name in sorted(plan.added.keys() | plan.changed.keys())]
         for each in additions:
             if each.upload_info.sha256.hex() != contents[each.path_in_repo].sha256:
@@ -290,7 +320,7 @@ def _push(
         commit = api.create_commit(
             repo_id,
             [*additions, *(CommitOperationDelete(name) for name in sorted(plan.deleted))],
-            commit_message=options.message or f"Push {folder.resolve().name} with hfattn",
+            commit_message=title,
             repo_type=repo_type,
             revision=plan.branch,
             create_pr=options.pr,

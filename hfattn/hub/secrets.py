@@ -70,7 +70,8 @@ _VOCABULARY_SUFFIXES = (".model", ".vocab", ".bpe", ".spm", ".tiktoken")
 
 _SECRET_NAMES = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 _SAMPLE = 2**13  # bytes that tell an encoding
-_PIECE = 2**22  # characters that are searched at once; a piece ends with a line
+_PIECE = 2**22  # characters that are searched at once
+_OVERLAP = 2**12  # characters that are searched with the next piece, too: more than those of a key or a path
 
 
 def find_secret(path: Path, local_paths: set[str]) -> str | None:
@@ -136,15 +137,19 @@ def _pieces(path: Path) -> Iterator[tuple[int, str, bool]]:
         start = file.read(_SAMPLE)
     if start[4:9] == b"\0\0\0\0{":  # safetensors: the length of the header, and the header
         with path.open("rb") as file:
-            header = file.read(8 + int.from_bytes(start[:8], "little"))
+            header = file.read(8 + min(int.from_bytes(start[:8], "little"), 2**27))  # libraries read no longer one
         yield 1, header.decode("latin-1"), True
         return
     encoding = _encoding(start)
-    line = 1
+    line, rest = 1, ""
     with path.open(encoding=encoding or "latin-1", errors="replace") as text:
-        while lines := text.readlines(_PIECE):
-            yield line, "".join(lines), encoding is None
-            line += len(lines)
+        while piece := text.read(_PIECE):
+            piece = rest + piece
+            yield line, piece, encoding is None
+            again = max(0, len(piece) - _OVERLAP)
+            again = piece.find("\n", again) + 1 or again  # a line that is longer than that is cut
+            line += piece.count("\n", 0, again)
+            rest = piece[again:]
 
 
 def _encoding(start: bytes) -> str | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UserError
 from ..extras import require
+from ..files import read_json_object
 from .manifest import SIGNATURE, STATEMENTS
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class _Signature(NamedTuple):
 
 def _read(path: Path) -> _Signature:
     try:
-        envelope = json.loads(path.read_text(encoding="utf-8"))["dsseEnvelope"]
+        envelope = read_json_object(path)["dsseEnvelope"]
         payload = b64decode(envelope["payload"])
         (value,) = (b64decode(each["sig"]) for each in envelope["signatures"])
         statement = json.loads(payload)
@@ -154,7 +155,7 @@ def _read(path: Path) -> _Signature:
         if kind != (_PREDICATE, "files", "sha256"):
             raise ValueError(kind)
         return _Signature(payload, value, {str(each["name"]): str(each["digest"]) for each in predicate["resources"]})
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except (AttributeError, LookupError, RecursionError, TypeError, UserError, ValueError):
         raise AssertionError(f"{SIGNATURE} is not a signature of files by model-signing") from None
 
 

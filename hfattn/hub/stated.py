@@ -8,9 +8,11 @@ from typing import Any
 
 import yaml
 from huggingface_hub import metadata_load
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 from ..errors import UserError
 from ..files import write_json
+from ..yaml_values import load_yaml
 from .card import read_results
 
 # The identifiers that the Hub accepts as the license of a model or a data set.
@@ -25,6 +27,7 @@ _LICENSES = """
     mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openmdw-1.1 openrail openrail++ osl-3.0 other pddl postgresql
     unknown unlicense wtfpl zlib
 """
+_LARGEST_CARD = 2**22  # bytes
 # The codes of ISO 639-1. Of the three-letter codes of ISO 639-3, only the form is checked: there are 8,000.
 _LANGUAGES = """
     aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
@@ -123,11 +126,16 @@ def card_data(card: Path) -> dict[str, object]:
     """Return the metadata of a card; empty if there is no card.
 
     Raises:
-        UserError: they are not valid YAML, or ask for objects of Python.
+        UserError: they are not valid YAML, have tags or aliases, or are nested very deeply; or the card is larger than
+            4 MiB.
     """
     if not card.is_file():
         return {}
+    if card.stat().st_size > _LARGEST_CARD:
+        raise UserError(f"{card} has more than {_LARGEST_CARD // 2**20} MiB; write a shorter card.")
     try:
+        if (found := REGEX_YAML_BLOCK.search(card.read_text(encoding="utf-8-sig"))) is not None:
+            load_yaml(found[2])  # stricter than what the Hub reads: aliases could stand for a value of any size
         return metadata_load(card) or {}
     except (yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())

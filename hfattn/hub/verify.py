@@ -1,6 +1,5 @@
 """Verify that a model folder loads where hfattn is not installed, and contains nothing that must not be published."""
 
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,10 +22,11 @@ from .clean_run import run_folder
 from .code_findings import printable
 from .consistency import check_consistency
 from .contents import check_no_pickles, check_no_secrets
+from .data_files import check_data_files
 from .fingerprints import read_fingerprints
 from .foreign import is_foreign, task_of
 from .judging import Check, Recorded, judge_card, judge_model
-from .manifest import CARD, SIGNATURE, check_manifest, check_regular, published_files, unpublished_files
+from .manifest import CARD, SIGNATURE, check_manifest, check_regular, copy_files, published_files, unpublished_files
 from .measuring import AS_RECORDED, Measurement, judge_measurement, plan_measurement, plan_texts
 from .private_texts import check_private_texts
 from .signing import check_signature
@@ -36,6 +36,7 @@ CARD_MATCHES = "the card matches the results"
 _WIDTH = len(CARD_CODE) + 2  # the longest name of a check
 _TIMEOUT, _MEASURING = 900.0, 7200.0  # seconds
 SCORES_AGREE = "the scores do not contradict each other"
+SOUND = "weights, their indexes and graphs are sound"
 SIGNED = "the files are those that were signed"
 QUOTES_NOTHING = "no text of the data is quoted"
 OF_ITS_AUTHOR = "there is no results.json; its numbers are those of its author, and were not measured again"
@@ -156,11 +157,14 @@ def verify(
         missing = missing_statements(folder / CARD, original)
         # A card without results: its numbers cannot be compared with anything.
         own_card = CARD in files and "results.json" not in files and is_foreign(folder)
-        for name in () if is_copy else files:
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(folder / name, copy / name)
+        if not is_copy:
+            copy.mkdir()
+            copy_files(folder, files, copy)
         add(_checked("files are unchanged since the card was written", lambda: check_manifest(copy)))
         add(_checked("no file is a pickle", lambda: check_no_pickles(copy)))
+        add(_checked(SOUND, lambda: check_data_files(copy, files)))
+        if not checks[-1].passed:
+            return Report(original, checks, unpublished_files(original, files))
         add(_checked("no file contains a token or a local path", lambda: check_no_secrets(copy, original)))
         add(Check(CARD_MATCHES, None, OF_ITS_AUTHOR) if own_card else _checked(CARD_MATCHES, lambda: _check_card(copy)))
         known_card = bool(checks[-1].passed)
@@ -301,7 +305,7 @@ def _fingerprints(copy: Path) -> tuple[dict[str, list[list[str]]], dict[str, tor
         return {}, {}, f"{FINGERPRINTS} {problem}"
     try:
         return *read_fingerprints(copy), None
-    except (OSError, TypeError, ValueError, SafetensorError) as error:
+    except (OSError, RecursionError, TypeError, ValueError, SafetensorError) as error:
         return {}, {}, f"{FINGERPRINTS} cannot be read ({error}); copy the file again"
 
 
