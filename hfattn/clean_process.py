@@ -10,6 +10,7 @@ import inspect
 import io
 import json
 import os
+import re
 import socket
 import sys
 import traceback
@@ -234,7 +235,12 @@ class _ModelRun:
 
         name = adapted_class(json.loads(Path(ADAPTER).read_text())) if self.adapter else auto_class(self.config)
         self.model, found = getattr(transformers, name).from_pretrained(
-            ".", trust_remote_code=True, use_safetensors=True, output_loading_info=True, dtype=torch.float32
+            ".",
+            trust_remote_code=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=torch.float32,
+            **self.head(),
         )
         self.model.eval()
         kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
@@ -245,6 +251,11 @@ class _ModelRun:
             "auto_class": name,
             "parameters": self.model.num_parameters(),
         }, {}
+
+    def head(self) -> dict[str, Any]:
+        """Return the arguments that an adapter with its own number of labels is loaded with."""
+        labels = own_labels(Path(), Path(BASE)) if self.adapter else None
+        return {} if labels is None else {"num_labels": labels, "ignore_mismatched_sizes": True}
 
     def find_ties(self) -> Result:
         parameters = dict(self.model.named_parameters(remove_duplicate=False))
@@ -302,7 +313,7 @@ class _ModelRun:
         import transformers
 
         task = self.order["pipeline"]
-        pipeline = transformers.pipeline(task, model=".", trust_remote_code=True)
+        pipeline = transformers.pipeline(task, model=".", trust_remote_code=True, model_kwargs=self.head())
         text, *pair = self.order["batches"][""][0]
         if self.processor is not None:
             answer = pipeline(drawn_picture(text))
@@ -336,11 +347,29 @@ _ADAPTED = {
     "TOKEN_CLS": "AutoModelForTokenClassification",
     "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }
+# The last layer of a head, which peft saves whole with the updates.
+_HEAD = re.compile(r"\.(?:classifier|score)(?:\.out_proj)?\.weight$")
 
 
 def adapted_class(adapter: Mapping[str, Any]) -> str:
     """Return the name of the Auto class that loads an adapter, given its configuration."""
     return _ADAPTED.get(str(adapter.get("task_type")), "AutoModel")
+
+
+def own_labels(folder: Path, base: Path) -> int | None:
+    """Return the number of labels of an adapter that has its own head; None if it has none, or one of its base's size.
+
+    Args:
+        folder, base: the folders of the adapter and of its base model.
+    """
+    from safetensors import safe_open
+
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    there = len(config.get("id2label") or ()) or config.get("num_labels", 2)
+    with safe_open(folder / "adapter_model.safetensors", "np") as file:
+        heads = [name for name in file.keys() if _HEAD.search(name)]  # noqa: SIM118  (not a mapping)
+        labels = file.get_slice(heads[0]).get_shape()[0] if len(heads) == 1 else there
+    return None if labels == there else int(labels)
 
 
 def auto_class(config: Any) -> str:

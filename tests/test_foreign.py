@@ -16,6 +16,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
+    BertForSequenceClassification,
     BertModel,
     BitImageProcessorPil,
     Dinov2Config,
@@ -218,6 +219,32 @@ def test_an_adapter_runs_on_its_base_from_the_hub(tmp_path: Path, hub: Hub) -> N
     assert "FAIL  logits match" in run("verify", "lora", code=1)
 
 
+@pytest.mark.variants
+@pytest.mark.parametrize("labels", [0, 2])
+def test_an_adapter_may_have_more_labels_than_its_base(tmp_path: Path, hub: Hub, labels: int) -> None:
+    """Its head is in the adapter; the base has a smaller one, or none."""
+    tokenizer = wordpiece_tokenizer(TEXTS, types=True)
+    config = BertConfig(vocab_size=len(tokenizer), **SIZES)
+    base = BertForSequenceClassification(config) if labels else BertModel(config)
+    for part in (tokenizer, base):
+        part.save_pretrained(tmp_path / "base")
+    hub.put("model", f"user/base{labels}", files(tmp_path / "base"))
+    model = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "base", num_labels=5, ignore_mismatched_sizes=True
+    )
+    lora = LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"], init_lora_weights=False)
+    adapter = get_peft_model(model, lora).eval()
+    adapter.peft_config["default"].base_model_name_or_path = f"user/base{labels}"
+    adapter.save_pretrained(tmp_path / "lora")
+    (tmp_path / "lora" / "README.md").unlink()
+    assert "Task: text-classification" in run("card", "lora")
+    card = (tmp_path / "lora" / "README.md").read_text()
+    assert 'model_kwargs={"num_labels": 5, "ignore_mismatched_sizes": True}' in card
+    said = adapter(**tokenizer("The cat sat on the mat.", return_tensors="pt")).logits.argmax()
+    assert f"text\nLABEL_{said}\n" in card
+    assert "all checks passed" in run("verify", "lora")
+
+
 def test_code_that_nobody_knows_does_not_read_a_base_model_that_is_not_public(tmp_path: Path, hub: Hub) -> None:
     """Otherwise an adapter could name any folder of a user, and its card would print what is there."""
     base = {"config.json": b'{"auths": {"hub": "a password"}}', "model.safetensors": b""}
@@ -288,7 +315,7 @@ def test_a_repository_that_does_not_exist_is_one_sentence(monkeypatch: pytest.Mo
 
 
 def test_what_cannot_be_described_is_one_sentence_and_changes_nothing(tmp_path: Path) -> None:
-    weights = {"model.safetensors": b""}
+    weights = {"model.safetensors": (2).to_bytes(8, "little") + b"{}"}
     config = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()
     speech = json.dumps({"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForCTC"]}).encode()
     adapter = json.dumps({"peft_type": "LORA", "base_model_name_or_path": "user/nothing"}).encode()

@@ -5,6 +5,7 @@ import lzma
 import os
 import pickle
 import shutil
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from hfattn.files import read_json
 from hfattn.hub import architecture as architecture_module
 from hfattn.hub import sandbox, verify
 from hfattn.hub.architecture import architecture
+from hfattn.hub.card import card_code
 from hfattn.hub.data_files import check_data_files
 from hfattn.hub.fingerprints import read_fingerprints
 from hfattn.hub.inspection import inspect
@@ -209,6 +211,15 @@ def test_files_that_are_too_large_to_be_read_are_not(tmp_path: Path) -> None:
         read_json(tmp_path / "config.json")
     with pytest.raises(ValueError, match="it has more than 64 MiB"):
         read_fingerprints(tmp_path)
+    with pytest.raises(AssertionError, match=r"^config\.json has more than 64 MiB"):
+        check_data_files(tmp_path, ["README.md", "config.json"])
+
+
+@pytest.mark.parametrize("beginning", ["```python\n", "It prints:\n\n````text\n", "It prints:\n\n" + "`" * 9])
+def test_a_card_of_many_beginnings_is_read_once(beginning: str) -> None:
+    begun = time.monotonic()
+    assert card_code(beginning * 100_000) == (None, None) or beginning == "```python\n"
+    assert time.monotonic() - begun < 5
 
 
 def test_fingerprints_have_few_texts(tmp_path: Path) -> None:

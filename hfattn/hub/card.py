@@ -57,8 +57,9 @@ REQUIREMENTS = "requirements.txt"
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
 _MODEL_ID = re.compile(r"^model_id = .*$", re.MULTILINE)
 _LOADS = re.compile(r"""(from_pretrained\(model_id|\bmodel=model_id)(?:, revision="[^"\n]*")?""")
-_CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_PRINTED = re.compile(r"^It prints:\n\n(````+)text\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
+# The beginnings of the code and of its output in a card; each ends with the first fence like its own.
+_CODE = re.compile(r"^(```)python\n", re.MULTILINE)
+_PRINTED = re.compile(r"^It prints:\n\n(````+)text\n", re.MULTILINE)
 
 
 @strict
@@ -229,8 +230,14 @@ def with_model_id(text: str, model_id: str, revision: str | None = None) -> str:
 def card_code(text: str) -> tuple[str | None, str | None]:
     """Return the first Python code of a card, for its folder, and the output that the card shows for it."""
     text = with_model_id(text, ".")
-    code, printed = _CODE.search(text), _PRINTED.search(text)
-    return code and code[1], printed and printed[2]
+    return _fenced(_CODE, "^{}", text), _fenced(_PRINTED, "^{}$", text)
+
+
+def _fenced(beginning: re.Pattern[str], end: str, text: str) -> str | None:
+    """Return the first block with this beginning, without searching for an end from each of many beginnings."""
+    begun = beginning.search(text)
+    ended = begun and re.compile(end.format(begun[1]), re.MULTILINE).search(text, begun.end())
+    return text[begun.end() : ended.start()] if begun and ended else None
 
 
 def code_files(folder: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ from .. import clean_process
 from ..errors import UserError
 from ..files import read_json_object, write_json
 from ..hub_access import hub_errors, local_path
+from ..loading import ModelLocation, base_location
 from .code_findings import MOST_BYTES, printable
 from .data_files import check_data_files
 from .known_code import is_code, origins
@@ -203,14 +204,13 @@ def base_folder(config: Mapping[str, Any], folder: Path) -> Path:
     Raises:
         UserError: the configuration names no base model, or there is no such model.
     """
-    name, revision = config.get("base_model_name_or_path"), config.get("revision")
-    if not isinstance(name, str) or not name or not isinstance(revision, str | None):
-        raise UserError(f"{folder / clean_process.ADAPTER} names no base model; save the adapter again with peft.")
+    there = base_location(ModelLocation(name=str(folder)), config)
+    name = there.name
     try:
         base = local_path(name)
         if base is None:
-            with hub_errors(name, revision=revision):
-                base = Path(snapshot_download(name, revision=revision, allow_patterns=_OF_A_BASE))
+            with hub_errors(name, revision=there.revision):
+                base = Path(snapshot_download(name, revision=there.revision, allow_patterns=_OF_A_BASE))
     except UserError as error:
         raise UserError(f"The base model of the adapter {folder} is missing: {error}") from error
     if not (base / "config.json").is_file():

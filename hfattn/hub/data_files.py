@@ -10,14 +10,14 @@ from pathlib import Path, PurePosixPath
 from safetensors import SafetensorError, safe_open
 
 from ..errors import UserError
-from ..files import read_json_object
+from ..files import LARGEST_JSON, read_json_object
 
 _LONGEST_HEADER = 2**25  # bytes; a header has about a hundred for each tensor
 _LOCATION = b"\n\x08location"  # the key of an external file in an ONNX graph, as a field of protobuf: tag, length, text
 
 
 def check_data_files(folder: Path, names: Iterable[str]) -> str:
-    """Check the weights, their indexes, and the ONNX graphs of a folder.
+    """Check the weights, their indexes, the ONNX graphs and the size of the configurations of a folder.
 
     Returns:
         The number of files that were checked.
@@ -85,4 +85,9 @@ def _is_outside(name: str) -> bool:
     return not name or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name
 
 
-_CHECKS = {".safetensors": _in_safetensors, ".index.json": _in_index, ".onnx": _in_onnx}
+def _in_config(path: Path) -> str | None:
+    large = path.stat().st_size > LARGEST_JSON
+    return f"has more than {LARGEST_JSON // 2**20} MiB" if large else None
+
+
+_CHECKS = {"config.json": _in_config, ".safetensors": _in_safetensors, ".index.json": _in_index, ".onnx": _in_onnx}

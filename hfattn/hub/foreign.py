@@ -21,6 +21,7 @@ from ..clean_process import (
     ROUND_TRIP,
     adapted_class,
     auto_classes,
+    own_labels,
     reads_text,
 )
 from ..errors import UserError
@@ -233,6 +234,7 @@ def _facts(folder: Path, task: str) -> dict[str, Any]:
             "class": (config.architectures or ["not stated"])[0],
             "base_model": base if isinstance(base, str) and "/" in base and is_id(base) else None,
             "adapter": None if adapter is None else {key: adapter.get(key) for key in ("peft_type", "r", "lora_alpha")},
+            "own_labels": None if adapter is None else _own_labels(folder, base_folder(adapter, folder)),
             "library": "peft"
             if adapter is not None
             else "sentence-transformers"
@@ -245,6 +247,14 @@ def _facts(folder: Path, task: str) -> dict[str, Any]:
         "trainer": trainer_facts(folder),
         "versions": {name: version for name, version in versions.items() if isinstance(version, str)},
     }
+
+
+def _own_labels(folder: Path, base: Path) -> int | None:
+    try:
+        return own_labels(folder, base)
+    except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"The weights of the adapter {folder} cannot be read ({reason}); save it with peft.") from None
 
 
 def trainer_facts(folder: Path) -> dict[str, Any] | None:
