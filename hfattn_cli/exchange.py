@@ -12,10 +12,16 @@ def convert(
     kind: Annotated[
         str,
         typer.Argument(
-            help="char-rnn, nanogpt, torch-transformer, torch-lm, torch-classifier, joeynmt or opennmt.", metavar="KIND"
+            help="char-rnn, nanogpt, torch-transformer, torch-lm, torch-classifier, joeynmt, opennmt or transformers.",
+            metavar="KIND",
         ),
     ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Weights: safetensors, or .pt with --allow-pt.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Weights: safetensors, or .pt with --allow-pt. For transformers: a folder."
+        ),
+    ],
     output: NewFolder,
     config: Annotated[
         Path | None, typer.Option(help="Configuration of the other project, in YAML or JSON.", show_default=False)
@@ -65,7 +71,7 @@ def convert(
 
 
 def export(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="torch, onnx or ctranslate2.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="torch, onnx, ctranslate2 or transformers.")],
     model: Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")],
     output: NewFolder,
     quantization: Annotated[

@@ -26,7 +26,7 @@ from their_models import (
 )
 from tiny_models import TEXTS, wordpiece_tokenizer
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from hfattn import (
     BahdanauConfig,
@@ -167,6 +167,7 @@ def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classe
         (lambda: translator(encoder_pattern="fourier"), "no Transformer with the pattern fourier; export one without"),
         (lambda: translator(positions="rotary"), "no Transformer with rotary positions; export one with other"),
         (lambda: translator(num_key_value_heads=1), "no Transformer whose heads share keys; export one without num_"),
+        (lambda: translator(embedding_norm=True), "no Transformer with a norm of the embeddings; export one without"),
         (lambda: translator(gated_feed_forward=True), "no Transformer with gated feed-forward networks; export one"),
     ],
 )
@@ -474,6 +475,7 @@ def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
         ({"gated_feed_forward": True}, "no Transformer with gated feed-forward networks"),
         ({"bias": False}, "no Transformer with bias: false"),
         ({"encoder_pattern": "fourier"}, "no Transformer with the pattern fourier"),
+        ({"embedding_norm": True}, "no Transformer with embedding_norm"),
         ({"positions": "rotary"}, "no Transformer with rotary positions"),
         ({"num_key_value_heads": 2}, "no Transformer with num_key_value_heads 2"),
     ],
@@ -539,6 +541,9 @@ def test_the_page_from_top_to_bottom(
         RNNEncoderConfig(vocab_size=len(tokenizer), embedding_size=6, hidden_size=8, **fields)
     )
     model_folder(tmp_path / "runs" / "imdb", model, tokenizer)
+    sizes = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
+    stories = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes))
+    model_folder(tmp_path / "stories15M", stories, tokenizer)
 
     names: dict[str, Any] = {}
     printed = []

@@ -3,6 +3,7 @@
 import cmath
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,16 @@ from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen
 from huggingface_hub.errors import StrictDataclassError
 from test_vaswani import HEADED, HEADS, H, V, batch, ids, make, options_of
 from torch import nn
+from transformers import (
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+)
 
 from hfattn import (
     VaswaniConfig,
@@ -19,6 +30,11 @@ from hfattn import (
     VaswaniForMaskedLM,
 )
 from hfattn.attention import SCORES
+from hfattn.errors import UserError
+from hfattn.exchange import convert, export
+from hfattn.exchange.from_transformers import COUNTERPARTS, our_fields
+from hfattn.hub import verify
+from hfattn.tokenizers import build_character_tokenizer
 
 # Each option away from its default.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -302,3 +318,152 @@ class TestSeq2SeqGeneration(Seq2SeqGenerationTests):
     def make(self) -> Callable[..., Any]:
         other = {"self_attention_score": "additive", "cross_attention_distribution": "entmax"}
         return lambda **fields: sharpen(make(**{**MODERN, **other, **fields}), 3)
+
+
+# The models that introduced them
+
+
+def llama(**fields: Any) -> LlamaForCausalLM:
+    sizes = {"vocab_size": V, "hidden_size": H, "intermediate_size": 24, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": HEADS, "pad_token_id": 0}
+    return randomize(LlamaForCausalLM(LlamaConfig(**{**sizes, **fields})).eval())
+
+
+def modernbert(**fields: Any) -> ModernBertForMaskedLM:
+    sizes = {"vocab_size": V, "hidden_size": H, "intermediate_size": 24, "num_hidden_layers": 4}
+    sizes |= {"num_attention_heads": HEADS, "local_attention": 4}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+    return randomize(ModernBertForMaskedLM(ModernBertConfig(**{**sizes, **fields})).eval())
+
+
+THEIRS = {
+    "llama": lambda: llama(),
+    "grouped": lambda: llama(num_key_value_heads=2, tie_word_embeddings=True, rms_norm_eps=1e-3),
+    "biased": lambda: llama(attention_bias=True, mlp_bias=True, head_dim=8, rope_parameters={"rope_theta": 300.0}),
+    "modernbert": lambda: modernbert(),
+    "modernbert global": lambda: modernbert(
+        layer_types=["full_attention"] * 4, local_attention=128, tie_word_embeddings=False
+    ),
+    "modernbert biased": lambda: modernbert(
+        attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True, decoder_bias=False, norm_eps=1e-3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_weights_go_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
+    """The same logits with padding on either side, in one forward pass and token by token; and bit for bit back."""
+    theirs: Any = THEIRS[name]()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours: Any = convert("transformers", tmp_path / "theirs", tmp_path / "ours").model.eval()
+    text = ids(2, 9)
+    for number in ((0, 4), (4, 0)):
+        mask = torch.ones_like(text)
+        mask[1, : number[0]] = 0
+        mask[1, 9 - number[1] :] = 0
+        # Theirs counts padding as positions, unless it is told otherwise.
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        for attn_implementation in ("sdpa", "eager"):
+            ours.set_attn_implementation(attn_implementation)
+            found, expected = (
+                model(text, attention_mask=mask, **more).logits[mask.bool()]
+                for model, more in ((ours, {}), (theirs, {"position_ids": positions}))
+            )
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    if isinstance(theirs, LlamaForCausalLM):
+        options = {"max_new_tokens": 8, "num_beams": 2, "do_sample": False, "eos_token_id": None}
+        assert torch.equal(ours.generate(text, **options), theirs.generate(text, **options))
+
+    export("transformers", tmp_path / "ours", tmp_path / "back")
+    assert not list((tmp_path / "back").glob("*.py"))
+    back = type(theirs).from_pretrained(tmp_path / "back")
+    assert back.state_dict().keys() == theirs.state_dict().keys()
+    assert all(torch.equal(tensor, back.state_dict()[key]) for key, tensor in theirs.state_dict().items())
+    own = {key: value for key, value in theirs.config.to_dict().items() if not key.startswith(("_", "transformers"))}
+    assert {key: back.config.to_dict()[key] for key in own} == own
+
+
+def test_a_converted_llama_keeps_its_tokenizer_and_can_be_verified(tmp_path: Path) -> None:
+    tokenizer = build_character_tokenizer(["to be, or not"])
+    llama(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "theirs", max_shard_size="4KB")
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    assert len([*(tmp_path / "theirs").glob("*.safetensors")]) > 1
+    converted = convert("transformers", tmp_path / "theirs", tmp_path / "ours", settings={"dropout": 0.2})
+    assert converted.model.config.dropout == 0.2
+    report = verify(tmp_path / "ours")
+    assert report.passed, report
+    assert AutoTokenizer.from_pretrained(tmp_path / "ours")("to be").input_ids == tokenizer("to be").input_ids
+    export("transformers", tmp_path / "ours", tmp_path / "back")
+    assert AutoTokenizer.from_pretrained(tmp_path / "back")("to be").input_ids == tokenizer("to be").input_ids
+
+
+@pytest.mark.parametrize(
+    ("theirs", "sentence"),
+    [
+        (lambda: llama(attention_bias=True), "attention_bias=True and mlp_bias=False; our models have biases in all"),
+        (lambda: modernbert(attention_dropout=0.1), "attention_dropout=0.1; only 0 is supported"),
+        (
+            lambda: modernbert(classifier_activation="relu"),
+            "classifier_activation=relu and hidden_activation=gelu;",
+        ),
+        (
+            lambda: llama(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}),
+            "rotary positions of the type linear; only default is supported",
+        ),
+        (lambda: llama(hidden_act="relu6"), "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
+        (
+            lambda: GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=5)),
+            "'gpt2' is not a model_type of transformers that can be converted; write one of 'llama', 'modernbert'",
+        ),
+        (lambda: LlamaModel(llama().config), "has no lm_head.weight"),
+    ],
+)
+def test_what_we_do_not_have(tmp_path: Path, theirs: Any, sentence: str) -> None:
+    theirs().save_pretrained(tmp_path / "theirs")
+    with pytest.raises(UserError, match=sentence):
+        convert("transformers", tmp_path / "theirs", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "sentence"),
+    [
+        (VaswaniForCausalLM, {"positions": "learned"}, "transformers has positions=rotary, but this model has learned"),
+        (VaswaniForCausalLM, {"self_attention_score": "additive"}, "has self_attention_score=scaled_dot, but this"),
+        (VaswaniForCausalLM, {"final_norm": False}, "has final_norm=True, but this model has False"),
+        (
+            VaswaniForCausalLM,
+            {"decoder_pattern": "window", "decoder_pattern_options": {"window": 2}},
+            r"LlamaForCausalLM of transformers has decoder_pattern=\[\('full', {}\)",
+        ),
+        (VaswaniForMaskedLM, {}, "ModernBertForMaskedLM of transformers has "),
+        (VaswaniForConditionalGeneration, {}, "VaswaniForConditionalGeneration has no counterpart in transformers; ex"),
+    ],
+)
+def test_what_they_do_not_have(tmp_path: Path, kind: Any, fields: dict[str, Any], sentence: str) -> None:
+    sizes = {"vocab_size": V, "hidden_size": H, "intermediate_size": 24, "decoder_layers": 2, "num_attention_heads": 4}
+    kind(VaswaniConfig.preset("llama", **{**sizes, **fields})).save_pretrained(tmp_path / "ours")
+    with pytest.raises(UserError, match=sentence):
+        export("transformers", tmp_path / "ours", tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "preset", "theirs"),
+    [
+        (VaswaniForCausalLM, "llama", (LlamaForCausalLM, LlamaConfig)),
+        (VaswaniForMaskedLM, "modernbert", (ModernBertForMaskedLM, ModernBertConfig)),
+    ],
+)
+def test_presets_have_the_sizes_of_the_published_models(kind: Any, preset: str, theirs: Any) -> None:
+    """Their defaults in transformers are those sizes."""
+    with torch.device("meta"):
+        ours, other = kind(VaswaniConfig.preset(preset)), theirs[0](theirs[1]())
+    assert ours.num_parameters() == other.num_parameters()
+    fields = our_fields(COUNTERPARTS[preset], other.config)
+    assert VaswaniConfig(**fields).to_dict() == VaswaniConfig.preset(preset, **sizes_only(fields)).to_dict()
+
+
+def sizes_only(fields: dict[str, Any]) -> dict[str, Any]:
+    """What a configuration of theirs says although it is the default."""
+    return {name: fields[name] for name in ("head_dim", "num_key_value_heads") if name in fields}

@@ -15,6 +15,7 @@ from .from_joeynmt import from_joeynmt
 from .from_nanogpt import from_nanogpt
 from .from_opennmt import from_opennmt
 from .from_torch import from_torch_classifier, from_torch_lm, from_torch_transformer
+from .from_transformers import from_transformers
 from .record import write_record
 from .weights import read_settings, read_weights
 
@@ -26,6 +27,7 @@ FORMATS: dict[str, Callable[[Checkpoint], Converted]] = {
     "torch-classifier": from_torch_classifier,
     "joeynmt": from_joeynmt,
     "opennmt": from_opennmt,
+    "transformers": from_transformers,
 }
 
 
@@ -45,9 +47,10 @@ def convert(
 
     Args:
         kind: a key of ``FORMATS``.
-        file: weights in safetensors format or, with ``allow_pt``, a PyTorch pickle that holds only weights.
+        file: weights in safetensors format or, with ``allow_pt``, a PyTorch pickle that holds only weights; for
+            "transformers", the folder of the model.
         output: folder to create.
-        config: configuration file of the other project, in YAML or JSON.
+        config: configuration file of the other project, in YAML or JSON; by default, ``config.json`` of a folder.
         settings: fields of the new configuration that neither file contains.
         renames: prefixes of weight names in ``file``, and their replacements.
         vocabulary, target_vocabulary: files of tokens in the order of their ids; the second one is needed only if the
@@ -68,7 +71,10 @@ def convert(
     with new_folder(output) as folder:
         weights = read_weights(file, allow_pt)
         weights.rename(renames or {})
-        checkpoint = Checkpoint(weights, read_settings(config), dict(settings or {}), vocabulary, target_vocabulary)
+        their_config = file / "config.json" if config is None and file.is_dir() else config
+        checkpoint = Checkpoint(
+            weights, read_settings(their_config), dict(settings or {}), vocabulary, target_vocabulary
+        )
         converted = FORMATS[kind](checkpoint)
         model, tokenizer = converted.model, converted.tokenizer
         if target_vocabulary is not None and not model.config.is_encoder_decoder:

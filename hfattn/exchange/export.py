@@ -22,8 +22,9 @@ from ..models.strict_config import unknown_message
 from .to_ctranslate2 import export_ctranslate2
 from .to_onnx import export_onnx
 from .to_torch import export_torch
+from .to_transformers import export_transformers
 
-TARGETS = ("torch", "onnx", "ctranslate2")
+TARGETS = ("torch", "onnx", "ctranslate2", "transformers")
 _CODE = ("auto_map", "custom_pipelines")  # fields that name Python files beside the weights
 _AUTO_CLASSES = {
     "ForSequenceClassification": AutoModelForSequenceClassification,
@@ -39,7 +40,8 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
 
     Args:
         kind: "torch" (weights under the names of char-rnn, nanoGPT or ``torch.nn.Transformer``), "onnx" (classifiers
-            of texts, and models of hfattn) or "ctranslate2" (``VaswaniForConditionalGeneration``).
+            of texts, and models of hfattn), "ctranslate2" (``VaswaniForConditionalGeneration``) or "transformers"
+            (models with the block of LLaMA or ModernBERT).
         folder: folder with the model and its tokenizer.
         output: folder to create.
         quantization: for "ctranslate2" only: "float32" (default) or "int8".
@@ -65,6 +67,8 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
             _write_config(model, new)
             if tokenizer is not None:
                 tokenizer.save_pretrained(new)
+        elif kind == "transformers":
+            export_transformers(model, tokenizer, new)
         else:
             if tokenizer is None:
                 raise UserError(f"{folder} has no tokenizer, which CTranslate2 needs; save it in the model folder.")

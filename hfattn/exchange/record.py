@@ -12,10 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..hub import finish_folder
 from ..loading import max_positions
 from .checkpoint import Converted
+from .weights import weight_files
 
 TASKS = {
     "CausalLM": "text-generation",
     "LMHeadModel": "text-generation",
+    "MaskedLM": "fill-mask",
     "SequenceClassification": "text-classification",
 }
 PACKAGES = ("hfattn", "torch", "transformers", "tokenizers")
@@ -28,7 +30,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted, comm
     Args:
         folder: the model folder.
         kind: kind of checkpoint, such as "nanogpt".
-        file: the checkpoint.
+        file: the checkpoint, or its folder.
         converted: the model and tokenizer made from it.
         command: arguments of the command that created it.
     """
@@ -43,7 +45,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted, comm
         "command": shlex.join(command),
         "data": {
             "name": file.name,
-            "sha256": sha256(file.read_bytes()).hexdigest(),
+            "sha256": sha256(b"".join(part.read_bytes() for part in weight_files(file))).hexdigest(),
             "separate": converted.target_tokenizer is not None,
         },
         "model": {"model_type": model.config.model_type, "parameters": model.num_parameters()},

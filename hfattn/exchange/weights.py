@@ -62,10 +62,18 @@ def listed(names: Any, most: int = 4) -> str:
 def read_weights(path: Path, allow_pt: bool = False) -> Weights:
     """Read weights from a safetensors file, or from a PyTorch pickle that holds only weights and plain settings.
 
+    Args:
+        path: the file, or a folder with safetensors files that hold parts of the weights.
+        allow_pt: also read a pickle.
+
     Raises:
         UserError: the file does not exist, is damaged, is a pickle although ``allow_pt`` is False, or holds objects
             that only code could load.
     """
+    if path.is_dir():
+        if not (parts := weight_files(path)):
+            raise UserError(f"{path} has no safetensors file; give the folder or the file of a checkpoint.")
+        return Weights(path, {name: tensor for part in parts for name, tensor in read_weights(part).tensors.items()})
     if not path.is_file():
         raise UserError(f"{path} was not found; give the path of a checkpoint.")
     if path.suffix == ".safetensors":
@@ -88,6 +96,11 @@ def read_weights(path: Path, allow_pt: bool = False) -> Weights:
     content = _load_pickle(path)
     weights, extras = _find_weights(content, path)
     return Weights(path, _without_wrappers(weights), extras)
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Return the safetensors files of a folder, or the file itself."""
+    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
 
 
 def read_settings(path: Path | None) -> dict[str, Any]:

@@ -52,6 +52,9 @@ class VaswaniConfig(StrictConfig):
     of the base model in the paper. The presets of ``VaswaniConfig.preset(name)`` are ``base2017`` and ``big2017``
     (table 3), ``small`` (two layers of width 128, eight heads of width 16), ``small_wide_heads`` (the same with heads
     of width 128) and ``wide_layer`` (one layer of width 256, eight heads of width 256, 19,960,216 parameters).
+    ``llama`` is the block of LLaMA (Touvron et al. 2023) with the sizes of its smallest model, for
+    ``VaswaniForCausalLM``; ``modernbert`` that of ModernBERT (Warner et al. 2024) with the sizes of its base model, for
+    ``VaswaniForMaskedLM``. ``hfattn convert transformers`` and ``hfattn export transformers`` exchange their weights.
 
     Args:
         vocab_size: number of tokens in the vocabulary of the target, and of the source unless ``source_vocab_size`` is
@@ -63,6 +66,8 @@ class VaswaniConfig(StrictConfig):
         tie_word_embeddings: share the embedding with the output layer (Press & Wolf 2017); with ``share_embeddings``,
             all three matrices are the same, as in section 3.4.
         lm_head_bias: add a bias in the output layer.
+        lm_head_transform: in ``VaswaniForMaskedLM``, a linear layer with the activation and a norm before the output
+            layer (Devlin et al. 2019, in the authors' code).
         hidden_size: width of the model (H; d_model in the paper).
         intermediate_size: width of the feed-forward network's inner layer (d_ff).
         encoder_layers, decoder_layers: number of layers (N).
@@ -86,6 +91,8 @@ class VaswaniConfig(StrictConfig):
             x + f(x), with the initialization of T-Fixup (Huang et al. 2020).
         final_norm: apply LN after each stack, as "pre" requires and ``torch.nn.Transformer`` always does. By default,
             it is True only for "pre".
+        embedding_norm: normalize the sum of embeddings and positions (Devlin et al. 2019). With ``norm="pre"``, the
+            first attention then has no norm of its own, as in ModernBERT (Warner et al. 2024).
         norm_type: "layer", or "rms", which divides by the root mean square without subtracting the mean, and has no
             bias (RMSNorm, Zhang & Sennrich 2019).
         layer_norm_eps: ε that the norms add to the variance, or to the mean square.
@@ -175,6 +182,55 @@ class VaswaniConfig(StrictConfig):
             "max_position_embeddings": 20,
             "scale_embedding": False,
         },
+        "llama": {
+            "vocab_size": 32_000,
+            "hidden_size": 4096,
+            "intermediate_size": 11_008,
+            "decoder_layers": 32,
+            "num_attention_heads": 32,
+            "norm": "pre",
+            "norm_type": "rms",
+            "layer_norm_eps": 1e-6,
+            "activation": "silu",
+            "gated_feed_forward": True,
+            "bias": False,
+            "dropout": 0.0,
+            "positions": "rotary",
+            "max_position_embeddings": 2048,
+            "scale_embedding": False,
+            "tie_word_embeddings": False,
+            "pad_token_id": None,
+            "decoder_start_token_id": None,
+        },
+        "modernbert": {
+            "vocab_size": 50_368,
+            "hidden_size": 768,
+            "intermediate_size": 1152,
+            "encoder_layers": 22,
+            "num_attention_heads": 12,
+            "norm": "pre",
+            "embedding_norm": True,
+            "layer_norm_eps": 1e-5,
+            "activation": "gelu",
+            "gated_feed_forward": True,
+            "bias": False,
+            "dropout": 0.0,
+            "embedding_dropout": 0.0,
+            "positions": "rotary",
+            "rope_theta": 160_000,
+            "local_rope_theta": 10_000,
+            "max_position_embeddings": 8192,
+            # Every third layer reads the whole text, the others 64 tokens on either side.
+            "encoder_pattern": ["full" if index % 3 == 0 else "window" for index in range(22)],
+            "encoder_pattern_options": {"window": 65},
+            "scale_embedding": False,
+            "lm_head_bias": True,
+            "lm_head_transform": True,
+            "pad_token_id": 50_283,
+            "bos_token_id": 50_281,
+            "eos_token_id": 50_282,
+            "decoder_start_token_id": None,
+        },
     }
 
     vocab_size: int = 32_000
@@ -183,6 +239,7 @@ class VaswaniConfig(StrictConfig):
     share_embeddings: bool = True
     tie_word_embeddings: bool = True
     lm_head_bias: bool = False
+    lm_head_transform: bool = False
     hidden_size: int = 512
     intermediate_size: int = 2048
     encoder_layers: int = 6
@@ -200,6 +257,7 @@ class VaswaniConfig(StrictConfig):
     output_dropout: float | int = 0.0
     norm: str = "post"
     final_norm: bool | None = None
+    embedding_norm: bool = False
     norm_type: str = "layer"
     layer_norm_eps: float | int = 1e-5
     positions: str = "sinusoidal"
@@ -312,6 +370,10 @@ class VaswaniConfig(StrictConfig):
         if self.norm_type != "layer" and self.norm == "none":
             raise ValueError(
                 f'norm_type is {self.norm_type!r} and norm is "none"; write norm: pre or post, or leave norm_type out.'
+            )
+        if self.embedding_norm and self.norm == "none":
+            raise ValueError(
+                'embedding_norm is true and norm is "none"; write norm: pre or post, or leave embedding_norm out.'
             )
         self._check_widths()
         self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)

@@ -366,10 +366,11 @@ class VaswaniFeedForward(nn.Module):
 class AddAndNorm(nn.Module):
     """Residual connection and norm of a sub-layer f: LN(x + f(x)) (post), x + f(LN(x)) (pre), or x + f(x) (none)."""
 
-    def __init__(self, config: VaswaniConfig) -> None:
+    def __init__(self, config: VaswaniConfig, reads_embeddings: bool = False) -> None:
         super().__init__()
         self.is_pre = config.norm == "pre"
-        self.norm = _norm(config)
+        is_normed = self.is_pre and reads_embeddings and config.embedding_norm
+        self.norm = nn.Identity() if is_normed else _norm(config)
         self.dropout = nn.Dropout(config.dropout)
 
     def before(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -397,7 +398,7 @@ class VaswaniEncoderLayer(GradientCheckpointingLayer):
         super().__init__()
         gain = _gain(config, in_decoder=False)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=False, gain=gain)
-        self.self_attn_residual = AddAndNorm(config)
+        self.self_attn_residual = AddAndNorm(config, reads_embeddings=layer_idx == 0)
         self.feed_forward = VaswaniFeedForward(config, gain)
         self.feed_forward_residual = AddAndNorm(config)
 
@@ -418,7 +419,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         super().__init__()
         gain = _gain(config, in_decoder=True)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=True, gain=gain)
-        self.self_attn_residual = AddAndNorm(config)
+        self.self_attn_residual = AddAndNorm(config, reads_embeddings=layer_idx == 0)
         if config.is_encoder_decoder:
             self.cross_attn = VaswaniAttention(config, layer_idx, "cross", is_causal=False, gain=gain)
             self.cross_attn_residual = AddAndNorm(config)
@@ -491,6 +492,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
+        self.embedding_norm = _norm(config) if config.embedding_norm else nn.Identity()
         # In a pre-norm stack, the sum of the layers' outputs is normalized once, at the end.
         self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
@@ -549,7 +551,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
                     f"model with max_position_embeddings={last + 1} or with sinusoidal positions."
                 )
             hidden_states = hidden_states + self.embed_positions(positions)
-        return self.embedding_dropout(hidden_states)
+        return self.embedding_dropout(self.embedding_norm(hidden_states))
 
     def rotations(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor | None]:
         """Return the ``rotary_angles`` of each layer at positions (1 or B, T), or None if positions are not rotary."""
@@ -886,6 +888,19 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
         )
 
 
+class OutputTransform(nn.Module):
+    """norm(act(x W + b)), before the output layer of a masked language model."""
+
+    def __init__(self, config: VaswaniConfig) -> None:
+        super().__init__()
+        self.dense = projection(config.hidden_size, config.hidden_size, config.bias)
+        self.activation = ACT2FN[config.activation]
+        self.norm = _norm(config)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.activation(self.dense(hidden_states)))
+
+
 class VaswaniForMaskedLM(VaswaniPreTrainedModel):
     """The encoder alone, which predicts masked tokens (Devlin et al. 2019, section 3.1)."""
 
@@ -893,6 +908,8 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         config = _alone(config, is_decoder=False)
         super().__init__(config)
         self.model = VaswaniModel(config)
+        if config.lm_head_transform:
+            self.lm_head_transform = OutputTransform(config)
         self.output_dropout = nn.Dropout(config.output_dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         if config.tie_word_embeddings:
@@ -920,7 +937,10 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         outputs = self.model(
             input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        logits = self.lm_head(self.output_dropout(outputs.last_hidden_state))  # (B, S, V)
+        states = outputs.last_hidden_state
+        if self.config.lm_head_transform:
+            states = self.lm_head_transform(states)
+        logits = self.lm_head(self.output_dropout(states))  # (B, S, V)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)

@@ -1,0 +1,104 @@
+"""Export models whose block is that of LLaMA or ModernBERT as these models of transformers, and check the result."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import UserError
+from ..models.configuration_vaswani import VaswaniConfig
+from ..models.modeling_vaswani import VaswaniPreTrainedModel
+from ..models.strict_config import own_fields
+from .from_transformers import COUNTERPARTS, Counterpart, our_fields
+from .names import to_theirs
+
+_TOLERANCE = 1e-4  # fraction of the largest logit
+
+# Fields that change nothing in a single stack, or that ``_computed`` has in another form.
+_IGNORED = {
+    "source_vocab_size", "target_tokenizer", "share_embeddings", "share_positions", "classifier_pooling", "use_cache",
+    "is_encoder_decoder", "is_decoder", "decoder_start_token_id", "final_norm", "num_key_value_heads", "rope_theta",
+    "local_rope_theta", "encoder_layers", "decoder_layers",
+}  # fmt: skip
+_IGNORED_PREFIXES = ("cross_attention", "encoder_pattern", "decoder_pattern")
+
+
+def export_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path) -> None:
+    """Write a model as one of transformers, which loads where hfattn is not installed and runs no code of the folder.
+
+    Args:
+        model: a ``VaswaniForCausalLM`` with the block of LLaMA, or a ``VaswaniForMaskedLM`` with that of ModernBERT.
+        tokenizer: its tokenizer, if there is one.
+        folder: existing folder.
+
+    Raises:
+        UserError: these models of transformers do not have what the model has, or compute something else.
+    """
+    counterpart = next((each for each in COUNTERPARTS.values() if type(model) is each.ours), None)
+    if counterpart is None or not isinstance(model, VaswaniPreTrainedModel):
+        raise UserError(
+            f"{type(model).__name__} has no counterpart in transformers; export a VaswaniForCausalLM or a "
+            "VaswaniForMaskedLM, or share the folder itself, which transformers loads with trust_remote_code=True."
+        )
+    theirs = counterpart.theirs(_their_config(counterpart, model.config)).to(model.dtype).eval()
+    theirs.load_state_dict(to_theirs(model, counterpart.rows(model)))
+    _check(model, theirs)
+    theirs.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
+def _their_config(counterpart: Counterpart, config: VaswaniConfig) -> Any:
+    """Return their configuration.
+
+    Raises:
+        UserError: a field does not survive the way there and back.
+    """
+    name = counterpart.theirs.__name__
+    same = {theirs: getattr(config, ours) for ours, theirs in counterpart.fields.items()}
+    biases = dict.fromkeys(counterpart.biases, config.bias)
+    options = {name: value for name, value in {**same, **biases}.items() if name not in counterpart.untrained}
+    theirs = counterpart.their_config(**{**options, **counterpart.to_theirs(config)})
+    back = _computed(VaswaniConfig(**our_fields(counterpart, theirs)), counterpart.stack)
+    for field, value in _computed(config, counterpart.stack).items():
+        if value != back[field]:
+            raise UserError(
+                f"{name} of transformers has {field}={back[field]}, but this model has {value}; it is another model, "
+                "and its folder loads with trust_remote_code=True."
+            )
+    return theirs
+
+
+def _computed(config: VaswaniConfig, stack: str) -> dict[str, Any]:
+    """Return the fields on which the outputs of a single stack depend; dropout is not one of them."""
+    names = [field.name for field in own_fields(VaswaniConfig)]
+    fields = {
+        name: getattr(config, name)
+        for name in names
+        if name not in _IGNORED and not name.endswith("dropout") and not name.startswith(_IGNORED_PREFIXES)
+    }
+    layers = range(getattr(config, f"{stack}_layers"))
+    patterns = [config.layer_pattern(stack, index) for index in layers]
+    return {
+        **fields,
+        "final_norm": config.has_final_norm,
+        "num_key_value_heads": config.key_value_heads,
+        f"{stack}_layers": len(layers),
+        f"{stack}_pattern": [(name, {} if name == "full" else options) for name, options in patterns],
+        "rope_theta": [config.layer_rope_theta(stack, index) for index in layers],
+        "lm_head_transform": config.lm_head_transform and stack == "encoder",
+    }
+
+
+def _check(model: PreTrainedModel, theirs: PreTrainedModel) -> None:
+    """Compare the logits of both models on texts of two lengths."""
+    random = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.config.vocab_size, (2, 9), generator=random)
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    with torch.no_grad():
+        ours, other = (each(ids, attention_mask=mask).logits[mask.bool()].float() for each in (model, theirs))
+    difference = (ours - other).abs().max()
+    if not difference <= _TOLERANCE * ours.abs().max().clamp(min=1):
+        raise UserError(f"The logits of both models differ by {float(difference):.2g}; nothing was kept.")
