@@ -10,6 +10,7 @@ import pytest
 import torch
 from generation_tests import GenerationTests, Seq2SeqGenerationTests, sharpen
 from huggingface_hub.errors import StrictDataclassError
+from test_saved_code import IDS, load_without_hfattn
 from test_vaswani import HEADED, HEADS, H, V, batch, ids, make, options_of
 from torch import nn
 from transformers import (
@@ -184,6 +185,8 @@ def test_two_thirds_of_the_inner_width_keep_the_number_of_parameters() -> None:
     ("fields", "message"),
     [
         ({"norm_type": "RMSNorm"}, "norm_type is 'RMSNorm'; write one of 'layer', 'rms'."),
+        ({"embedding_norm": True, "norm": "none"}, "write norm: pre or post, or leave embedding_norm out."),
+        ({"local_rope_theta": -1}, "local_rope_theta is -1; write a number above 0, such as 10000."),
         ({"norm_type": "rms", "norm": "none"}, "write norm: pre or post, or leave norm_type out."),
         ({"gated_feed_forward": "silu"}, "expected bool, got str"),
         ({"activation": "swiglu"}, "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
@@ -302,6 +305,24 @@ def test_local_layers_have_a_base_of_their_own(attn_implementation: str) -> None
     )
     torch.testing.assert_close(windows(text, mask).logits[real], full(text, mask).logits[real])
     assert not torch.allclose(whole, full(text, mask).logits[real])
+
+
+def test_a_saved_folder_runs_where_hfattn_is_not_installed(tmp_path: Path) -> None:
+    model = randomize(make(VaswaniForCausalLM, norm="pre", dtype=torch.float32, **{**ALL, "vocab_size": 12}))
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.save_pretrained(folders[0])
+    for logits in load_without_hfattn("VaswaniForCausalLM", folders):
+        torch.testing.assert_close(logits, model(IDS).logits)
+
+
+@pytest.mark.examples
+@pytest.mark.parametrize("kind", [VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniForConditionalGeneration])
+def test_onnx_graphs(tmp_path: Path, kind: Any) -> None:
+    """``export`` compares the graph with the model on padded batches of several sizes before it keeps it."""
+    model = randomize(make(kind, norm="pre", dtype=torch.float32, embedding_norm=True, lm_head_transform=True, **ALL))
+    model.save_pretrained(tmp_path / "model")
+    export("onnx", tmp_path / "model", tmp_path / "graph")
+    assert (tmp_path / "graph" / "model.onnx").is_file()
 
 
 MODERN = {**ALL, "norm": "pre", "tie_word_embeddings": False, "scale_embedding": False, "vocab_size": 12}

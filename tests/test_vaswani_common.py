@@ -64,6 +64,26 @@ class DecoderTest(VaswaniTests, TrainingTesterMixin, unittest.TestCase):
     }
 
 
+class ModernDecoderTest(VaswaniTests, TrainingTesterMixin, unittest.TestCase):
+    """The block of LLaMA, with heads that share keys."""
+
+    all_model_classes = (VaswaniModel, VaswaniForCausalLM)
+    fields = {
+        **SIZES,
+        "is_encoder_decoder": False,
+        "is_decoder": True,
+        "norm": "pre",
+        "norm_type": "rms",
+        "gated_feed_forward": True,
+        "activation": "silu",
+        "bias": False,
+        "positions": "rotary",
+        "num_key_value_heads": NUM_HEADS // 2,
+        "scale_embedding": False,
+        "tie_word_embeddings": False,
+    }
+
+
 class EncoderTest(VaswaniTests, unittest.TestCase):
     all_model_classes = (VaswaniModel, VaswaniForMaskedLM, VaswaniForSequenceClassification)
     fields = {
