@@ -121,6 +121,7 @@ def main() -> None:
             model of pictures, the names of pictures; see ``drawn_picture``.
         pipeline: the task of the pipeline to run; None for none.
         card_code: the code of the card; None for none.
+        card_place: the id and the revision from which that code loads the model; without them, it loads the folder.
         measure: what ``hfattn.measured_outputs.outputs_of_texts`` computes with the model; None for nothing.
 
     Each result is 8 bytes with its length, least significant first, and a safetensors file. The metadata of that file
@@ -137,9 +138,27 @@ def main() -> None:
     if order["loads"]:
         model_run.run()
     if order["card_code"] is not None:
+        if order.get("card_place") is not None:
+            _lay_out_cache(*order["card_place"])
         _send(pipe, CARD_CODE, lambda: ({"printed": run_code(order["card_code"])}, {}))
     if order.get("measure") is not None and model_run.model is not None:
         _send(pipe, MEASURED, model_run.measure)
+
+
+def _lay_out_cache(name: str, revision: str) -> None:
+    """Lay out the folder as the Hub's cache has a repository, and leave it, so that code can only load it by its id."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder, commit = Path.cwd(), "0" * 40
+    repository = Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / revision).write_text(commit)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            link = repository / "snapshots" / commit / path.relative_to(folder)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    os.chdir(Path.home())
 
 
 def _cut_the_network() -> None:

@@ -25,6 +25,7 @@ from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.clean_process import CARD_CODE, GENERATION, LOGITS, MODEL, PIPELINE, ROUND_TRIP, TIES, TOKENIZER
 from hfattn.errors import UserError
 from hfattn.hub import clean_run, sandbox, store_fingerprints, verify, write_manifest
+from hfattn.hub.card import card_place
 from hfattn.hub.clean_run import CleanRun, Result, run_folder
 from hfattn.hub.fingerprints import read_fingerprints
 from hfattn.hub.judging import Recorded, judge_card, judge_model
@@ -680,6 +681,29 @@ def test_a_baseline_can_import_the_package(model_folder: Path) -> None:
     order = {"hides_hfattn": False, "loads": False, "batches": {}, "pipeline": None, "card_code": code}
     done = run_folder(model_folder, ["config.json"], order, known=True, trust=True)
     assert done.results[CARD_CODE].facts == {"printed": f"{hfattn.__file__}\n"}
+
+
+def test_the_code_of_a_card_loads_the_repository_by_its_id(model_folder: Path) -> None:
+    code = (
+        "import os\n"
+        "from transformers import AutoModelForCausalLM\n"
+        "model = AutoModelForCausalLM.from_pretrained('user/tiny', revision='v1', trust_remote_code=True)\n"
+        "print(type(model).__name__, os.path.exists('config.json'))\n"
+    )
+    order = {"hides_hfattn": True, "loads": False, "batches": {}, "pipeline": None, "card_code": code}
+    names = published_files(model_folder)
+    for place, printed in (
+        (["user/tiny", "v1"], "CharRNNForCausalLM False\n"),
+        (["user/tiny", "v2"], None),
+        (None, None),
+    ):
+        done = run_folder(model_folder, names, {**order, "card_place": place}, known=True, trust=True)
+        assert done.results[CARD_CODE].facts.get("printed") == printed
+    assert card_place('```python\nmodel_id = "user/tiny"\nA.from_pretrained(model_id)\n```') == ("user/tiny", "main")
+    tagged = '```python\nmodel_id = "user/tiny"\nA.from_pretrained(model_id, revision="v1")\n```'
+    assert card_place(tagged) == ("user/tiny", "v1")
+    for text in ("", '```python\nmodel_id = "."\n```', '```python\nmodel_id = "a/b"; import os  # "\n```'):
+        assert card_place(text) is None
 
 
 def test_what_was_recorded_is_not_in_the_copy(model_folder: Path) -> None:

@@ -18,6 +18,7 @@ from jinja2 import UndefinedError
 from ..clean_process import run_code
 from ..errors import UserError
 from ..files import read_json_object, write_at_once
+from ..hub_access import is_id
 from ..loading import quiet
 from ..models.strict_config import OLDEST_TRANSFORMERS
 from ..resources import resource
@@ -231,6 +232,16 @@ def card_code(text: str) -> tuple[str | None, str | None]:
     """Return the first Python code of a card, for its folder, and the output that the card shows for it."""
     text = with_model_id(text, ".")
     return _fenced(_CODE, "^{}", text), _fenced(_PRINTED, "^{}$", text)
+
+
+def card_place(text: str) -> tuple[str, str] | None:
+    """Return the id and the revision from which the code of a card loads its model; None if it loads a folder."""
+    code = _fenced(_CODE, "^{}", text) or ""
+    found = re.search(r'^model_id = "([\w.-]+/[\w.-]+)"$', code, re.MULTILINE)
+    if found is None or not is_id(found[1]):
+        return None
+    revision = re.search(r'(?:from_pretrained\(model_id|\bmodel=model_id), revision="(\w[\w.-]*)"', code)
+    return found[1], revision[1] if revision else "main"
 
 
 def _fenced(beginning: re.Pattern[str], end: str, text: str) -> str | None:

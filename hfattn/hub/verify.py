@@ -17,7 +17,7 @@ from ..clean_process import CARD_CODE, FINGERPRINTS, MEASURED
 from ..errors import UserError
 from ..extras import require
 from ..files import read_json_object
-from .card import card_code, check_card, read_results
+from .card import card_code, card_place, check_card, read_results, with_model_id
 from .clean_run import run_folder
 from .code_findings import printable
 from .consistency import check_consistency
@@ -278,12 +278,17 @@ def _check_in_a_sandbox(
         else _pipeline(copy, task_of(copy, original) if is_foreign(copy) else data.get("pipeline_tag"))
     )
     recorded = Recorded(texts, tensors, task if texts else None, printed, problem)
+    place = None if needs_hfattn or "adapter_config.json" in files else card_place(card)
+    if code is not None and place is not None:
+        identifier, revision = place
+        code = with_model_id(code, identifier, None if revision == "main" else revision)
     order = {
         "hides_hfattn": not needs_hfattn,
         "loads": not needs_hfattn,
         "batches": texts,
         "pipeline": recorded.pipeline,
         "card_code": code,
+        "card_place": place,
         "measure": measurement.order if isinstance(measurement, Measurement) else None,
     }
     known = known_card or code is None
