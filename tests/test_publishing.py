@@ -715,7 +715,7 @@ def test_after_a_lost_answer_no_second_pull_request_is_opened(data: Path, hub: H
     assert push_data(data, "user/proposed", execute=True, pr=True).url == address
     assert str(push_data(data, "user/proposed", execute=True, pr=True)).endswith(address)
     (data / "more.csv").write_text("another text\n")
-    assert push_data(data, "user/proposed", execute=True, pr=True).url == address.replace("/1", "/2")
+    assert push_data(data, "user/proposed", execute=True, pr=True).url == f"{address[:-1]}2"
 
 
 def test_a_branch_is_made_also_if_nothing_changed(data: Path, hub: Hub) -> None:
