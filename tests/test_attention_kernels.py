@@ -1,6 +1,7 @@
 """Patterns whose weights are kernels: equal to dense attention with the same kernel, in functions and in models."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hfattn import (
 )
 from hfattn.explaining import alignment
 from hfattn.models import attention_kernels
-from hfattn.models.attention_kernels import KernelAttention, causal_sums
+from hfattn.models.attention_kernels import KernelAttention, causal_sums, log_features, orthogonal_directions
 
 SMALL: dict[str, Any] = {
     "vocab_size": 23,
@@ -38,11 +39,13 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PATTERNS: dict[str, dict[str, Any]] = {
     "linear": {"pattern": "linear"},
+    "performer": {"pattern": "performer", "pattern_options": {"features": 10}},
     "linear, then full": {"pattern": ["linear", "full"]},
     "full, then linear": {"pattern": ["full", "linear"]},
     "linear, then a window": {"pattern": ["linear", "window"], "pattern_options": {"window": 4}},
+    "full, then performer": {"pattern": ["full", "performer"], "pattern_options": {"features": 10}},
 }
-KERNELS = ["linear"]
+KERNELS = ["linear", "performer"]
 
 
 def language_model(implementation: str = "sdpa", **pattern: Any) -> VaswaniForCausalLM:
@@ -107,6 +110,136 @@ def test_linear_attention_equals_dense_attention_with_its_kernel(side: str) -> N
         expected.load_state_dict(model.state_dict())
         found = model(ids, attention_mask=mask).logits[mask.bool()]
         torch.testing.assert_close(found, expected(ids, attention_mask=mask).logits[mask.bool()], atol=1e-12, rtol=0)
+
+
+def performer(causal: bool, **options: Any) -> tuple[Any, Any]:
+    """A model, and the attention of its first layer."""
+    pattern = {"pattern": "performer", "pattern_options": options}
+    model: Any = language_model(**pattern) if causal else masked_model(**pattern)
+    return model, (model.model.decoder if causal else model.model.encoder).layers[0].self_attn
+
+
+def kernel_of(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """Σ_l φ(q)_l φ(k)_l of each pair, by a loop over the directions; without factors that keep it in range."""
+    total = torch.zeros(*query.shape[:-1], key.shape[-2], dtype=torch.float64)
+    query, key = query * query.shape[-1] ** -0.25, key * key.shape[-1] ** -0.25
+    for direction in attention.directions.double():
+        left = (query @ direction - query.square().sum(-1) / 2).exp()
+        right = (key @ direction - key.square().sum(-1) / 2).exp()
+        total += left[..., None] * right[..., None, :]
+    return total / len(attention.directions)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_performer_equals_dense_attention_with_its_features(causal: bool, side: str) -> None:
+    _, attention = performer(causal, features=17)
+    _, mask, _ = padded_batch(side)
+    hidden = 3 * torch.randn(2, 21, 24, dtype=torch.float64)
+    query, key, value = (
+        attention._heads(part(hidden)) for part in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    kernel = kernel_of(attention, query, key) * mask[:, None, None]
+    kernel = kernel.tril() if causal else kernel
+    weights = kernel / kernel.sum(-1, keepdim=True)
+    expected = attention.out_proj((weights @ value).transpose(1, 2).flatten(-2))
+    output, _ = attention(hidden, mask)
+    torch.testing.assert_close(output[mask.bool()], expected[mask.bool()], atol=1e-11, rtol=0)
+
+
+def test_long_keys_do_not_underflow() -> None:
+    """Keys in float32 whose features are all zero without the maximum, which rises when shorter keys follow."""
+    _, attention = performer(True, features=32)
+    attention.k_proj.weight.data *= 8
+    hidden = torch.randn(1, 40, 24) * torch.linspace(2, 0.1, 40)[:, None]
+    query, key = (attention._heads(part(hidden.double())) * 12**-0.25 for part in (attention.q_proj, attention.k_proj))
+    left, right = (log_features(heads, attention.directions) for heads in (query, key))
+    assert (right.float().exp() == 0).all(-1)[:, :, :5].any()
+    energies = (left[:, :, :, None] + right[:, :, None]).logsumexp(-1)
+    weights = energies.masked_fill(torch.ones(40, 40).triu(1).bool(), -torch.inf).softmax(-1)
+    value = attention._heads(attention.v_proj(hidden.double()))
+    expected = attention.out_proj((weights @ value).transpose(1, 2).flatten(-2))
+    output, _ = attention.float()(hidden)
+    torch.testing.assert_close(output.double(), expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("pair", [(0.8, 0.8, 0.6), (1.0, 0.5, -0.5), (0.9, 0.9, 0.0)])
+def test_the_kernel_is_unbiased_and_its_variance_that_of_lemma_2(pair: tuple[float, float, float]) -> None:
+    """MSE = exp(x·y)² (exp(‖x + y‖²) - 1) / m for independent directions; orthogonal ones have at most that."""
+    torch.manual_seed(0)
+    first, second, cosine = pair
+    width, number, draws = 8, 16, 20_000
+    x = torch.zeros(width, dtype=torch.float64)
+    y = torch.zeros(width, dtype=torch.float64)
+    x[0], y[0], y[1] = first, second * cosine, second * (1 - cosine**2) ** 0.5
+    exact = (x @ y).exp()
+    bound = exact**2 * ((x + y).square().sum().exp() - 1) / number
+    errors = {}
+    independent = torch.randn(draws * number, width, dtype=torch.float64)
+    orthogonal = orthogonal_directions(draws * number, width, torch.float64)
+    for name, directions in (("independent", independent), ("orthogonal", orthogonal)):
+        products = (log_features(x, directions) + log_features(y, directions)).exp()
+        estimates = products.view(draws, number).mean(-1)
+        standard_error = estimates.std() / draws**0.5
+        assert (estimates.mean() - exact).abs() < 3 * standard_error
+        errors[name] = (estimates - exact).square().mean()
+    assert abs(errors["independent"] / bound - 1) < 0.1
+    assert errors["orthogonal"] < errors["independent"]
+
+
+def test_directions_are_orthogonal_in_blocks_and_as_long_as_normal_vectors() -> None:
+    torch.manual_seed(0)
+    directions = orthogonal_directions(20_006, 8, torch.float64)
+    assert directions.shape == (20_006, 8)
+    products = directions[:20_000].view(-1, 8, 8)
+    products = products @ products.transpose(-1, -2)
+    lengths = products.diagonal(dim1=-2, dim2=-1)
+    assert (products - lengths.diag_embed()).abs().max() < 1e-12
+    assert abs(lengths.mean() - 8) < 0.1  # of chi-squared numbers with 8 degrees of freedom
+    assert abs(lengths.var() - 16) < 0.8
+    assert directions.mean(0).abs().max() < 0.03  # no sign is preferred
+    assert (directions.T @ directions / len(directions) - torch.eye(8)).abs().max() < 0.05
+
+
+def test_directions_are_drawn_again_in_training_only(tmp_path: Path) -> None:
+    ids = torch.randint(3, 23, (2, 9))
+    model, attention = performer(False, features=10, redraw=3)
+    first = attention.directions.clone()
+    for _ in range(5):
+        model(ids)
+    assert torch.equal(attention.directions, first)
+    model.train().gradient_checkpointing_enable()  # which runs a layer twice for each pass
+    for passes in range(1, 4):
+        model(ids, labels=ids).loss.backward()
+        assert torch.equal(attention.directions, first)
+        assert attention.passes == passes
+    model.save_pretrained(tmp_path)
+    again = VaswaniForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64)
+    torch.testing.assert_close(again(ids).logits, model.eval()(ids).logits, atol=1e-12, rtol=0)
+    again.train()(ids)  # the fourth pass
+    loaded: Any = again.model.encoder.layers[0].self_attn
+    assert not torch.equal(loaded.directions, first)
+    assert loaded.passes == 1
+    model, attention = performer(False, features=10, redraw=0)
+    first = attention.directions.clone()
+    for _ in range(3):
+        model.train()(ids)
+    assert torch.equal(attention.directions, first)
+
+
+def test_directions_that_a_checkpoint_lacks_are_drawn(tmp_path: Path) -> None:
+    """The weights of a softmax model, with another pattern."""
+    masked_model(pattern="full").save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    model: Any = VaswaniForMaskedLM.from_pretrained(tmp_path, encoder_pattern="performer", dtype=torch.float64)
+    for layer in model.model.encoder.layers:
+        directions = layer.self_attn.directions
+        assert directions.shape == (256, 12)
+        assert abs(directions.square().mean() - 1) < 0.1
+        assert layer.self_attn.passes == 0
+    first, second = (layer.self_attn.directions for layer in model.model.encoder.layers)
+    assert not torch.equal(first, second)
+    assert model(torch.randint(3, 23, (1, 9))).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -316,6 +449,19 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"encoder_pattern": ["full", "linear"], "self_attention_distribution": "entmax"},
         "The pattern 'linear' has a kernel instead of a score and a distribution, and self_attention_distribution is "
         "'entmax'; leave it out, or write the pattern 'full'.",
+    ),
+    "performer": (
+        {"encoder_pattern": "performer", "self_attention_score": "dot"},
+        "The pattern 'performer' has a kernel instead of a score and a distribution, and self_attention_score is "
+        "'dot'; leave it out, or write the pattern 'full'.",
+    ),
+    "features": (
+        {"encoder_pattern": "performer", "encoder_pattern_options": {"features": 0}},
+        "features is 0; write a whole number of at least 1.",
+    ),
+    "redraw": (
+        {"decoder_pattern": "performer", "decoder_pattern_options": {"redraw": True}},
+        "redraw is True; write a whole number of at least 0.",
     ),
     "option": (
         {"encoder_pattern": "linear", "encoder_pattern_options": {"window": 3}},

@@ -280,6 +280,7 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
         ("window", {"window": 2}, "attention_windows.WindowAttention", set()),
         ("fourier", {}, "attention_mixers.FourierMixer", set()),
         ("linear", {}, "attention_kernels.LinearAttention", {"cache_recurrent.py"}),
+        ("performer", {"features": 7}, "attention_kernels.PerformerAttention", {"cache_recurrent.py"}),
     ],
 )
 def test_a_pattern_brings_its_file_along(

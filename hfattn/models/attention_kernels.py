@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 
-from .attention_scores import FEATURE_MAPS
+from .attention_scores import FEATURE_MAPS, Parametric
 from .cache_recurrent import RecurrentCacheLayer, State
 from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
 from .modeling_vaswani import VaswaniAttention
@@ -202,3 +203,112 @@ class LinearAttention(KernelAttention):
         if real is not None:
             key = key * real[..., None]
         return feature_map(query), key, key.new_zeros(key.shape[0], 1, key.shape[-2])
+
+
+def orthogonal_directions(number: int, width: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Draw m vectors from N(0, I_d), of which any d in a block are orthogonal (Choromanski et al. 2021, section 2.4).
+
+    Args:
+        number: m; the last block may be incomplete.
+        width: d.
+
+    Returns:
+        (m, d).
+    """
+    blocks = torch.randn(-(-number // width), width, width, dtype=dtype)
+    orthogonal, triangular = torch.linalg.qr(blocks)
+    # With a positive diagonal of R, Q is uniform over the orthogonal matrices (Mezzadri 2007, section 5).
+    orthogonal = orthogonal * triangular.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+    lengths = torch.randn(number, width, dtype=dtype).norm(dim=-1, keepdim=True)  # those of independent vectors
+    return orthogonal.flatten(0, 1)[:number] * lengths
+
+
+def log_features(vectors: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
+    """Return w_l·x - ‖x‖² / 2, the logarithms of √m φ(x)_l (Choromanski et al. 2021, lemma 1).
+
+    With directions from N(0, I_d), φ(x)·φ(y) is an unbiased estimate of exp(x·y).
+
+    Args:
+        vectors: x, (…, d).
+        directions: w_l, (m, d).
+
+    Returns:
+        (…, m).
+    """
+    return vectors @ directions.T - vectors.square().sum(-1, keepdim=True) / 2
+
+
+class PerformerAttention(KernelAttention, Parametric):
+    """The pattern "performer": φ(x)_l = exp(w_l·x - ‖x‖² / 2) / √m, so that φ(q / d^(1/4))·φ(k / d^(1/4)) estimates the
+    exp(q·k / √d) of softmax (FAVOR+, Choromanski et al. 2021, sections 2.3 and 2.4).
+
+    The heads of a layer share the directions w_l, which are saved with the model. Factors that cancel in the ratio of
+    the sums keep the features in range: for a query, its largest feature; for the keys, M_i, the largest logarithm of
+    a feature of the keys up to i. (A maximum over all keys would depend on later ones.)
+
+    Args:
+        config, layer_idx, kind, is_causal, gain: see ``VaswaniAttention``.
+        features: m.
+        redraw: number of forward passes in training after which the directions are drawn again; 0 keeps them.
+
+    Raises:
+        ValueError: an option is out of range, or the configuration names a score or a distribution.
+    """
+
+    directions: torch.Tensor
+    passes: torch.Tensor
+
+    def __init__(
+        self,
+        config: VaswaniConfig,
+        layer_idx: int,
+        kind: str,
+        is_causal: bool,
+        gain: float,
+        *,
+        features: int = 256,
+        redraw: int = 1000,
+    ) -> None:
+        super().__init__(config, layer_idx, kind, is_causal, gain)
+        for name, number, least in (("features", features, 1), ("redraw", redraw, 0)):
+            if not isinstance(number, int) or isinstance(number, bool) or number < least:
+                raise ValueError(f"{name} is {number!r}; write a whole number of at least {least}.")
+        self.redraw = redraw
+        self.register_buffer("directions", torch.empty(features, self.head_dim))
+        self.register_buffer("passes", torch.zeros((), dtype=torch.long))  # in training, with these directions
+
+    def initialize_(self) -> None:
+        """Draw directions, if they were not loaded from a checkpoint."""
+        init.copy_(self.directions, self._drawn())
+        init.zeros_(self.passes)
+
+    def start_pass(self) -> None:
+        if self.training and self.redraw:
+            self._count_pass()
+
+    @torch.compiler.disable
+    def _count_pass(self) -> None:
+        if self.passes >= self.redraw:
+            self.directions.copy_(self._drawn())
+            self.passes.zero_()
+        self.passes += 1
+
+    def _drawn(self) -> torch.Tensor:
+        number, width = self.directions.shape
+        return orthogonal_directions(number, width, widen(self.directions).dtype).to(self.directions)
+
+    def features(
+        self, query: torch.Tensor, key: torch.Tensor, real: torch.Tensor | None, last_scale: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        # A copy, so that drawing others leaves the graph of this pass unchanged.
+        directions = self.directions.to(query.dtype, copy=True)
+        query, key = (log_features(heads * self.head_dim**-0.25, directions) for heads in (query, key))
+        if real is not None:
+            key = key.masked_fill(~real[..., None], -torch.inf)
+        largest = key.detach().amax(-1).clamp(min=torch.finfo(key.dtype).min)  # finite if all are padding
+        if self.is_causal:
+            before = largest[..., :0] if last_scale is None else last_scale
+            scale = torch.cat([before, largest], -1).cummax(-1).values[..., before.shape[-1] :]
+        else:
+            scale = largest.amax(-1, keepdim=True).expand_as(largest)
+        return (query - query.detach().amax(-1, keepdim=True)).exp(), (key - scale[..., None]).exp(), scale

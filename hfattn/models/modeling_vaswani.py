@@ -175,6 +175,9 @@ class TokenMixer(nn.Module):
         """Return an empty cache for this self-attention."""
         return DynamicLayer()
 
+    def start_pass(self) -> None:
+        """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
+
 
 class VaswaniAttention(TokenMixer):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
@@ -598,6 +601,8 @@ class VaswaniEncoder(VaswaniStack):
         Returns:
             ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if requested.
         """
+        for mixer in self.mixers:
+            mixer.start_pass()
         hidden_states = self.embed(input_ids, inputs_embeds)
         if position_ids is None:
             position_ids = positions_of(hidden_states, attention_mask, 0)
@@ -659,6 +664,8 @@ class VaswaniDecoder(VaswaniStack):
             ``last_hidden_state`` (B, T, H), ``past_key_values``; ``hidden_states``, ``attentions`` (B, h, T, past + T)
             and ``cross_attentions`` (B, h, T, S) if requested.
         """
+        for mixer in self.mixers:
+            mixer.start_pass()
         hidden_states = self.embed(input_ids, inputs_embeds)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
