@@ -42,7 +42,6 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "performer": {"pattern": "performer", "pattern_options": {"features": 10}},
     "linear, then full": {"pattern": ["linear", "full"]},
     "full, then linear": {"pattern": ["full", "linear"]},
-    "linear, then a window": {"pattern": ["linear", "window"], "pattern_options": {"window": 4}},
     "full, then performer": {"pattern": ["full", "performer"], "pattern_options": {"features": 10}},
 }
 KERNELS = ["linear", "performer"]
@@ -274,9 +273,7 @@ def test_cached_equals_uncached(name: str) -> None:
         generated = []
         for use_cache in (True, False):
             torch.manual_seed(1)
-            generated.append(
-                model.generate(ids, attention_mask=mask, max_new_tokens=20, use_cache=use_cache, **options)
-            )
+            generated.append(model.generate(ids, attention_mask=mask, max_new_tokens=9, use_cache=use_cache, **options))
         assert torch.equal(*generated)
     whole = model(ids, attention_mask=mask).logits
     cache = None
