@@ -113,7 +113,7 @@ def test_linear_attention_equals_dense_attention_with_its_kernel(side: str) -> N
 
 def performer(causal: bool, **options: Any) -> tuple[Any, Any]:
     """A model, and the attention of its first layer."""
-    pattern = {"pattern": "performer", "pattern_options": options}
+    pattern: dict[str, Any] = {"pattern": "performer", "pattern_options": options}
     model: Any = language_model(**pattern) if causal else masked_model(**pattern)
     return model, (model.model.decoder if causal else model.model.encoder).layers[0].self_attn
 
