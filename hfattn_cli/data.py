@@ -27,7 +27,7 @@ data_app = typer.Typer(
 
 @data_app.command("make")
 def make(
-    name: Annotated[str, typer.Argument(help="dates, phrases, opinions or reber.")],
+    name: Annotated[str, typer.Argument(help="dates, phrases, opinions, reber, listops, duplicate or recall.")],
     output: NewFolder,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Rows of the training split; default: as many as the recipe uses.")

@@ -18,16 +18,27 @@ from hub_server import Hub, HubServer
 from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
-from hfattn.data import LabeledTexts, Pair, Pairs
+from hfattn.data import Demonstration, Demonstrations, LabeledTexts, Pair, Pairs
 from hfattn.data.rows import benchmark_tasks
-from hfattn.generated import date_pairs, opinion_texts, phrase_pairs, reber_texts
+from hfattn.generated import (
+    date_pairs,
+    duplicates,
+    listops_texts,
+    opinion_texts,
+    phrase_pairs,
+    reber_texts,
+    recalls,
+)
 from hfattn_cli import app
 
-DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts]] = {
+DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts | Demonstrations]] = {
     "dates": date_pairs,
     "phrases": phrase_pairs,
     "opinions": opinion_texts,
     "reber": reber_texts,
+    "listops": listops_texts,
+    "duplicate": duplicates,
+    "recall": recalls,
 }
 NUMBERS = ["--rows", "60", "--evaluation-rows", "20", "--seed", "3"]
 
@@ -69,12 +80,17 @@ def test_the_rows_are_those_of_the_recipes(tmp_path: Path) -> None:
         "phrases": ("validation", "test", "unseen_pairs"),
         "opinions": ("validation", "test"),
         "reber": ("validation", "test"),
+        "listops": ("validation", "test"),
+        "duplicate": ("validation", "test"),
+        "recall": ("validation", "test"),
     }.items():
         folder = make(name, tmp_path / name)
         for part, number in {"train": 60, **dict.fromkeys(others, 20)}.items():
             assert rows_in(folder, part) == [
                 {"source": item.source, "target": item.target, "form": item.kind}
                 if isinstance(item, Pair)
+                else {"messages": item.completion}
+                if isinstance(item, Demonstration)
                 else {"text": item.text, "label": item.label, **item.fields}
                 for item in DRAWN[name](part, number, 3)
             ]
@@ -135,7 +151,12 @@ def test_the_tables_of_forms_and_lengths_add_up(tmp_path: Path) -> None:
 def test_what_cannot_be_made_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     for words, sentence in {
-        ("make", "facts", "--output", tmp_path / "new"): "write one of dates, phrases, opinions, reber.",
+        (
+            "make",
+            "facts",
+            "--output",
+            tmp_path / "new",
+        ): "write one of dates, phrases, opinions, reber, listops, duplicate, recall.",
         ("make", "dates", "--output", tmp_path / "there"): "exists already; choose a new folder.",
         ("make", "reber", "--output", tmp_path / "new", "--rows", 10**6): "write at most 40000.",
         ("push", tmp_path, "user/name"): "has no README.md, the card of a dataset",
@@ -187,7 +208,8 @@ from hfattn.training import load_config, run_facts
 
 root, told = Path(sys.argv[1]), {}
 for name, recipe in {
-    "dates": "translation", "phrases": "translation", "opinions": "classification", "reber": "classification"
+    "dates": "translation", "phrases": "translation", "opinions": "classification", "reber": "classification",
+    "listops": "classification", "duplicate": "causal_lm", "recall": "causal_lm"
 }.items():
     here, there = datasets.load_dataset(name), datasets.load_dataset(f"user/{name}")
     assert {split: list(rows) for split, rows in here.items()} == {split: list(rows) for split, rows in there.items()}
@@ -200,6 +222,7 @@ for name, recipe in {
         labels, field, values = {
             "opinions": (["negative", "positive"], "language", {"en", "es"}),
             "reber": (["broken", "valid"], "broken", {"nowhere", "middle"}),
+            "listops": (list("0123456789"), "root", {"MIN", "MAX", "MED", "SM"}),
         }[name]
         assert parts["train"].labels == here["train"].features["label"].names == labels
         assert {item.fields[field] for item in parts["train"]} >= values
@@ -224,5 +247,5 @@ def test_what_is_published_is_loaded_and_learned_from(hub: Hub, tmp_path: Path) 
     command = [sys.executable, "-c", snippets + LOAD, str(ROOT)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("DatasetDict(") == 4  # what the cards' own code prints
+    assert done.stdout.count("DatasetDict(") == len(DRAWN)  # what the cards' own code prints
     assert json.loads(done.stdout.splitlines()[-1]) == expected

@@ -10,7 +10,7 @@ from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
 from .grouping import split_by_shared_text
-from .labeled import EncodedTexts, Labeled, LabeledTexts, read_labeled, unlabeled
+from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
 from .next_sentence import SentencePairs, split_sentences
@@ -90,6 +90,7 @@ __all__ = [
     "encode_text",
     "fingerprints",
     "form_of",
+    "guess_accuracy",
     "is_local",
     "load_embeddings",
     "mean_of_windows",

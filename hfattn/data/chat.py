@@ -24,7 +24,16 @@ CHATML = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '" + _START + ASSISTANT + "\\n' }}{%- endif -%}"
 )
-TEMPLATES = {"chatml": CHATML}
+# The messages one after another, with a space between two: for data in which the order alone tells who speaks.
+PLAIN = (
+    "{%- for message in messages -%}"
+    "{%- if message['role'] == '" + ASSISTANT + "' -%}"
+    "{%- generation -%}{{ message['content'] }}{%- endgeneration -%}"
+    "{%- else -%}{{ message['content'] }}{%- endif -%}"
+    "{%- if add_generation_prompt or not loop.last -%}{{ ' ' }}{%- endif -%}"
+    "{%- endfor -%}"
+)
+TEMPLATES = {"chatml": CHATML, "plain": PLAIN}
 
 
 def set_chat_template(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
@@ -33,13 +42,15 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
     Args:
         tokenizer: the tokenizer. For "chatml" it gets the two special tokens of that template if it lacks them, of
             which the second, the end of a message, becomes its end token.
-        name: "chatml", or the path of a file with a Jinja template.
+        name: "chatml"; "plain", which puts only a space between two messages; or the path of a file with a Jinja
+            template.
 
     Raises:
         UserError: the file does not exist or is not a template.
     """
     if name in TEMPLATES:
-        tokenizer.add_special_tokens({"eos_token": _END, "extra_special_tokens": [_START]}, False)
+        if name == "chatml":
+            tokenizer.add_special_tokens({"eos_token": _END, "extra_special_tokens": [_START]}, False)
         tokenizer.chat_template = TEMPLATES[name]
         return
     path = Path(name).expanduser()

@@ -1,6 +1,7 @@
 """Labeled texts: read them, split them, and encode them as training examples."""
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -70,6 +71,26 @@ class LabeledTexts(Examples[Labeled]):
 
     def texts(self, item: Labeled) -> tuple[str, ...]:
         return (item.text,) if item.pair is None else (item.text, item.pair)
+
+
+def guess_accuracy(train: LabeledTexts, texts: LabeledTexts, column: str | None = None) -> float:
+    """Return the accuracy of a guess that reads no text: what a score has to be compared with.
+
+    The guess is the most frequent class of the training texts; with a column, the most frequent class of those with the
+    same value in it. For a value that no training text has, it is that of all training texts.
+
+    Args:
+        train: the training texts, each with one class.
+        texts: the texts whose class is guessed.
+        column: name of a column in ``fields``.
+    """
+    by_value: dict[Any, Counter[int]] = defaultdict(Counter)
+    for item in train:
+        by_value[item.fields.get(column or "")][item.label] += 1
+    (of_all, _), *_ = Counter(item.label for item in train).most_common(1)
+    guesses = {value: counts.most_common(1)[0][0] for value, counts in by_value.items()}
+    right = sum(guesses.get(item.fields.get(column or ""), of_all) == item.label for item in texts)
+    return right / len(texts)
 
 
 def read_labeled(

@@ -2,25 +2,30 @@
 
 from .dates import DateLinks, date_links, date_pairs
 from .facts import fact_questions
+from .long_range import duplicates, listops_texts, recalls
 from .names import name_sentences
 from .opinions import opinion_texts
 from .phrases import phrase_pairs
 from .reber import is_embedded_reber, reber_texts
-from .registry import GENERATED, GeneratedData, generated_for
+from .registry import GENERATED, GeneratedData, check_generated, generated_for
 from .reviews import reviews_es
 
 __all__ = [
     "GENERATED",
     "DateLinks",
     "GeneratedData",
+    "check_generated",
     "date_links",
     "date_pairs",
+    "duplicates",
     "fact_questions",
     "generated_for",
     "is_embedded_reber",
+    "listops_texts",
     "name_sentences",
     "opinion_texts",
     "phrase_pairs",
     "reber_texts",
+    "recalls",
     "reviews_es",
 ]

@@ -1,21 +1,25 @@
 """The generated datasets by name: how each is drawn, the recipe that trains on it, and what its card says."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from statistics import median_low
 from typing import Any
 
+from ..data.demonstrations import ASSISTANT, Demonstration, Demonstrations
 from ..data.examples import Examples
-from ..data.labeled import Labeled, LabeledTexts
+from ..data.labeled import Labeled, LabeledTexts, guess_accuracy
 from ..data.pairs import Pair, Pairs
+from ..models.strict_config import unknown_message
 from . import opinions, reber
 from .dates import FIRST_YEAR, LAST_YEAR, date_pairs
 from .facts import fact_questions
+from .long_range import DIGITS, duplicates, listops_texts, recalls
 from .names import name_sentences
 from .phrases import phrase_pairs
 
-Row = dict[str, str | int]
+Row = dict[str, Any]  # texts, the number of a class in the column "label", and a list in the column "messages"
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class GeneratedData:
             options: further arguments of ``draw``.
 
         Raises:
-            UserError: there are not that many examples.
+            UserError: there are not that many examples, or an option has a value that ``draw`` refuses.
         """
         numbers = {part: examples if part == "train" else evaluation_examples for part in self.parts}
         return {part: self.draw(part, number, seed, **options) for part, number in numbers.items()}
@@ -73,6 +77,28 @@ class GeneratedData:
 def generated_for(recipe: str) -> dict[str, GeneratedData]:
     """Return the generated datasets of a recipe, by name."""
     return {name: data for name, data in GENERATED.items() if data.recipe == recipe}
+
+
+def check_generated(name: str, options: Mapping[str, Any], names: Collection[str]) -> None:
+    """Check the options of a dataset: the further arguments of ``draw`` of a generated one.
+
+    Args:
+        name: name of the dataset.
+        options: the options.
+        names: the generated datasets that a recipe supports.
+
+    Raises:
+        ValueError: the dataset has no such option, or an option is of another type than its default.
+    """
+    if name not in names:  # the options are unused then, as examples is
+        return
+    arguments = signature(GENERATED[name].draw).parameters
+    known = {argument: each.default for argument, each in arguments.items() if each.default is not each.empty}
+    for option, value in options.items():
+        if option not in known:
+            raise ValueError(unknown_message(option, sorted(known), f"an option of {name}"))
+        if type(value) is not type(known[option]):
+            raise ValueError(f"options.{option} is {value!r}; write a value like the default, {known[option]!r}.")
 
 
 def _row_of_pair(pair: Pair) -> Row:
@@ -112,6 +138,26 @@ def _facts_of_reber(drawn: Mapping[str, LabeledTexts]) -> Mapping[str, Any]:
         numbers = [broken[place] for place in ("nowhere", "middle", "end")]
         lengths[part] = [*numbers, min(sizes), median_low(sizes), max(sizes)]
     return {"lengths": lengths}
+
+
+def _row_of_messages(item: Demonstration) -> Row:
+    return {"messages": [*item.prompt, *item.completion]}
+
+
+def _facts_of_listops(drawn: Mapping[str, LabeledTexts]) -> Mapping[str, Any]:
+    facts = {}
+    for part, texts in drawn.items():
+        lengths = [item.text.count(" ") + 1 for item in texts]
+        guesses = [guess_accuracy(drawn["train"], texts, column) for column in (None, "root")]
+        facts[part] = [min(lengths), median_low(lengths), max(lengths), *(f"{each:.3f}" for each in guesses)]
+    return {"facts": facts}
+
+
+def _facts_of_messages(drawn: Mapping[str, Demonstrations]) -> Mapping[str, Any]:
+    first = drawn["train"].items[0]  # all have as many symbols
+    assert not isinstance(first.completion, str)
+    numbers = [(len(message["content"].split()), message["role"] == ASSISTANT) for message in first.completion]
+    return {"symbols": sum(number for number, _ in numbers), "learned": sum(number for number, told in numbers if told)}
 
 
 _THREE = ("train", "validation", "test")
@@ -162,5 +208,29 @@ GENERATED: Mapping[str, GeneratedData] = {
         recipe="question_answering",
         examples=8_000,
         evaluation_examples=1_000,
+    ),
+    "listops": GeneratedData(
+        parts=_THREE,
+        draw=listops_texts,
+        recipe="classification",
+        examples=30_000,
+        evaluation_examples=2_000,
+        card=CardInfo(_row_of_text, _facts_of_listops, "label and text", DIGITS),
+    ),
+    "duplicate": GeneratedData(
+        parts=_THREE,
+        draw=duplicates,
+        recipe="causal_lm",
+        examples=20_000,
+        evaluation_examples=500,
+        card=CardInfo(_row_of_messages, _facts_of_messages, "an empty column and the messages as JSON"),
+    ),
+    "recall": GeneratedData(
+        parts=_THREE,
+        draw=recalls,
+        recipe="causal_lm",
+        examples=20_000,
+        evaluation_examples=500,
+        card=CardInfo(_row_of_messages, _facts_of_messages, "an empty column and the messages as JSON"),
     ),
 }

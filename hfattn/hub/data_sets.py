@@ -70,9 +70,13 @@ def _write(path: Path, rows: Sequence[Row], classes: Sequence[str]) -> None:
     # Not as JSON lines: from those, datasets reads a text such as "2019-04-22" as a time, "2019-04-22 00:00:00".
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from datasets import ClassLabel, Features, Value
+    from datasets import ClassLabel, Features, List, Value
 
-    kinds = {name: ClassLabel(names=list(classes)) if name == "label" else Value("string") for name in rows[0]}
+    special = {
+        "label": ClassLabel(names=list(classes)),
+        "messages": List({key: Value("string") for key in ("role", "content")}),
+    }
+    kinds = {name: special.get(name, Value("string")) for name in rows[0]}
     pq.write_table(pa.Table.from_pylist(list(rows), schema=Features(kinds).arrow_schema), path)
 
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from transformers.trainer_utils import PredictionOutput
 
 from ..baselines.comparison import linear_baseline
-from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, unlabeled
+from ..data import EncodedTexts, Labeled, LabeledTexts, WindowedTexts, guess_accuracy, unlabeled
 from ..evaluation import classify, predict_logits, set_decision
 from ..explaining import alignment
 from ..hub.card import stated
@@ -99,6 +99,7 @@ def report(
             "labels": labels,
             "pairs": parts["train"].has_pairs,
             **quotable(run, data),
+            "guesses": guesses(parts, evaluation.columns),
             "parts": part_facts(parts),
         },
         "model": {"model_type": run.model.config.model_type, **model},
@@ -116,7 +117,7 @@ def report(
     leave_behind(
         run,
         sections,
-        summary(run.folder, metrics, baseline),
+        summary(run.folder, metrics, baseline, sections["data"]["guesses"]),
         short[:2],
         loss="nats_per_example",
         loss_unit="nats per text",
@@ -327,6 +328,16 @@ def part_facts(parts: Mapping[str, LabeledTexts]) -> dict[str, dict[str, Any]]:
     return {part: {"texts": len(texts), "sha256": texts.fingerprint} for part, texts in parts.items()}
 
 
+def guesses(parts: Mapping[str, LabeledTexts], columns: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return by part the accuracy of guessing the most frequent class, of all texts and of each value of a column."""
+    names = {"most frequent class": None, **{f"most frequent class by {column}": column for column in columns}}
+    return {
+        part: {name: guess_accuracy(parts["train"], texts, column) for name, column in names.items()}
+        for part, texts in parts.items()
+        if part != "train"
+    }
+
+
 def short_texts(dataset: EncodedTexts | WindowedTexts) -> list[int]:
     """Return the indices of the texts with at least ``SHORTEST_SHOWN`` tokens (or of all), the shortest first."""
     order = np.argsort(dataset.lengths[:, 0], kind="stable")
@@ -388,13 +399,19 @@ def word_weights_in_text(
     return words * found.join(per_word, input_ids.shape[1])[:, None, None]
 
 
-def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]], baseline: Mapping[str, Any] | None = None) -> str:
+def summary(
+    folder: Path,
+    metrics: Mapping[str, Mapping[str, Any]],
+    baseline: Mapping[str, Any] | None = None,
+    guessed: Mapping[str, Mapping[str, float]] | None = None,
+) -> str:
     """Return the scores of each part and slice, and the results of the counterfactual test, as text.
 
     Args:
         folder: the run folder.
         metrics: scores by part.
         baseline: of ``linear_baseline``, if there is one.
+        guessed: of ``guesses``, if there are any.
     """
     lines = ["", f"{'':16}{'texts':>8}{'accuracy':>10}{'F1':>10}{'nats/text':>11}"]
     for part, score in metrics.items():
@@ -406,6 +423,8 @@ def summary(folder: Path, metrics: Mapping[str, Mapping[str, Any]], baseline: Ma
         linear = baseline[shown_part(metrics)]
         better = ", which is not worse" if linear["accuracy"] >= shown["accuracy"] else ""
         lines.append(f"{'linear SVM':24}{linear['accuracy']:10.4f}{linear['f1']:10.4f}  on TF-IDF{better}")
+    for name, accuracy in (guessed or {}).get(shown_part(metrics), {}).items():
+        lines.append(f"{name:24}{accuracy:10.4f}  without reading")
     lines += ["", f"{'slice':24}{'texts':>8}{'accuracy':>10}"]
     lines += [
         f"{name:24}{score['examples']:8d}{score['accuracy']:10.4f}"

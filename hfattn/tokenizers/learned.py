@@ -17,7 +17,8 @@ from .symbols import UNKNOWN, special_symbols, with_special_symbols
 from .unigram import learn_pieces
 
 SUBWORDS = ("bpe", "unigram", "wordpiece")
-KINDS = ("char", "word", *SUBWORDS)
+WORDS = ("word", "whitespace")
+KINDS = ("byte", "char", *WORDS, *SUBWORDS)
 
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 # A word or a run of punctuation includes the space before it, and an apostrophe starts a new piece (don|'t, l|'homme).
@@ -33,14 +34,14 @@ class TokenizerConfig:
     """The section ``tokenizer`` of a recipe.
 
     Attributes:
-        kind: "char", "word", "bpe" (Sennrich et al. 2016), "unigram" (Kudo 2018) or "wordpiece" (Schuster & Nakajima
-            2012); see ``build_tokenizer``.
+        kind: "byte", "char", "word", "whitespace", "bpe" (Sennrich et al. 2016), "unigram" (Kudo 2018) or "wordpiece"
+            (Schuster & Nakajima 2012); see ``build_tokenizer``.
         vocab_size: size of the vocabulary, special tokens included. Required for subwords; optional for words, all of
-            which are kept by default; not allowed for characters, which are selected by ``min_count``.
+            which are kept by default; not allowed for characters, which are selected by ``min_count``, and bytes.
         lowercase: lowercase the text first.
         min_count: leave out characters or words that occur less often.
         unknown: char only: map characters that do not occur in the training texts to ``[UNK]`` instead of raising an
-            error. All other kinds have ``[UNK]``.
+            error. All other kinds but byte have ``[UNK]``.
         strip_punctuation: word only: drop apostrophes within words, and read other punctuation and symbols as spaces.
         sampling: subword regularization in training (``SubwordSampler``): for unigram, the smoothing alpha of Kudo
             (2018); for bpe, the probability of dropping a merge (Provilkov et al. 2020); 0 turns it off.
@@ -64,6 +65,8 @@ class TokenizerConfig:
             raise ValueError(
                 "vocab_size does not apply to kind char; remove it, and use min_count to leave out characters."
             )
+        if kind == "byte" and (self.vocab_size, self.min_count) != (None, 1):
+            raise ValueError("vocab_size and min_count do not apply to kind byte, which has all bytes; remove them.")
         if self.vocab_size is not None and self.vocab_size < 1:
             raise ValueError(f"vocab_size is {self.vocab_size}; write a whole number of at least 1.")
         if kind in SUBWORDS and self.min_count != 1:
@@ -71,10 +74,11 @@ class TokenizerConfig:
                 f"min_count applies to kinds char and word; remove it, and use vocab_size for kind {kind}."
             )
         if kind != "char" and self.unknown:
-            raise ValueError(f"unknown applies to kind char; remove it, because kind {kind} always has [UNK].")
+            reason = "knows all bytes" if kind == "byte" else "always has [UNK]"
+            raise ValueError(f"unknown applies to kind char; remove it, because kind {kind} {reason}.")
         if kind != "word" and self.strip_punctuation:
             raise ValueError(f"strip_punctuation applies to kind word; remove it for kind {kind}.")
-        check_options(self.min_count, self.unknown or kind == "word")
+        check_options(self.min_count, self.unknown or kind in WORDS)
 
     def validate_sampling(self) -> None:
         if self.sampling != 0:
@@ -93,13 +97,15 @@ def build_tokenizer(
     """Learn a tokenizer from the training texts.
 
     The same texts give the same tokenizer, independently of their order, the process and the number of threads. Id 0 is
-    ``[PAD]``, id 1 is ``[UNK]`` (for char only with ``unknown``); then follow ``[BOS]`` and ``[EOS]`` with ``ends``,
-    ``[CLS]``, ``[SEP]`` and ``[MASK]`` with ``masks``, ``[SEP]`` with ``pairs``, and the vocabulary. The text "[PAD]"
-    is read as characters; with ``masks`` it is read as the special token, as in BERT's tokenizer. By kind:
+    ``[PAD]``, id 1 is ``[UNK]`` (for char only with ``unknown``, for byte never); then follow ``[BOS]`` and ``[EOS]``
+    with ``ends``, ``[CLS]``, ``[SEP]`` and ``[MASK]`` with ``masks``, ``[SEP]`` with ``pairs``, and the vocabulary. The
+    text "[PAD]" is read as characters; with ``masks`` it is read as the special token, as in BERT's tokenizer. By kind:
 
+    - byte: the 256 bytes of UTF-8, which no text is needed for. Every text decodes to exactly the same text.
     - char: see ``build_character_tokenizer``.
     - word: words and single punctuation marks, most frequent first, ties in the order of code points. Decoding joins
       them with spaces.
+    - whitespace: the same, but everything between white space is one word, for texts whose symbols are written apart.
     - bpe: byte-pair encoding (Sennrich et al. 2016, arXiv 1508.07909, section 3.2), over characters.
     - unigram: the most probable segmentation under a unigram language model (Kudo 2018, arXiv 1804.10959, section 3.2).
     - wordpiece: the longest subwords from the left (Schuster & Nakajima 2012). The tokenizers library learns them by
@@ -146,10 +152,15 @@ def build_tokenizer(
         return tokenizer
     if isinstance(texts, str | Mapping):
         raise TypeError(f"A tokenizer of kind {config.kind} learns from a list of texts, not {type(texts).__name__}.")
+    if config.kind == "byte":
+        symbols = special_symbols(unknown=False, ends=ends, pairs=pairs)
+        return with_special_symbols(_bytes(config, symbols), symbols, padding_side)
     texts, symbols = list(texts), special_symbols(unknown=True, ends=ends, masks=masks, pairs=pairs)
     if not any(map(str.strip, texts)):
         raise UserError("The texts are empty, so there is nothing to build a tokenizer from; give it some text.")
-    learn = {"word": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[config.kind]
+    learn = {"word": _words, "whitespace": _words, "bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[
+        config.kind
+    ]
     backend = learn(config, texts, symbols)
     return with_special_symbols(backend, symbols, padding_side)
 
@@ -166,7 +177,11 @@ def _words(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tok
         normalizers.Replace(Regex(r"[\p{P}\p{S}]"), " "),
     ]
     backend.normalizer = normalizers.Sequence([*_lowercase(config), *(stripped if config.strip_punctuation else [])])
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORDS), "removed", invert=True)
+    backend.pre_tokenizer = (
+        pre_tokenizers.WhitespaceSplit()
+        if config.kind == "whitespace"
+        else pre_tokenizers.Split(Regex(_WORDS), "removed", invert=True)
+    )
     trainer = trainers.WordLevelTrainer(
         vocab_size=_size(config, len(symbols) + 1, "a word"),
         min_frequency=config.min_count,
@@ -176,6 +191,16 @@ def _words(config: TokenizerConfig, texts: list[str], symbols: list[str]) -> Tok
     backend.train_from_iterator(texts, trainer)
     if backend.get_vocab_size() == len(symbols):
         raise UserError(f"No word occurs {config.min_count} times, so the vocabulary is empty; lower min_count.")
+    return backend
+
+
+def _bytes(config: TokenizerConfig, symbols: list[str]) -> Tokenizer:
+    """Return a tokenizer of bytes: byte-pair encoding in which no pair is merged."""
+    entries = [*symbols, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Tokenizer(models.BPE({entry: i for i, entry in enumerate(entries)}, []))
+    backend.normalizer = normalizers.Sequence(_lowercase(config))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
     return backend
 
 

@@ -1,6 +1,6 @@
 """Data of causal language models: running text, prompts with their completions, and conversations."""
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,7 +33,8 @@ from ..data.rows import JSON_LINES, is_table, local_file
 from ..data.text import EMBEDDED
 from ..errors import UserError
 from ..fields import at_least, one_of
-from ..generated import GENERATED
+from ..generated import GENERATED, check_generated, generated_for
+from ..tokenizers import TokenizerConfig, build_tokenizer
 
 
 @strict
@@ -42,10 +43,10 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     """The section ``data``: running text, prompts with their completions, or conversations."""
 
     unit: ClassVar[str] = "characters"
-    generated: ClassVar[tuple[str, ...]] = ("dates",)
+    generated: ClassVar[tuple[str, ...]] = ("dates", *generated_for("causal_lm"))
 
-    # "embedded" (the Python language reference), "dates" (generated prompts and completions), a file, or a dataset on
-    # the Hub.
+    # "embedded" (the Python language reference), "dates" (generated prompts and completions), "duplicate" or "recall"
+    # (generated sequences of symbols), a file, or a dataset on the Hub.
     dataset: str = EMBEDDED
     # Text by position: characters of a single document, or whole documents. Other forms at random.
     split: list[float | int | str] = field(default_factory=lambda: [0.9, 0.05, 0.05])
@@ -58,7 +59,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     prompt_column: str = "prompt"
     completion_column: str = "completion"
     messages_column: str = "messages"
-    # Template for messages if the tokenizer has none, or instead of its own: chatml, or a file.
+    # Template for messages if the tokenizer has none, or instead of its own: chatml, plain, or a file.
     chat_template: str | None = None
     empty: str = one_of(("error", "drop"), "error")  # drop: leave out rows with an empty prompt or without an answer
     # drop: read equal rows once, and no training row whose prompt is in another part.
@@ -66,7 +67,11 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     packing: bool = False  # put several examples into a row of max_length tokens; none sees another
     examples: int = at_least(1, 30_000)  # number of generated examples to train on
     evaluation_examples: int = at_least(1, 1000)  # number of generated examples in each of the other parts
+    options: dict[str, Any] = field(default_factory=dict)  # of a generated dataset, such as {length: 256}
     max_length: int = at_least(2, 256)  # tokens that the model reads at once
+
+    def validate_options(self) -> None:
+        check_generated(self.dataset, self.options, self.generated)
 
     def validate_documents(self) -> None:
         if self.document_start is not None and not self.lines_are_texts:
@@ -85,7 +90,10 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
         return form_of(rows, self.messages_column, self.prompt_column, self.completion_column)
 
     def generate(self, seed: int) -> dict[str, Documents | Demonstrations]:
-        drawn = GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
+        data = GENERATED[self.dataset]
+        drawn = data.draw_parts(self.examples, self.evaluation_examples, seed, **self.options)
+        if data.recipe == "causal_lm":
+            return drawn
         return {
             part: Demonstrations(pairs.name, [Demonstration(f"{pair.source} =", pair.target) for pair in pairs])
             for part, pairs in drawn.items()
@@ -149,6 +157,28 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
             held = {self.key(item) for part in parts if part != "train" for item in parts[part]}
             parts["train"] = replace(train, items=[item for item in train if self.key(item) not in held])
         return parts
+
+
+def learned_tokenizer(config: TokenizerConfig, texts: Iterable[str], template: str | None) -> PreTrainedTokenizerBase:
+    """Learn the tokenizer of a model from scratch.
+
+    Args:
+        config: kind and size of the vocabulary.
+        texts: the training texts.
+        template: ``data.chat_template``.
+
+    Raises:
+        UserError: the tokenizer cannot be learned, or the template has tokens that it does not know.
+    """
+    if template not in (None, "plain"):
+        raise UserError(
+            f"data.chat_template is {template}, and a learned tokenizer reads the marks of a template as text; write "
+            "plain, or the tokenizer.name of a tokenizer."
+        )
+    tokenizer = build_tokenizer(config, texts, ends=True, padding_side="left")
+    # A prompt does not end with [EOS]; the end of a completion is added by encode_demonstration.
+    tokenizer.backend_tokenizer.post_processor = None
+    return tokenizer
 
 
 def with_chat_template(tokenizer: PreTrainedTokenizerBase, template: str | None, chat: bool) -> PreTrainedTokenizerBase:

@@ -27,15 +27,17 @@ from hfattn.data import (
     check_positions,
     fingerprints,
 )
+from hfattn.data.examples import Examples
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_rows
 from hfattn.fields import at_least
 from hfattn.generation import set_chat, set_ends
-from hfattn.hub import check_language_model
+from hfattn.hub import check_language_model, vocabulary_texts
 from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.causal_lm import SampleConfig, continuations, exact_match, report, with_text_scores
+from hfattn.tokenizers import TokenizerConfig
 from hfattn.training import (
     FineTuningTrainer,
     PretrainedOrScratchConfig,
@@ -51,8 +53,8 @@ from hfattn.training import (
     tuning_facts,
 )
 from hfattn.training.causal_lm import CausalDataConfig as DataConfig
-from hfattn.training.causal_lm import check_text, encode_parts, with_chat_template
-from hfattn.training.config import checked
+from hfattn.training.causal_lm import check_text, encode_parts, learned_tokenizer, with_chat_template
+from hfattn.training.config import build_section
 
 RECIPE = "causal_lm"
 
@@ -78,7 +80,7 @@ class EvaluationConfig:
 class Config(PretrainedOrScratchConfig):
     data: DataConfig = field(default_factory=DataConfig)
     # For a model from scratch: the name of a tokenizer (a tokenizer.json, a folder, or an id on the Hub), and revision,
-    # trust_remote_code.
+    # trust_remote_code; or the kind of a tokenizer to learn from the training texts (and vocab_size, lowercase, …).
     tokenizer: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
@@ -104,7 +106,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
             f"A model from scratch trains all weights; write tuning.method: full, not {config.tuning.method}."
         )
     check_positions(own_config(config, vocab_size=1 << 20), length)
-    checked(TokenizerLocation, config.tokenizer, prefix="tokenizer.")
+    build_section(TokenizerConfig if "kind" in config.tokenizer else TokenizerLocation, config.tokenizer, "tokenizer.")
     return arguments
 
 
@@ -120,14 +122,23 @@ def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrained
     return scratch_config(config.model, from_data)
 
 
-def open_tokenizer(config: Config, chat: bool) -> PreTrainedTokenizerBase:
+def open_tokenizer(config: Config, chat: bool, train: Examples[Any] | None = None) -> PreTrainedTokenizerBase | None:
     """Return the tokenizer of the model, with ``data.chat_template`` if it is given.
 
+    It is None without the training examples ``train``, if it is learned from them.
+
     Raises:
-        UserError: it cannot be loaded, or ``with_chat_template`` raises it.
+        UserError: it cannot be loaded or learned, or ``with_chat_template`` raises it.
     """
-    tokenizer = load_tokenizer(config.pretrained or TokenizerLocation(**config.tokenizer))
-    return with_chat_template(tokenizer, config.data.chat_template, chat)
+    template = config.data.chat_template
+    if "kind" in config.tokenizer:
+        if train is None:
+            return None
+        texts = vocabulary_texts(config, (text for item in train for text in train.texts(item)))
+        tokenizer = learned_tokenizer(TokenizerConfig(**config.tokenizer), texts, template)
+    else:
+        tokenizer = load_tokenizer(config.pretrained or TokenizerLocation(**config.tokenizer))
+    return with_chat_template(tokenizer, template, chat)
 
 
 def main(command: RecipeCommand) -> None:
@@ -140,7 +151,8 @@ def main(command: RecipeCommand) -> None:
     data, pretrained = config.data, config.pretrained
     parts = data.read_parts(arguments.seed, command.datasets)
     chat = isinstance(parts["train"], Demonstrations) and parts["train"].are_conversations
-    tokenizer = open_tokenizer(config, chat)
+    tokenizer = open_tokenizer(config, chat, parts["train"])
+    assert tokenizer is not None
     if isinstance(parts["train"], Documents):
         check_text(data, config.evaluation.written, config.max_tokens)
     train_set, encoded = encode_parts(data, parts, tokenizer, config.evaluation.stride)

@@ -10,6 +10,7 @@ accelerate launch recipes/classification/train.py --config recipes/classificatio
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, TrainingArguments
@@ -28,7 +29,7 @@ from hfattn.data.truncation import LONG_TEXTS
 from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import set_reading
 from hfattn.fields import at_least, one_of
-from hfattn.generated import generated_for
+from hfattn.generated import check_generated, generated_for
 from hfattn.hub import vocabulary_texts
 from hfattn.loading import load_model, load_tokenizer
 from hfattn.metrics import read_swaps
@@ -76,7 +77,8 @@ PRETRAINED_ONLY = ("tuning", "data.overlap")
 class DataConfig(OwnClassifierDataConfig):
     """The section ``data``.
 
-    ``dataset`` may also be "reber" (valid and broken strings of a grammar) or "opinions" (of films, in two languages).
+    ``dataset`` may also be "reber" (valid and broken strings of a grammar), "opinions" (of films, in two languages) or
+    "listops" (nested lists of operations on digits).
     """
 
     generated = tuple(GENERATED)
@@ -84,14 +86,18 @@ class DataConfig(OwnClassifierDataConfig):
     dataset: str = "reber"
     examples: int = at_least(1, 10_000)  # generated training texts
     evaluation_examples: int = at_least(1, 2000)  # generated texts in each other part
+    options: dict[str, Any] = field(default_factory=dict)  # of a generated dataset, such as {longest: 128}
     training_examples: int | None = at_least(1, None)  # training texts to draw from a dataset; null: all
     # What is read of a text longer than max_length: its first tokens (cut), its last (cut_start), a quarter from the
     # start and the rest from the end (head_tail), or all of it in overlapping windows whose logits are averaged.
     too_long: str = one_of(LONG_TEXTS, "cut")
     overlap: int = at_least(0, 64)  # tokens that two windows share
 
+    def validate_options(self) -> None:
+        check_generated(self.dataset, self.options, self.generated)
+
     def generate(self, seed: int) -> dict[str, LabeledTexts]:
-        return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed)
+        return GENERATED[self.dataset].draw_parts(self.examples, self.evaluation_examples, seed, **self.options)
 
 
 @strict
