@@ -5,14 +5,20 @@ from collections import Counter
 
 import pytest
 
-from hfattn.data import EncodedDemonstrations, LabeledTexts, guess_accuracy
+from hfattn.data import Demonstration, EncodedDemonstrations, LabeledTexts, guess_accuracy
 from hfattn.data.chat import set_chat_template
+from hfattn.data.demonstrations import Messages
 from hfattn.data.labeled import Labeled
 from hfattn.errors import UserError
 from hfattn.generated import GENERATED, check_generated, duplicates, listops_texts, recalls
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
 ARENA = {"shortest": 500, "longest": 2000}
+
+
+def messages(item: Demonstration) -> Messages:
+    assert not isinstance(item.completion, str)
+    return item.completion
 
 
 def value_of(text: str) -> tuple[int, int]:
@@ -68,7 +74,7 @@ def test_guesses_are_learned_on_the_training_texts() -> None:
 @pytest.mark.parametrize(("draw", "options"), [(duplicates, {"length": 16}), (recalls, {"pairs": 4, "queries": 2})])
 def test_no_sequence_is_in_two_parts(draw: object, options: dict[str, int]) -> None:
     assert callable(draw)
-    prompts = [{item.completion[0]["content"] for item in draw(part, 300, seed, **options)}
+    prompts = [{messages(item)[0]["content"] for item in draw(part, 300, seed, **options)}
                for seed, part in enumerate(("train", "validation", "test"))]  # fmt: skip
     assert len(set.union(*prompts)) == 900
 
@@ -83,7 +89,7 @@ def test_no_list_is_in_two_parts() -> None:
 def test_a_copy_is_a_copy_and_a_guess_is_right_in_one_of_127() -> None:
     counts: Counter[str] = Counter()
     for item in duplicates("train", 200, 3, length=256):
-        user, assistant = item.completion
+        user, assistant = messages(item)
         assert user == {"role": "user", "content": f"0 {assistant['content']} 0"}
         symbols = assistant["content"].split()
         assert len(user["content"].split()) + len(symbols) == 256
@@ -94,8 +100,8 @@ def test_a_copy_is_a_copy_and_a_guess_is_right_in_one_of_127() -> None:
 
 def test_an_answer_is_the_value_of_the_key_and_keys_are_distinct() -> None:
     for item in recalls("test", 100, 2, pairs=12, queries=5, gap=7, symbols=20):
-        told, *questions = (message["content"] for message in item.completion[::2])
-        answers = [message["content"] for message in item.completion[1::2]]
+        told, *questions = (message["content"] for message in messages(item)[::2])
+        answers = [message["content"] for message in messages(item)[1::2]]
         words = told.split()
         pairs, dots = dict(zip(words[:24:2], words[1:24:2], strict=True)), words[24:-1]
         asked = [words[-1], *questions]
@@ -110,10 +116,10 @@ def test_the_loss_is_on_the_answers_alone() -> None:
     set_chat_template(tokenizer, "plain")
     encoded = EncodedDemonstrations(examples, tokenizer, 64)
     for item, row in zip(examples, encoded.rows, strict=True):
-        words = " ".join(message["content"] for message in item.completion).split()
+        words = " ".join(message["content"] for message in messages(item)).split()
         assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == words  # no marks, no end
         learned = [word for word, label in zip(words, row["labels"], strict=True) if label != -100]
-        assert learned == [message["content"] for message in item.completion[1::2]]
+        assert learned == [message["content"] for message in messages(item)[1::2]]
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,25 @@ def test_words() -> None:
         build_tokenizer(TokenizerConfig(kind="word", vocab_size=4), texts, ends=True)
 
 
+def test_symbols_between_white_space() -> None:
+    texts = ["[MAX 2 [MIN 4 7 ] ]", "don't  [MAX\n9"]
+    tokenizer = build_tokenizer(TokenizerConfig(kind="whitespace"), texts, ends=False)
+    assert tokenizer.tokenize(texts[1]) == ["don't", "[MAX", "9"]
+    assert tokenizer.decode(tokenizer(texts[0]).input_ids) == texts[0]
+    assert tokenizer.tokenize("[MED 2") == ["[UNK]", "2"]
+
+
+def test_bytes() -> None:
+    tokenizer = build_tokenizer(TokenizerConfig(kind="byte"), [], ends=True)
+    text = "Señor [PAD]\n  漢字 🙂"
+    ids = tokenizer(text).input_ids
+    assert (len(ids), len(tokenizer)) == (len(text.encode()) + 1, 256 + 3)
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    every = bytes(range(256)).decode("latin-1")
+    assert tokenizer.decode(tokenizer(every).input_ids[:-1]) == every
+    assert tokenizer.unk_token is None
+
+
 def test_word_pieces_are_put_together_again() -> None:
     tokenizer = build("wordpiece", vocab_size=150)
     for text in (CORPUS[0], CORPUS[1], CORPUS[5], "¡No me digas que «no»!", "don't (or do); well-made, aren’t"):
@@ -371,6 +390,8 @@ def test_samples(tmp_path: Path, kind: str, own: float, usual: float) -> None:
         ({"kind": "bpe", "vocab_size": 50, "min_count": 2}, "min_count applies to kinds char and word; remove it"),
         ({"kind": "word", "min_count": 0}, "min_count is 0; write a whole number"),
         ({"kind": "char", "min_count": 2}, "add unknown: true"),
+        ({"kind": "byte", "vocab_size": 300}, "do not apply to kind byte, which has all bytes; remove them"),
+        ({"kind": "byte", "unknown": True}, "remove it, because kind byte knows all bytes"),
         ({"kind": "char", "strip_punctuation": True}, "strip_punctuation applies to kind word; remove it"),
         ({"kind": "word", "sampling": 0.1}, "sampling is for kinds bpe and unigram; leave it out of kind word"),
         ({"kind": "wordpiece", "vocab_size": 50, "sampling": 0.1}, "leave it out of kind wordpiece"),

@@ -130,7 +130,7 @@ def duplicates(part: str, number: int, seed: int, *, length: int = 64, symbols: 
 
 
 def recalls(
-    part: str, number: int, seed: int, *, pairs: int = 8, queries: int = 8, gap: int = 0, symbols: int = 32
+    part: str, number: int, seed: int, *, pairs: int = 8, queries: int = 4, gap: int = 0, symbols: int = 32
 ) -> Demonstrations:
     """Draw sequences of pairs of a key and a value, followed by some of the keys, each of which asks for its value.
 

@@ -1,0 +1,37 @@
+"""No pattern of attention sees later tokens or padding: the checks of docs/efficient.md, with leaks as controls."""
+
+import json
+
+import pytest
+
+from benchmarks.leaks import CHECKS, END, PAGE, RECORD, START, THEIRS, Found, checks, ours, table
+from hfattn.models.configuration_vaswani import PATTERNS
+
+
+@pytest.mark.parametrize("pattern", ["full", *PATTERNS])
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_pattern_leaks(pattern: str, causal: bool) -> None:
+    found = dict(checks(ours(pattern, causal), causal))
+    if all("for encoders only" in each.error for each in found.values()):
+        assert causal  # what mixes all positions is refused in a decoder
+        return
+    assert set(found) == set(CHECKS) - ({"later"} if not causal else set())
+    assert all(each.largest == 0 and not each.error for each in found.values()), found
+    assert all(0.1 < each.size < 10 for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [("causal Reformer, LSH", "later"), ("BigBird, block sparse", "padded_right"), ("FNet", "masked_left")],
+)
+def test_a_leak_is_found(name: str, check: str) -> None:
+    assert dict(checks(*THEIRS[name]))[check].largest > 1e-4
+
+
+def test_the_page_has_the_table_of_the_record() -> None:
+    record = json.loads(RECORD.read_text())
+    results = {
+        name: {check: Found(**each) for check, each in found.items()} for name, found in record["models"].items()
+    }
+    written = PAGE.read_text().partition(START)[2].partition(END)[0]
+    assert written.startswith(table(results)), "run python -m benchmarks.leaks --write"
