@@ -4,7 +4,9 @@ import re
 from collections import Counter
 
 import pytest
+import torch
 
+from hfattn import VaswaniConfig, VaswaniForCausalLM
 from hfattn.data import Demonstration, EncodedDemonstrations, LabeledTexts, guess_accuracy
 from hfattn.data.chat import set_chat_template
 from hfattn.data.demonstrations import Messages
@@ -144,3 +146,28 @@ def test_options_are_those_of_the_dataset() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             check_generated(name, options, GENERATED)
+
+
+@pytest.mark.parametrize(("window", "layers"), [(16, 2), (8, 3)])
+@pytest.mark.parametrize("pattern", ["window", "full"])
+def test_a_window_that_ends_before_the_copied_symbol_cannot_copy(pattern: str, window: int, layers: int) -> None:
+    """With L (w - 1) < n / 2 - 1, a prediction is the same whatever the symbol to copy is; one position more, and it is
+    not: the bound is exact."""
+    torch.manual_seed(0)
+    for more in (0, 1):
+        length = 2 * (layers * (window - 1) + 2 - more)  # of 0 w 0 w; the symbol to copy is n / 2 - 1 back
+        config = VaswaniConfig(
+            **{"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "dropout": 0.0},
+            **{"decoder_layers": layers, "is_decoder": True, "is_encoder_decoder": False, "decoder_pattern": pattern},
+            decoder_pattern_options={"window": window} if pattern == "window" else {},
+        )
+        model = VaswaniForCausalLM(config).double().eval()
+        ids = torch.randint(3, 20, (1, length))
+        ids[:, [0, length // 2]] = 2
+        position = length - 2  # from which the last symbol is predicted
+        source = position + 1 - length // 2
+        embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
+        model(inputs_embeds=embeddings).logits[0, position].square().sum().backward()
+        assert embeddings.grad is not None
+        reaches = bool(embeddings.grad[0, source].abs().max() > 0)
+        assert reaches == (pattern == "full" or more == 1)
