@@ -15,7 +15,9 @@ table into docs/efficient.md and docs/records/leaks.json.
 """
 
 import argparse
+import contextlib
 import inspect
+import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import PreTrainedModel
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
@@ -114,11 +117,7 @@ def checks(make: Make, causal: bool) -> Iterator[tuple[str, Found]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        try:
-            model = make().double().eval()
-        except ValueError as error:
-            yield from ((name, Found(error=_sentence(error))) for name in CHECKS)
-            return
+        model = make().double().eval()
     all_real = torch.ones_like(ids)
 
     def later() -> Found:
@@ -154,7 +153,7 @@ def checks(make: Make, causal: bool) -> Iterator[tuple[str, Found]]:
 
 def _sentence(error: Exception) -> str:
     text = " ".join(str(error).split()).replace("|", "/")
-    return f"{type(error).__name__}: {text[:80]}{'…' if len(text) > 80 else ''}"
+    return f"{type(error).__name__}: {text[:60]}{'…' if len(text) > 60 else ''}"
 
 
 # Models
@@ -235,30 +234,29 @@ THEIRS: dict[str, tuple[Make, bool]] = {
 
 
 def ours(pattern: str, causal: bool) -> Make:
-    """Return a function that makes a ``vaswani`` with a pattern."""
-    fields: dict[str, Any] = {"vocab_size": SYMBOLS, "hidden_size": 32, "intermediate_size": 64, "dropout": 0.0}
+    """Return a function that makes a ``vaswani`` with a pattern.
+
+    Raises:
+        StrictDataclassClassValidationError: the pattern is for encoders only.
+    """
     stack, options = "decoder" if causal else "encoder", {}
     if pattern != "full":
         for name, each in inspect.signature(find_pattern(pattern)).parameters.items():
             if each.kind == each.KEYWORD_ONLY and each.default is each.empty:
                 options[name] = OPTIONS[name]
-
-    def make() -> PreTrainedModel:
-        config = VaswaniConfig(
-            **fields,
-            **{"num_attention_heads": 2, f"{stack}_layers": 2, "pad_token_id": 0, "is_encoder_decoder": False},
-            **{f"{stack}_pattern": pattern, f"{stack}_pattern_options": options, "is_decoder": causal},
-        )
-        return VaswaniForCausalLM(config) if causal else VaswaniForMaskedLM(config)
-
-    return make
+    config = VaswaniConfig(
+        **{"vocab_size": SYMBOLS, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "dropout": 0.0},
+        **{f"{stack}_layers": 2, f"{stack}_pattern": pattern, f"{stack}_pattern_options": options},
+        **{"pad_token_id": 0, "is_encoder_decoder": False, "is_decoder": causal},
+    )
+    return lambda: VaswaniForCausalLM(config) if causal else VaswaniForMaskedLM(config)
 
 
 def models() -> dict[str, tuple[Make, bool]]:
     """Return every model by the name in the table, with whether it is causal."""
     found = dict(THEIRS)
-    for causal in (False, True):
-        for pattern in ("full", *PATTERNS):
+    for causal, pattern in itertools.product((False, True), ("full", *PATTERNS)):
+        with contextlib.suppress(StrictDataclassClassValidationError):
             found[f"{'causal ' if causal else ''}vaswani, {pattern}"] = (ours(pattern, causal), causal)
     return found
 
