@@ -411,8 +411,9 @@ def test_gradient_checkpointing_changes_no_gradient(name: str) -> None:
 def test_weights_of_a_layer_without_weights() -> None:
     """The layer keeps its place, and a record of all layers is refused in one sentence."""
     sentence = (
-        "The pattern of layer {} computes no attention weights, and a record has those of all layers; pass "
-        "implicit_weights=True to the model if the pattern is a kernel, or use a model with other patterns."
+        "Layer {} computed no attention weights, and a record has those of all layers; load the model with "
+        'attn_implementation="eager", pass implicit_weights=True if the pattern of the layer is a kernel, or use a '
+        "model with other patterns."
     )
     ids = torch.randint(3, 23, (1, 7))
     for layer, pattern in enumerate((["linear", "full"], ["full", "linear"])):

@@ -274,8 +274,19 @@ def test_a_translator_with_a_hybrid_encoder() -> None:
     outputs = model(ids, decoder_input_ids=ids, output_attentions=True)
     assert [weights.shape[1] for weights in outputs.encoder_attentions] == [0, 2]
     assert alignment(outputs, input_ids=ids, labels=ids).weights.shape == (1, 2, 9, 9)
-    with pytest.raises(ValueError, match="The pattern of layer 0 computes no attention weights"):
+    with pytest.raises(ValueError, match="Layer 0 computed no attention weights"):
         alignment(outputs, kind="encoder", input_ids=ids)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_each_layer_keeps_its_place_among_the_weights(implementation: str) -> None:
+    """Full layers compute no weights with sdpa, and transformers would drop them."""
+    fields: dict[str, Any] = {"encoder_layers": 3, "encoder_pattern": ["fourier", "full", "window"]}
+    config = VaswaniConfig(**{**SMALL, **fields}, encoder_pattern_options={"window": 2})
+    config._attn_implementation = implementation
+    outputs = VaswaniForMaskedLM(config).eval()(torch.randint(3, 23, (2, 9)), output_attentions=True)
+    heads = [0, 2 if implementation == "eager" else 0, 2]
+    assert [tuple(weights.shape) for weights in outputs.attentions] == [(2, number, 9, 9) for number in heads]
 
 
 ALL_THREE: dict[str, Any] = {

@@ -294,8 +294,9 @@ def alignment(
         )
     if lacking := layers_without_weights(weights):
         raise ValueError(
-            f"The pattern of layer {lacking[0]} computes no attention weights, and a record has those of all layers; "
-            "pass implicit_weights=True to the model if the pattern is a kernel, or use a model with other patterns."
+            f"Layer {lacking[0]} computed no attention weights, and a record has those of all layers; load the model "
+            'with attn_implementation="eager", pass implicit_weights=True if the pattern of the layer is a kernel, or '
+            "use a model with other patterns."
         )
     if target_tokenizer is None or kind in ("encoder", "self"):
         target_tokenizer = tokenizer

@@ -227,7 +227,20 @@ class VaswaniAttention(TokenMixer):
         if self.num_queries_per_key > 1:
             key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
         context, weights = self.attend(query, key, value, attention_mask, past_key_values, **kwargs)  # (B, T, h, d)
+        if (
+            weights is None
+            and self.is_among_patterns
+            and kwargs.get("output_attentions", self.config.output_attentions)
+        ):
+            # transformers drops None, and the weights of later layers would seem to be those of this one.
+            weights = query.new_empty(len(query), 0, query.shape[2], key.shape[2])
         return self.out_proj(context.flatten(-2)), weights
+
+    @property
+    def is_among_patterns(self) -> bool:
+        """Whether this is a self-attention of a stack in which a layer may have another pattern."""
+        stack = "decoder" if self.is_causal else "encoder"
+        return self.kind == "self" and getattr(self.config, f"{stack}_pattern") != "full"
 
     @property
     def weight_dropout(self) -> float:
