@@ -430,7 +430,8 @@ def _generated(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], optio
     if wanted is not None:
         positions = max_positions(model.config)
         read = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-        given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read)
+        # The last token is not read, so it needs no position.
+        given["max_new_tokens"] = wanted if positions is None else min(wanted, positions - read + 1)
     with evaluation_mode(model), torch.inference_mode():
         return model.generate(**inputs, **given)
 

@@ -293,6 +293,8 @@ class VaswaniConfig(StrictConfig):
         super().__post_init__(**kwargs)
         if self.head_dim is None and self.num_attention_heads > 0 and self.hidden_size % self.num_attention_heads == 0:
             self.head_dim = self.hidden_size // self.num_attention_heads  # caches of transformers read a number
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads  # PEFT reads a number
 
     @property
     def has_final_norm(self) -> bool:
