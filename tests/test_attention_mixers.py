@@ -296,6 +296,7 @@ ALL_THREE: dict[str, Any] = {
 }
 
 
+@pytest.mark.examples  # slow
 def test_one_graph_of_torch_compile() -> None:
     model = masked_lm(**ALL_THREE)
     ids = torch.randint(3, 23, (2, 9))

@@ -142,6 +142,7 @@ def test_the_sampler_is_a_permutation_that_changes_with_epoch_and_seed(n: int) -
             assert np.mean(np.asarray(a) == np.asarray(b)) < 10 / n
 
 
+@pytest.mark.examples  # slow
 def test_windows_of_a_large_text_need_no_memory_for_it(tmp_path: Path) -> None:
     """Eight times the text, the same anonymous memory: nothing of its size is kept."""
     code = (

@@ -683,6 +683,7 @@ def test_a_baseline_can_import_the_package(model_folder: Path) -> None:
     assert done.results[CARD_CODE].facts == {"printed": f"{hfattn.__file__}\n"}
 
 
+@pytest.mark.examples  # slow
 def test_the_code_of_a_card_loads_the_repository_by_its_id(model_folder: Path) -> None:
     code = (
         "import os\n"

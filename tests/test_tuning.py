@@ -31,6 +31,7 @@ def search(folder: Path, **fields: Any) -> SearchConfig:
     return load_config(SearchConfig, search_file(folder, **fields))
 
 
+@pytest.mark.examples  # slow
 def test_a_search_continues_and_its_best_trial_trains(tmp_path: Path) -> None:
     """A trial, and another when the command is given again; neither sees the test part."""
     reviews = labeled_file(tmp_path / "reviews.tsv", pairs=False)

@@ -307,6 +307,7 @@ def test_local_layers_have_a_base_of_their_own(attn_implementation: str) -> None
     assert not torch.allclose(whole, full(text, mask).logits[real])
 
 
+@pytest.mark.examples  # slow
 def test_a_saved_folder_runs_where_hfattn_is_not_installed(tmp_path: Path) -> None:
     model = randomize(make(VaswaniForCausalLM, norm="pre", dtype=torch.float32, **{**ALL, "vocab_size": 12}))
     folders = [tmp_path / name for name in ("one", "two", "three")]
@@ -404,6 +405,7 @@ def test_weights_go_to_vaswani_and_back(tmp_path: Path, name: str) -> None:
     assert {key: back.config.to_dict()[key] for key in own} == own
 
 
+@pytest.mark.examples  # slow
 def test_a_converted_llama_keeps_its_tokenizer_and_can_be_verified(tmp_path: Path) -> None:
     tokenizer = build_character_tokenizer(["to be, or not"])
     llama(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "theirs", max_shard_size="4KB")
