@@ -93,7 +93,7 @@ BAD: list[tuple[str | bytes, list[str] | None, str]] = [
     (
         HEAD + "a\t0\n \t1\n",
         None,
-        r"^Line 3 of texts\.tsv has an empty text; fill it in, or remove the row; in a configuration, data\.empty: drop",
+        r"^Line 3 of texts\.tsv has an empty text; fill it in, or remove the row; in a configuration, data\.empty",
     ),
     (HEAD + "a\t0\nb 1\n", None, r"^Line 3 of texts\.tsv has no tab; write the columns text and label on each line"),
     (HEAD + "a\t0\nb\t1\t2\n", None, r"^Line 3 of texts\.tsv has 2 tabs"),
