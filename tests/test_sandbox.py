@@ -659,10 +659,10 @@ def test_checks_are_told_as_they_end_and_failures_say_what_to_do(
 
     module = sys.modules[verify.__module__]  # the package has a function of this name
     monkeypatch.setattr(module, "run_folder", recorded(run_folder, "the sandbox"))
-    monkeypatch.setattr(shutil, "copyfile", recorded(shutil.copyfile, "a copy"))
+    monkeypatch.setattr(shutil, "copyfileobj", recorded(shutil.copyfileobj, "a copy"))
     report = verify(folder, tell=lambda check: told.append(check.name))
     names = [check.name for check in report.checks]
-    assert [name for name in told if name != "a copy"] == [*names[:6], "the sandbox", *names[6:]]
+    assert [name for name in told if name != "a copy"] == [*names[:7], "the sandbox", *names[7:]]
     assert told.count("a copy") == len(published_files(folder))  # each file is copied once
     assert (folder / "model.safetensors").stat().st_mode & 0o200
     failures = {check.name: check.detail for check in report.checks if check.passed is False}
