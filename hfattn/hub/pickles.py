@@ -143,7 +143,8 @@ class _Reader(pickle._Unpickler):  # the one in C reserves gigabytes if a pickle
     """Read a pickle without importing or calling anything."""
 
     names_function = False
-    dispatch = pickle._Unpickler.dispatch | {pickle.FRAME[0]: lambda self: _refuse()}  # the length of many operations
+    # A frame is the length of many operations, which are read one by one here.
+    dispatch = pickle._Unpickler.dispatch | {pickle.FRAME[0]: lambda self: self.read(8)}
 
     def find_class(self, module: str, name: str) -> Any:
         # Some texts begin like a pickle, such as "cats\nand dogs".

@@ -239,8 +239,8 @@ class VaswaniAttention(TokenMixer):
     @property
     def is_among_patterns(self) -> bool:
         """Whether this is a self-attention of a stack in which a layer may have another pattern."""
-        stack = "decoder" if self.is_causal else "encoder"
-        return self.kind == "self" and getattr(self.config, f"{stack}_pattern") != "full"
+        pattern = self.config.decoder_pattern if self.is_causal else self.config.encoder_pattern
+        return self.kind == "self" and pattern != "full"
 
     @property
     def weight_dropout(self) -> float:
