@@ -3,11 +3,13 @@
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _LONGEST = 1000  # characters of a message; a value of any length may be part of it
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended, as shells have it
+_WAIT = 30  # seconds in which the first process of a launch can report an error that all of them have
 
 
 class UserError(ValueError):
@@ -34,9 +36,11 @@ def one_sentence() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        # All processes of a launch get the same bad input; one of them reports it.
-        if isinstance(error, NonFiniteError) or os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"error: {_one_line(str(error))}", file=sys.stderr)
+        # Usually all processes of a launch have the same error, and the first one reports it. The launcher stops all
+        # when one ends, so the others wait for that report; one that is still running then had an error of its own.
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(_WAIT)
+        print(f"error: {_one_line(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as interruption:
         print(str(interruption) or "Interrupted.", file=sys.stderr)

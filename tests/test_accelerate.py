@@ -1,6 +1,7 @@
 """The launch configurations: each as Accelerate reads it, and two CPU processes beside one with twice the batch."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,25 @@ def test_a_training_that_fails_ends_with_its_own_sentence(tmp_path: Path, option
     )
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+FAILS = """
+import os, time
+from hfattn import errors
+
+errors._WAIT = {wait}
+with errors.one_sentence():
+    if os.environ["LOCAL_RANK"] == "0":
+        time.sleep(2)
+    raise errors.UserError(f"process {{os.environ['LOCAL_RANK']}} has this error")
+"""
+
+
+@pytest.mark.parametrize(("wait", "reported"), [(60, 0), (0, 1)])
+def test_an_error_of_a_launch_is_reported_once(tmp_path: Path, wait: int, reported: int) -> None:
+    """The launcher stops all processes when one ends: also the first one, before it could report the error."""
+    (tmp_path / "fails.py").write_text(FAILS.format(wait=wait))
+    launch = [sys.executable, "-P", ROOT / "hfattn_cli" / "launcher.py", "--config_file", ACCELERATE / "ddp.yaml"]
+    done = run_anew([*launch, "fails.py"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.findall("error: .*", done.stderr) == [f"error: process {reported} has this error"]
