@@ -19,6 +19,7 @@ from .models import (
     attention_local,
     attention_pooling,
     attention_scores,
+    attention_sparse,
     attention_windows,
 )
 from .models.attention import *  # noqa: F403
@@ -30,8 +31,8 @@ from .models.attention_local import *  # noqa: F403
 from .models.attention_pooling import *  # noqa: F403
 from .models.attention_scores import *  # noqa: F403
 from .models.attention_scores import Parametric, Score, options_of, required_options
+from .models.attention_sparse import *  # noqa: F403
 from .models.attention_windows import *  # noqa: F403
-from .models.attention_windows import LAYOUTS
 from .models.configuration_vaswani import PATTERNS
 from .models.strict_config import unknown_message
 
@@ -44,6 +45,8 @@ DISTRIBUTIONS = {
     **attention_distributions.DISTRIBUTIONS,
     "compositional": attention_distances.Compositional,
 }
+# The patterns that have no weights of their own.
+LAYOUTS = {**attention_windows.LAYOUTS, **attention_sparse.LAYOUTS}
 
 
 def attend(
@@ -183,6 +186,7 @@ __all__ = sorted(
     + attention_modules.__all__
     + attention_pooling.__all__
     + attention_scores.__all__
+    + attention_sparse.__all__
     + attention_windows.__all__
     + ["attend"]
 )

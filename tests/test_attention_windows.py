@@ -11,8 +11,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import DynamicCache
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
+from hfattn.attention import DISTRIBUTIONS, SCORES, Attention, BlockLocal, Fixed, Strided, Window, attend
 from hfattn.attention import LAYOUTS as LAYOUTS_BY_NAME
-from hfattn.attention import Attention, BlockLocal, Window, attend
 
 SMALL: dict[str, Any] = {
     "vocab_size": 23,
@@ -31,6 +31,12 @@ LAYOUTS = {
     "widely dilated": lambda: Window(window=4, dilation=5),
     "blocks of 1": lambda: BlockLocal(block=1),
     "blocks of 7": lambda: BlockLocal(block=7),
+    "strides of 5": lambda: Strided(stride=5),
+    "the near keys of strides": lambda: Strided(stride=6, part="local"),
+    "the far keys of strides": lambda: Strided(stride=4, part="distant"),
+    "fixed blocks": lambda: Fixed(block=5, last=2),
+    "the block alone": lambda: Fixed(block=6, last=2, part="local"),
+    "the last keys of blocks": lambda: Fixed(block=6, last=2, part="distant"),
 }
 
 
@@ -38,6 +44,7 @@ LAYOUTS = {
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that short texts have several blocks."""
     monkeypatch.setattr(Window, "block", 8)
+    monkeypatch.setattr(Strided, "block", 2)
 
 
 @functools.cache
@@ -49,6 +56,14 @@ def literal_mask(name: str, num_queries: int, num_keys: int, causal: bool, befor
         i = t + num_keys - num_queries
         if isinstance(layout, Window):
             sees = abs(i - j) < layout.dilation * layout.window and (i - j) % layout.dilation == 0
+        elif isinstance(layout, Strided):
+            parts = {"local": abs(i - j) < layout.stride, "distant": (i - j) % layout.stride == 0}
+            sees = parts.get(layout.part, any(parts.values()))
+        elif isinstance(layout, Fixed):
+            block = layout.block
+            is_last = (j - before) % block >= block - layout.last
+            parts = {"local": (i - before) // block == (j - before) // block, "distant": is_last}
+            sees = parts.get(layout.part, any(parts.values()))
         else:
             assert isinstance(layout, BlockLocal)
             sees = abs((i - before) // layout.block - (j - before) // layout.block) <= 1
@@ -62,10 +77,9 @@ def test_a_layout_equals_dense_attention_under_its_mask(name: str, causal: bool)
     """Few and many queries, fewer queries than keys, with and without batch dimensions, padded on each side."""
     torch.manual_seed(0)
     layout = LAYOUTS[name]()
-    for (score, distribution), (num_queries, num_keys), shape, side in itertools.product(
-        [("scaled_dot", "softmax"), ("additive", "entmax")],
+    for (shape, score, distribution), (num_queries, num_keys), side in itertools.product(
+        [((), "scaled_dot", "softmax"), ((2,), "additive", "entmax"), ((2, 3), "scaled_dot", "softmax")],
         [(1, 17), (33, 33), (20, 37)],
-        [(), (2,), (2, 3)],
         [None, "left", "right"],
     ):
         attention = Attention(4, 4, score, distribution).double()
@@ -113,7 +127,32 @@ def test_gradients_equal_those_of_dense_attention() -> None:
         assert all(torch.allclose(first.grad, second.grad, atol=1e-12) for first, second in pairs)
 
 
-def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [lambda: Strided(stride=4), lambda: Fixed(block=4, last=2)], ids=["strided", "fixed"])
+def test_every_score_and_distribution_sees_the_union_of_both_parts(make: Any) -> None:
+    torch.manual_seed(0)
+    tensors = torch.randn(3, 2, 22, 4, dtype=torch.float64)
+    mask = make().sees(torch.arange(22)[:, None], torch.arange(22))
+    scores = [name for name in SCORES if name != "location"]
+    for number, score in enumerate(scores):
+        distribution = [*DISTRIBUTIONS][number % len(DISTRIBUTIONS)]
+        attention = Attention(4, 4, score, distribution).double().eval()
+        query, key, value = (tensor.clone().requires_grad_() for tensor in tensors)
+        found = make()(attention, query[:, 3:], attention.prepare(key), value)
+        expected = attention(query[:, 3:], attention.prepare(key), value, mask[3:])
+        for first, second in zip(found, expected, strict=True):
+            torch.testing.assert_close(first, second, atol=1e-12, rtol=0)
+        gradients = [
+            torch.autograd.grad(context.square().sum(), (query, key, value), allow_unused=True)
+            for context, _ in (found, expected)
+        ]
+        for first, second in zip(*gradients, strict=True):
+            torch.testing.assert_close(first, second, atol=1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Window(window=64), lambda: Strided(stride=64), lambda: Fixed(block=64, last=1)]
+)
+def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     monkeypatch.setattr(Window, "block", 64)
     largest = 0
 
@@ -129,8 +168,8 @@ def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
     query, key, value = torch.randn(3, 1, 1, length, 2)
     attention = Attention(2, 2)
     with Sizes():
-        Window(window=64)(attention, query, attention.prepare(key), value, causal=True, need_weights=False)
-    assert largest <= length * 128  # queries times keys of a span
+        make()(attention, query, attention.prepare(key), value, causal=True, need_weights=False)
+    assert largest <= length * 192  # queries times the keys that each is compared with
 
 
 PATTERNS: dict[str, dict[str, Any]] = {
@@ -146,6 +185,16 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "rotary positions and shared keys": {
         "decoder_pattern": "window",
         "decoder_pattern_options": {"window": 3, "dilation": [[1, 2], [2, 2]]},
+        "positions": "rotary",
+        "num_key_value_heads": 1,
+    },
+    "strided": {
+        "decoder_pattern": "strided",
+        "decoder_pattern_options": {"stride": [4, 3], "part": ["both", "alternate"]},
+    },
+    "fixed": {
+        "decoder_pattern": ["fixed", "full"],
+        "decoder_pattern_options": {"block": 4, "last": [[1, 2], 1], "part": [["both", "distant"], "both"]},
         "positions": "rotary",
         "num_key_value_heads": 1,
     },
@@ -176,7 +225,7 @@ def test_cached_equals_uncached(name: str) -> None:
         for use_cache in (True, False):
             torch.manual_seed(1)
             generated.append(
-                model.generate(ids, attention_mask=mask, max_new_tokens=20, use_cache=use_cache, **options)
+                model.generate(ids, attention_mask=mask, max_new_tokens=14, use_cache=use_cache, **options)
             )
         assert torch.equal(*generated)
     whole = model(ids, attention_mask=mask).logits
@@ -201,10 +250,13 @@ def test_later_tokens_change_nothing_and_weights_are_those_used(name: str) -> No
     for layer, weights in enumerate(outputs.attentions):
         attention = eager.model.decoder.layers[layer].self_attn
         assert weights.shape == (1, 2, 30, 30)
-        torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 30, dtype=torch.float64))
+        sums = torch.ones(1, 2, 30, dtype=torch.float64)
         for own, heads in getattr(attention, "layouts", []):
             steps = torch.arange(30)
-            assert not weights[:, heads][..., ~own.sees(steps[:, None], steps)].any()
+            seen = own.sees(steps[:, None], steps).tril()
+            assert not weights[:, heads][..., ~seen].any()
+            sums[:, heads] = seen.any(-1).double()  # zero without any key
+        torch.testing.assert_close(weights.sum(-1), sums)
 
 
 def test_the_cache_is_a_ring() -> None:
@@ -218,8 +270,26 @@ def test_the_cache_is_a_ring() -> None:
     assert [weights.shape[-1] for weights in generated.attentions[-1]] == [41, 41]  # with zeros for dropped keys
 
 
+def test_the_cache_of_fixed_blocks_has_the_block_and_the_last_keys_of_earlier_blocks() -> None:
+    model = language_model(decoder_pattern="fixed", decoder_pattern_options={"block": 6, "last": [1, [2, 1]]})
+    generated = model.generate(torch.tensor([[3, 4]]), max_new_tokens=40, return_dict_in_generate=True)
+    layers = generated.past_key_values.layers
+    assert [layer.keys.shape[-2] for layer in layers] == [6 + 5, 2 * 6 + 5]
+    assert generated.past_key_values.get_seq_length() == 41
+    with pytest.raises(ValueError, match="The cache of the pattern 'fixed' cannot be cropped"):
+        generated.past_key_values.crop(-1)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("pattern", [("window", {"window": 3}), ("block_local", {"block": 4})])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ("window", {"window": 3}),
+        ("block_local", {"block": 4}),
+        ("strided", {"stride": 4}),
+        ("fixed", {"block": 4, "last": 2}),
+    ],
+)
 def test_padding_of_an_encoder_is_invisible(pattern: tuple[str, dict[str, Any]], side: str) -> None:
     torch.manual_seed(0)
     config = VaswaniConfig(**SMALL, encoder_pattern=pattern[0], encoder_pattern_options=pattern[1])
@@ -268,6 +338,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"encoder_pattern": ["window"], "encoder_pattern_options": {"window": 3}},
         "encoder_pattern has 1 values and the encoder 2 layers; write one value, or one for each layer.",
     ),
+    "part": (
+        {"encoder_pattern": "strided", "encoder_pattern_options": {"stride": 3, "part": "near"}},
+        "'near' is not a part of the pattern (part); write one of 'both', 'local', 'distant'.",
+    ),
+    "last": (
+        {"encoder_pattern": "fixed", "encoder_pattern_options": {"block": 3, "last": 4}},
+        "last is 4 and block is 3; write at most 3.",
+    ),
+    "blocks": (
+        {"encoder_pattern": "fixed", "encoder_pattern_options": {"block": [[3, 4], 3]}},
+        "block is [3, 4], but the heads of a layer have blocks of one length; write a number.",
+    ),
     "heads": (
         {"encoder_pattern": "window", "encoder_pattern_options": {"window": [[1, 2, 3], 4]}},
         "window has 3 values for the heads of layer 0, which has 2 heads; write one value, or one for each head.",
@@ -306,7 +388,13 @@ def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "options"), [("window", {"window": 5, "dilation": 2}), ("block_local", {"block": 4})]
+    ("pattern", "options"),
+    [
+        ("window", {"window": 5, "dilation": 2}),
+        ("block_local", {"block": 4}),
+        ("strided", {"stride": 4}),
+        ("fixed", {"block": 4, "last": 1, "part": "distant"}),
+    ],
 )
 @pytest.mark.parametrize("causal", [True, False])
 def test_attend_with_a_pattern_equals_attend_with_its_mask(pattern: str, options: dict[str, int], causal: bool) -> None:

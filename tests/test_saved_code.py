@@ -278,6 +278,7 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
     ("name", "options", "reference", "others"),
     [
         ("window", {"window": 2}, "attention_windows.WindowAttention", set()),
+        ("fixed", {"block": 2}, "attention_sparse.FixedAttention", {"attention_windows.py"}),
         ("fourier", {}, "attention_mixers.FourierMixer", set()),
         ("linear", {}, "attention_kernels.LinearAttention", {"cache_recurrent.py"}),
         ("performer", {"features": 7}, "attention_kernels.PerformerAttention", {"cache_recurrent.py"}),

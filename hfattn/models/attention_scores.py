@@ -115,6 +115,7 @@ class Score(Parametric):
     """
 
     one_width: ClassVar[bool] = False
+    uses_mask: ClassVar[bool] = False  # whether an energy depends on the set of all keys that the query may attend to
 
     def __init__(self, query_size: int, key_size: int) -> None:
         super().__init__()
@@ -533,6 +534,7 @@ class Feature(Score):
         activation: name of a function of ``transformers.activations``.
     """
 
+    uses_mask = True
     W_0: torch.Tensor
     W_1: torch.Tensor
     b: torch.Tensor

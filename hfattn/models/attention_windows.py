@@ -136,10 +136,10 @@ class Layout:
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         ahead = num_keys - num_queries
         lead = (start + ahead) % self.alignment
-        column = _real_column(real, query, num_keys)
+        column = real_column(real, query, num_keys)
         tensors = [query, *prepared, value, column]
         if self.alignment > 1:
-            tensors = [_delayed(tensor, lead, self.alignment - 1) for tensor in tensors]
+            tensors = [delayed(tensor, lead, self.alignment - 1) for tensor in tensors]
         query, *prepared_keys, value, column = tensors
 
         num_blocks = -(-query.shape[-2] // self.block)
@@ -149,14 +149,14 @@ class Layout:
 
         def spans(tensor: torch.Tensor) -> torch.Tensor:  # (…, h, S, width) -> (…, n, h, s, width)
             padded = nn.functional.pad(tensor, (0, 0, start_padding, end_padding))
-            return _blocks_first(padded.unfold(-2, span, self.block).transpose(-1, -2))
+            return blocks_first(padded.unfold(-2, span, self.block).transpose(-1, -2))
 
         queries = torch.arange(self.block, device=query.device)[:, None]
         keys = torch.arange(-self.before, span - self.before, device=query.device)
         seen = self.sees(queries, keys)
         if causal:
             seen = seen & (keys <= queries)
-        blocks = _blocks_first(nn.functional.pad(query, (0, 0, 0, end)).unflatten(-2, (num_blocks, self.block)))
+        blocks = blocks_first(nn.functional.pad(query, (0, 0, 0, end)).unflatten(-2, (num_blocks, self.block)))
         tensors = [blocks, spans(value), spans(column).transpose(-1, -2), *(spans(tensor) for tensor in prepared_keys)]
         parts = []
         dim = -4 if query.ndim > 3 else -3
@@ -169,15 +169,15 @@ class Layout:
             parts.append(attention(part, tuple(keys_of_part), values, mask, need_weights, dropout=dropout))
         context = torch.cat([part for part, _ in parts], dim=dim)
         weights = torch.cat([part for _, part in parts if part is not None], dim=dim) if need_weights else None
-        context = _blocks_first(context).flatten(-3, -2)
-        context = _without_delay(context, lead, num_queries, -2)
+        context = blocks_first(context).flatten(-3, -2)
+        context = without_delay(context, lead, num_queries, -2)
         if weights is not None:
-            weights = _blocks_first(weights)  # (…, h, n, b, s)
+            weights = blocks_first(weights)  # (…, h, n, b, s)
             columns = torch.arange(num_blocks, device=query.device)[:, None, None] * self.block + keys + self.before
             width = num_blocks * self.block + span - self.block
             dense = weights.new_zeros(*weights.shape[:-1], width).scatter(-1, columns.expand_as(weights), weights)
             dense = nn.functional.pad(dense.flatten(-3, -2), (-start_padding, -end_padding))
-            weights = _without_delay(_without_delay(dense, lead, num_queries, -2), lead, num_keys, -1)
+            weights = without_delay(without_delay(dense, lead, num_queries, -2), lead, num_keys, -1)
         return context, weights
 
     def _whole_blocks(self, num_queries: int, ahead: int, lead: int | torch.Tensor, span: int) -> range | None:
@@ -189,7 +189,18 @@ class Layout:
         return range(first, stop) if first < stop else None
 
 
-def _real_column(real: torch.Tensor | None, query: torch.Tensor, num_keys: int) -> torch.Tensor:
+def real_keys(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, int | torch.Tensor]:
+    """Return which keys are tokens, (B, 1, 1, S), and the position of the first key, (B, 1, 1, 1).
+
+    If no key is padding, they are None and 0.
+    """
+    if attention_mask is None or (can_read(attention_mask) and bool(attention_mask.all())):
+        return None, 0
+    real = attention_mask.bool()[:, None, None]
+    return real, -real.int().argmax(-1, keepdim=True)
+
+
+def real_column(real: torch.Tensor | None, query: torch.Tensor, num_keys: int) -> torch.Tensor:
     """Return ``real`` as (…, 1, S, 1), with the batch dimensions of (…, h, T, d), so that it is cut as keys are."""
     if real is None:
         real = torch.ones(1, num_keys, dtype=torch.bool, device=query.device)
@@ -203,12 +214,12 @@ def can_read(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _blocks_first(tensor: torch.Tensor) -> torch.Tensor:
+def blocks_first(tensor: torch.Tensor) -> torch.Tensor:
     """(…, h, n, b, width) -> (…, n, h, b, width), and back: one mask is then broadcast to all heads."""
     return tensor.transpose(-3, -4) if tensor.ndim > 4 else tensor
 
 
-def _delayed(tensor: torch.Tensor, lead: int | torch.Tensor, most: int) -> torch.Tensor:
+def delayed(tensor: torch.Tensor, lead: int | torch.Tensor, most: int) -> torch.Tensor:
     """(…, S, width) -> (…, S + most, width): the first row moves to row ``lead``, at most ``most``; others are zero."""
     if isinstance(lead, int):
         return nn.functional.pad(tensor, (0, 0, lead, most - lead))
@@ -217,7 +228,7 @@ def _delayed(tensor: torch.Tensor, lead: int | torch.Tensor, most: int) -> torch
     return torch.take_along_dim(padded, rows - lead, dim=-2)
 
 
-def _without_delay(tensor: torch.Tensor, lead: int | torch.Tensor, number: int, dim: int) -> torch.Tensor:
+def without_delay(tensor: torch.Tensor, lead: int | torch.Tensor, number: int, dim: int) -> torch.Tensor:
     """Return the ``number`` rows or columns from ``lead`` on."""
     if isinstance(lead, int):
         return tensor.narrow(dim, lead, number)
@@ -225,7 +236,7 @@ def _without_delay(tensor: torch.Tensor, lead: int | torch.Tensor, number: int, 
     return torch.take_along_dim(tensor, lead + (index[:, None] if dim == -2 else index), dim=dim)
 
 
-def _check_positive(**options: int) -> None:
+def check_positive(**options: int) -> None:
     for name, number in options.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{name} is {number!r}; write a whole number of at least 1.")
@@ -242,7 +253,7 @@ class Window(Layout):
     block = 128
 
     def __init__(self, *, window: int, dilation: int = 1) -> None:
-        _check_positive(window=window, dilation=dilation)
+        check_positive(window=window, dilation=dilation)
         self.window, self.dilation = window, dilation
         self.before = dilation * (window - 1)
 
@@ -268,7 +279,7 @@ class Window(Layout):
             )
         # Positions with the same remainder modulo δ are a sequence of their own, in which the window has no gaps.
         num_queries, num_keys = query.shape[-2], value.shape[-2]
-        column = _real_column(real, query, num_keys)
+        column = real_column(real, query, num_keys)
         query, *prepared_keys, value, column = map(self._remainders, (query, *prepared, value, column))
         context, weights = Window(window=self.window)(
             attention,
@@ -303,7 +314,7 @@ class BlockLocal(Layout):
     """
 
     def __init__(self, *, block: int) -> None:
-        _check_positive(block=block)
+        check_positive(block=block)
         self.block = self.before = self.alignment = block
 
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -371,39 +382,51 @@ class LayoutAttention(VaswaniAttention):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        num_keys = total = key.shape[-2]
+        num_keys = key.shape[-2]
+        layer = self.cache_of(past_key_values)
+        total = num_keys if layer is None else layer.get_seq_length()
+        real, start = real_keys(attention_mask)
+        context, weights = self.by_layout(
+            query,
+            key,
+            value,
+            real=None if real is None else real[..., total - num_keys :],
+            start=total - num_keys + start,
+            causal=self.is_causal,
+            need_weights=self.needs_weights(**kwargs),
+            dropout=self.weight_dropout,
+        )
+        if weights is not None:
+            # The keys that the cache has dropped are outside of the pattern.
+            weights = nn.functional.pad(weights, (total - num_keys, 0))
+        return context.transpose(1, 2), weights
+
+    def cache_of(self, past_key_values: Cache | None) -> CacheLayerMixin | None:
+        """Return the cache of this layer."""
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
-        if past_key_values is not None:
-            total = past_key_values.get_seq_length(self.layer_idx)
-        real: torch.Tensor | None = None
-        start: int | torch.Tensor = total - num_keys
-        if attention_mask is not None and not (can_read(attention_mask) and attention_mask.all()):
-            mask = attention_mask.bool()[:, None, None]
-            real = mask[..., total - num_keys :]
-            start = total - num_keys - mask.int().argmax(-1, keepdim=True)
-        context = query.new_empty(*query.shape[:-1], value.shape[-1])
-        weights = None
+        return None if past_key_values is None else past_key_values.layers[self.layer_idx]
+
+    def by_layout(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, method: str = "__call__", **arguments: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend with the queries (B, h, T, d) of all heads, each with a method of its layout.
+
+        Returns:
+            (B, h, T, d), and the weights (B, h, T, S) or None.
+        """
+        context, weights = query.new_empty(*query.shape[:-1], value.shape[-1]), None
         for layout, heads in self.layouts:
             every = slice(None) if len(self.layouts) == 1 else heads
-            of_heads, own = layout(
-                self.attention,
-                query[:, every],
-                self.split(key[:, every]),
-                value[:, every],
-                real,
-                start=start,
-                causal=self.is_causal,
-                need_weights=self.needs_weights(**kwargs),
-                dropout=self.weight_dropout,
+            attend = getattr(layout, method)
+            of_heads, own = attend(
+                self.attention, query[:, every], self.split(key[:, every]), value[:, every], **arguments
             )
             context[:, every] = of_heads.to(query.dtype)
             if own is not None:
-                # The keys that the cache has dropped are outside of the pattern.
-                own = nn.functional.pad(own, (total - num_keys, 0))
-                weights = own.new_empty(*query.shape[:-1], total) if weights is None else weights
+                weights = own.new_empty(*query.shape[:-1], own.shape[-1]) if weights is None else weights
                 weights[:, every] = own
-        return context.transpose(1, 2), weights
+        return context, weights
 
 
 class WindowAttention(LayoutAttention):

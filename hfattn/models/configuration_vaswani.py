@@ -17,6 +17,8 @@ POOLING_NAMES = ("mean", "first")
 PATTERNS = {
     "window": "attention_windows.WindowAttention",
     "block_local": "attention_windows.BlockLocalAttention",
+    "strided": "attention_sparse.StridedAttention",
+    "fixed": "attention_sparse.FixedAttention",
     "fourier": "attention_mixers.FourierMixer",
     "linformer": "attention_mixers.LinformerAttention",
     "fastformer": "attention_mixers.FastformerMixer",
