@@ -1,4 +1,4 @@
-"""The command ``python -m benchmarks.claims``."""
+"""Test claims of the literature, and write docs/claims.md."""
 
 import argparse
 import time
