@@ -148,7 +148,7 @@ def clock(function: Function, calls: int, device: torch.device) -> tuple[float, 
 
 
 def peak_memory(function: Function, device: torch.device) -> int:
-    """Return the bytes that a call needs at most, beyond what was allocated before.
+    """Call a function, and return the bytes that it needs at most, beyond what was allocated before.
 
     On a CPU, this is resident memory, as Linux counts it, after unused memory was given back.
     """
@@ -183,11 +183,12 @@ def measure(group: Group, rounds: int, threads: int, device: torch.device) -> di
     functions = {**group.functions, **of_the_machine(device)}
     calls, times = {}, {name: ([], []) for name in functions}  # type: ignore[var-annotated]
     sizes = group.sizes() if group.sizes else {}
-    for name, function in functions.items():
-        _, seconds = clock(function, 1, device)
-        calls[name] = max(1, math.ceil(SHORTEST / seconds))
+    for name, function in functions.items():  # the warm-up
+        start = time.perf_counter()
+        needed = peak_memory(function, device)
+        calls[name] = max(1, math.ceil(SHORTEST / (time.perf_counter() - start)))
         if not group.sizes and name in group.functions:
-            sizes[name] = peak_memory(function, device)
+            sizes[name] = needed
     for _ in range(rounds):
         for name, function in functions.items():
             for kept, seconds in zip(times[name], clock(function, calls[name], device), strict=True):
@@ -302,14 +303,18 @@ def run(benchmark: Benchmark, documentation: str) -> None:
     parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="at least 2 (default: 5)")
     parser.add_argument("--only", nargs="+", default=[], metavar="TABLE", help="keep the record of the other tables")
     parser.add_argument("--write", action="store_true", help=f"write docs/records/{benchmark.name}.json and the page")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    known = json.loads(benchmark.path.read_text(encoding="utf-8")) if benchmark.path.is_file() else {}
     tables: dict[str, Any] = {}
+
+    def all_tables() -> dict[str, Any]:
+        known = json.loads(benchmark.path.read_text(encoding="utf-8")) if benchmark.path.is_file() else {}
+        return {**known, **tables}
+
     for group in benchmark.groups(arguments.device):
         if arguments.only and group.table not in arguments.only:
             continue
@@ -319,8 +324,8 @@ def run(benchmark: Benchmark, documentation: str) -> None:
         table["facts"]["load"] = max(table["facts"]["load"], own["load"])
         print(f"{group.table}, {group.column}: {Record(tables).columns[group.table][group.column]}", flush=True)
         if arguments.write:
-            save(benchmark.path, {**known, **tables})
+            save(benchmark.path, all_tables())
     if arguments.write:
         write(benchmark, Record.read(benchmark.path))
     else:
-        print(benchmark.report(Record({**known, **tables})))
+        print(benchmark.report(Record(all_tables())))

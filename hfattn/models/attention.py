@@ -14,7 +14,7 @@ from torch import nn
 
 from .attention_distributions import DISTRIBUTIONS, MORE_DISTRIBUTIONS, Distribution, Softmax
 from .attention_scores import MORE_SCORES, SCORES, InnerProduct, Parametric, Score, options_of
-from .score_kernels import broadcast, full_precision
+from .score_kernels import broadcast, can_read, full_precision
 from .strict_config import class_by_name, unknown_message
 
 
@@ -229,9 +229,11 @@ def _fused(
     attended = None
     if mask is not None:
         attended = mask.any(-1, keepdim=True)
+        whole = can_read(attended) and bool(attended.all())
         # A softmax over no key is NaN: a row without any key attends to all of them here, and is set to zero below.
         # As numbers, before it is repeated for heads and blocks: the kernel would convert all the copies.
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask & attended, -math.inf)
+        attended = None if whole else attended
         mask = _four_dimensions(bias.expand(*mask.shape[:-1], right.shape[-2]), batch)
     context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
     context = context[..., : value.shape[-1]].reshape(*batch, left.shape[-2], value.shape[-1]).to(value.dtype)

@@ -51,6 +51,9 @@ class Strided(Layout):
         _check_part(part)
         self.stride, self.part = stride, part
 
+    def span(self, causal: bool) -> int:
+        return 0
+
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         distance = queries - keys
         local, distant = distance.abs() < self.stride, distance % self.stride == 0
@@ -197,6 +200,9 @@ class Fixed(Layout):
             raise ValueError(f"last is {last} and block is {block}; write at most {block}.")
         self.block = self.alignment = block
         self.last, self.part = last, part
+
+    def span(self, causal: bool) -> int:
+        return 0
 
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         local = queries.div(self.block, rounding_mode="floor") == keys.div(self.block, rounding_mode="floor")
@@ -512,7 +518,7 @@ class FixedAttention(SparseAttention):
                 queries,
                 kept_key,
                 kept_value,
-                "attend_to_kept",
+                Fixed.attend_to_kept,
                 queries=keys[..., -number:].transpose(-1, -2),
                 keys=keys,
                 real=None if real is None else at(real.transpose(-1, -2), places).transpose(-1, -2),

@@ -9,6 +9,7 @@ heads, d width of a head, n number of blocks, b queries of a block, s keys that 
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -19,6 +20,7 @@ from .attention import Attention
 from .attention_scores import Location
 from .configuration_vaswani import VaswaniConfig
 from .modeling_vaswani import VaswaniAttention
+from .score_kernels import can_read
 
 
 class Layout:
@@ -42,6 +44,10 @@ class Layout:
             queries, keys: positions, in shapes that broadcast.
         """
         raise NotImplementedError
+
+    def span(self, causal: bool) -> int:
+        """Return s, the number of keys around a block that it is compared with; 0 if it is compared with others."""
+        return self.before + self.block + (0 if causal else self.before)
 
     def __call__(
         self,
@@ -85,7 +91,9 @@ class Layout:
             )
         if start is None:
             start = 0 if real is None else -real.int().argmax(-1, keepdim=True)
-        attend = self._attend_at_once if num_queries <= self.block else self._attend_in_blocks
+        attend = self._attend_in_blocks
+        if num_queries <= self.block or num_keys <= self.span(causal):  # blocks would compare more pairs
+            attend = self._attend_at_once
         return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout)
 
     def _attend_at_once(
@@ -145,32 +153,41 @@ class Layout:
         num_blocks = -(-query.shape[-2] // self.block)
         end = num_blocks * self.block - query.shape[-2]
         start_padding, end_padding = self.before - ahead, end + (0 if causal else self.before)
-        span = self.before + self.block + (0 if causal else self.before)
+        span = self.span(causal)
 
-        def spans(tensor: torch.Tensor) -> torch.Tensor:  # (…, h, S, width) -> (…, n, h, s, width)
-            padded = nn.functional.pad(tensor, (0, 0, start_padding, end_padding))
-            return blocks_first(padded.unfold(-2, span, self.block).transpose(-1, -2))
+        def spans(tensor: torch.Tensor, blocks: range) -> torch.Tensor:  # (…, h, S, width) -> (…, n, h, s, width)
+            first = blocks.start * self.block - start_padding
+            rows = _rows(tensor, first, first + (len(blocks) - 1) * self.block + span)
+            return blocks_first(rows.unfold(-2, span, self.block).transpose(-1, -2))
 
-        queries = torch.arange(self.block, device=query.device)[:, None]
+        positions = torch.arange(self.block, device=query.device)[:, None]
         keys = torch.arange(-self.before, span - self.before, device=query.device)
-        seen = self.sees(queries, keys)
+        seen = self.sees(positions, keys)
         if causal:
-            seen = seen & (keys <= queries)
-        blocks = blocks_first(nn.functional.pad(query, (0, 0, 0, end)).unflatten(-2, (num_blocks, self.block)))
-        tensors = [blocks, spans(value), spans(column).transpose(-1, -2), *(spans(tensor) for tensor in prepared_keys)]
+            seen = seen & (keys <= positions)
         parts = []
-        dim = -4 if query.ndim > 3 else -3
         whole = self._whole_blocks(num_queries, ahead, lead, span) if real is None else None
         bounds = sorted({0, num_blocks} | ({whole.start, whole.stop} if whole else set()))
-        for begin, stop in itertools.pairwise(bounds):
-            part, values, there, *keys_of_part = (tensor.narrow(dim, begin, stop - begin) for tensor in tensors)
+        for blocks in itertools.starmap(range, itertools.pairwise(bounds)):
+            rows = _rows(query, blocks.start * self.block, blocks.stop * self.block)
             # One mask for all blocks that lack no key needs no memory for each block.
-            mask = seen if whole and begin == whole.start else seen & there
-            parts.append(attention(part, tuple(keys_of_part), values, mask, need_weights, dropout=dropout))
-        context = torch.cat([part for part, _ in parts], dim=dim)
+            mask = seen if blocks == whole else seen & spans(column, blocks).transpose(-1, -2)
+            part = attention(
+                blocks_first(rows.unflatten(-2, (len(blocks), self.block))),
+                tuple(spans(tensor, blocks) for tensor in prepared_keys),
+                spans(value, blocks),
+                mask,
+                need_weights,
+                dropout=dropout,
+            )
+            parts.append(part)
+        has_heads = query.ndim > 3
+        dim = -4 if has_heads else -3
         weights = torch.cat([part for _, part in parts if part is not None], dim=dim) if need_weights else None
-        context = blocks_first(context).flatten(-3, -2)
-        context = without_delay(context, lead, num_queries, -2)
+        # The heads are last but one, as in the fused kernels and in the output of the layer, so that there is one copy.
+        contexts = [part.transpose(-2, -3) if has_heads else part for part, _ in parts]
+        context = torch.cat(contexts, dim=dim).flatten(dim, dim + 1)
+        context = without_delay(context.transpose(-2, -3) if has_heads else context, lead, num_queries, -2)
         if weights is not None:
             weights = blocks_first(weights)  # (…, h, n, b, s)
             columns = torch.arange(num_blocks, device=query.device)[:, None, None] * self.block + keys + self.before
@@ -209,9 +226,12 @@ def real_column(real: torch.Tensor | None, query: torch.Tensor, num_keys: int) -
     return real.expand(*rows, *real.shape[len(rows) : -1], num_keys).transpose(-1, -2)
 
 
-def can_read(tensor: torch.Tensor) -> bool:
-    """Return whether the values of a tensor may decide what is computed, without waiting for an accelerator."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+def _rows(tensor: torch.Tensor, first: int, end: int) -> torch.Tensor:
+    """Return the rows (…, first:end, width) of (…, S, width), zeros where there are none."""
+    length = tensor.shape[-2]
+    rows = tensor[..., max(first, 0) : min(end, length), :]
+    missing = max(-first, 0), max(end - length, 0)
+    return nn.functional.pad(rows, (0, 0, *missing)) if any(missing) else rows
 
 
 def blocks_first(tensor: torch.Tensor) -> torch.Tensor:
@@ -256,6 +276,10 @@ class Window(Layout):
         check_positive(window=window, dilation=dilation)
         self.window, self.dilation = window, dilation
         self.before = dilation * (window - 1)
+
+    def span(self, causal: bool) -> int:
+        # Dilated, a block is compared with the keys of its remainder only, and there are no blocks here.
+        return super().span(causal) if self.dilation == 1 else 0
 
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         distance = queries - keys
@@ -408,24 +432,32 @@ class LayoutAttention(VaswaniAttention):
         return None if past_key_values is None else past_key_values.layers[self.layer_idx]
 
     def by_layout(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, method: str = "__call__", **arguments: Any
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = Layout.__call__,
+        **arguments: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with the queries (B, h, T, d) of all heads, each with a method of its layout.
 
         Returns:
             (B, h, T, d), and the weights (B, h, T, S) or None.
         """
-        context, weights = query.new_empty(*query.shape[:-1], value.shape[-1]), None
+        contexts, weights = [], None
         for layout, heads in self.layouts:
             every = slice(None) if len(self.layouts) == 1 else heads
-            attend = getattr(layout, method)
             of_heads, own = attend(
-                self.attention, query[:, every], self.split(key[:, every]), value[:, every], **arguments
+                layout, self.attention, query[:, every], self.split(key[:, every]), value[:, every], **arguments
             )
-            context[:, every] = of_heads.to(query.dtype)
+            contexts.append(of_heads.to(query.dtype))
             if own is not None:
                 weights = own.new_empty(*query.shape[:-1], own.shape[-1]) if weights is None else weights
                 weights[:, every] = own
+        context = contexts[0]
+        if len(contexts) > 1:
+            order = torch.tensor([head for _, heads in self.layouts for head in heads]).argsort()
+            context = torch.cat(contexts, dim=1)[:, order.to(query.device)]
         return context, weights
 
 

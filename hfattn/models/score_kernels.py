@@ -28,6 +28,11 @@ def full_precision(tensor: torch.Tensor) -> contextlib.AbstractContextManager:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
+def can_read(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor may decide what is computed, without waiting for an accelerator."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def broadcast(*shapes: torch.Size) -> torch.Size:
     """Return ``torch.broadcast_shapes``, faster for equal shapes, because a decoder needs it at every step."""
     return shapes[0] if all(shape == shapes[0] for shape in shapes[1:]) else torch.broadcast_shapes(*shapes)
