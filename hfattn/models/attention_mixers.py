@@ -16,8 +16,8 @@ from transformers.cache_utils import Cache
 
 from .attention_distributions import Softmax
 from .attention_scores import Location, Parametric
-from .configuration_vaswani import PATTERNS, STANDARD_ATTENTION, VaswaniConfig
-from .modeling_vaswani import TokenMixer, VaswaniAttention, projection
+from .configuration_vaswani import VaswaniConfig
+from .modeling_vaswani import ScorelessMixer, VaswaniAttention, projection
 from .score_kernels import widen
 from .strict_config import unknown_message
 
@@ -133,40 +133,19 @@ def no_weights(hidden_states: torch.Tensor) -> torch.Tensor:
     return hidden_states.new_zeros(batch_size, 0, num_steps, num_steps)
 
 
-class ScorelessMixer(TokenMixer):
-    """Base of the patterns that have neither a score nor a distribution.
+class EncoderMixer(ScorelessMixer):
+    """Base of the patterns of an encoder that have neither a score nor a distribution.
 
     Raises:
-        ValueError: the layer is causal or has no norm, or no layer of the encoder uses the score, the distribution or
-            the rotary positions of the configuration.
+        ValueError: the layer is causal; also see ``ScorelessMixer``.
     """
 
-    takes_padding_mask = True
-    pattern: str
-
     def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
-        super().__init__(config, layer_idx, kind, is_causal, gain)
         check_encoder(self.pattern, is_causal)
-        if config.norm == "none":
-            raise ValueError(
-                f"The pattern {self.pattern!r} has an output that the factors of T-Fixup (norm: none) do not bound; "
-                "write norm: post or pre."
-            )
-        scoreless = {name for name, path in PATTERNS.items() if path.split(".")[-1] in _SCORELESS}
-        patterns = {config.layer_pattern("encoder", index)[0] for index in range(config.encoder_layers)}
-        parts = config.attention_parts("self").items()
-        unused = {f"self_attention_{part}": value for part, value in parts if value != STANDARD_ATTENTION[part]}
-        if config.positions == "rotary":
-            unused["positions"] = "rotary"
-        if unused and patterns <= scoreless:
-            name, value = next(iter(unused.items()))
-            raise ValueError(
-                f"{name} is {value!r}, and the pattern {self.pattern!r} compares no queries with keys; leave {name} "
-                "out, or write 'full' for some layers in encoder_pattern."
-            )
+        super().__init__(config, layer_idx, kind, is_causal, gain)
 
 
-class FourierMixer(ScorelessMixer):
+class FourierMixer(EncoderMixer):
     """The pattern "fourier": Fourier transforms instead of attention, without parameters (FNet, Lee-Thorp et al. 2021,
     section 3)."""
 
@@ -201,7 +180,7 @@ class GlobalVector(Parametric):
         return nn.functional.dropout(weights, dropout) @ vectors
 
 
-class FastformerMixer(ScorelessMixer):
+class FastformerMixer(EncoderMixer):
     """The pattern "fastformer": additive attention to one global query and one global key (Wu et al. 2021, section 3).
 
         q = Σ α_i q_i,  α = softmax_i(w_q · q_i / √d)
@@ -213,7 +192,7 @@ class FastformerMixer(ScorelessMixer):
         tie_values: use W^Q as W^V, as in the paper.
 
     Raises:
-        ValueError: the heads are not as wide as the model together, or see ``ScorelessMixer``.
+        ValueError: the heads are not as wide as the model together, or see ``EncoderMixer``.
     """
 
     pattern = "fastformer"
@@ -261,9 +240,6 @@ class FastformerMixer(ScorelessMixer):
         global_key = self.global_key(self.global_query(query, real, dropout) * key, real, dropout)  # (B, h, 1, d)
         context = (global_key * value).transpose(1, 2).flatten(-2)
         return self.out_proj(context) + queries, no_weights(hidden_states)
-
-
-_SCORELESS = (FourierMixer.__name__, FastformerMixer.__name__)
 
 
 class SequenceProjection(Parametric):

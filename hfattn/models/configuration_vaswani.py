@@ -24,6 +24,8 @@ PATTERNS = {
     "fastformer": "attention_mixers.FastformerMixer",
     "linear": "attention_kernels.LinearAttention",
     "performer": "attention_kernels.PerformerAttention",
+    "gated_linear": "attention_gated.GatedLinearMixer",
+    "gated_delta": "attention_gated.GatedDeltaMixer",
 }
 
 STANDARD_ATTENTION = {
