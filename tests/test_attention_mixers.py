@@ -337,12 +337,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "score": (
         {"encoder_pattern": ["fourier", "fastformer"], "self_attention_score": "additive"},
-        "self_attention_score is 'additive', and the pattern 'fourier' compares no queries with keys; leave "
+        "self_attention_score is 'additive', and the pattern 'fourier' does not use it; leave "
         "self_attention_score out, or write 'full' for some layers in encoder_pattern.",
     ),
     "distribution": (
         {"encoder_pattern": "fastformer", "self_attention_distribution": "entmax"},
-        "self_attention_distribution is 'entmax', and the pattern 'fastformer' compares no queries with keys; leave "
+        "self_attention_distribution is 'entmax', and the pattern 'fastformer' does not use it; leave "
         "self_attention_distribution out, or write 'full' for some layers in encoder_pattern.",
     ),
     "location": (
@@ -357,8 +357,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "rotary positions": (
         {"encoder_pattern": "fastformer", "positions": "rotary"},
-        "positions is 'rotary', and the pattern 'fastformer' compares no queries with keys; leave positions out, or "
-        "write 'full' for some layers in encoder_pattern.",
+        "positions is 'rotary', and the pattern 'fastformer' does not use it; leave positions out, or write "
+        "'full' for some layers in encoder_pattern.",
     ),
     "rotary positions of keys": (
         {**LINFORMER, "encoder_pattern_options": {"rank": 2, "max_length": 9}, "positions": "rotary"},

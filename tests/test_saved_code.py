@@ -280,7 +280,7 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
         ("window", {"window": 2}, "attention_windows.WindowAttention", set()),
         ("fixed", {"block": 2}, "attention_sparse.FixedAttention", {"attention_windows.py"}),
         ("fourier", {}, "attention_mixers.FourierMixer", set()),
-        ("linear", {}, "attention_kernels.LinearAttention", {"cache_recurrent.py"}),
+        ("gated_delta", {"conv_size": 3}, "attention_gated.GatedDeltaMixer", {"cache_recurrent.py"}),
         ("performer", {"features": 7}, "attention_kernels.PerformerAttention", {"cache_recurrent.py"}),
     ],
 )
@@ -289,9 +289,10 @@ def test_a_pattern_brings_its_file_along(
 ) -> None:
     """A folder has the code of the patterns that its configuration names, and no code of others."""
     torch.manual_seed(0)
-    pattern = {"encoder_pattern": [name, "full"], "encoder_pattern_options": options}
+    stack, kind = ("decoder", VaswaniForCausalLM) if "gated" in name else ("encoder", VaswaniForSequenceClassification)
+    pattern = {f"{stack}_layers": 2, f"{stack}_pattern": [name, "full"], f"{stack}_pattern_options": options}
     file, class_name = reference.split(".")
-    model = VaswaniForSequenceClassification(VaswaniConfig(**{**SMALL, "encoder_layers": 2}, **pattern)).eval()
+    model = kind(VaswaniConfig(**{**SMALL, **pattern})).eval()
     folders = [tmp_path / name for name in ("one", "two", "three")]
     model.save_pretrained(folders[0])
     for logits in load_without_hfattn(type(model).__name__, folders):

@@ -171,7 +171,7 @@ def short_convolution(
         places = torch.where(real, num_earlier - 1 + number, num_earlier + num_steps)  # padding goes to the end
         line = nn.functional.pad(state, (0, 0, 0, num_steps + 1))
         line = line.scatter(1, places[..., None].expand_as(inputs), inputs)
-        places = number[:, -1:] + torch.arange(num_earlier, device=inputs.device)
+        places = real.sum(-1, keepdim=True) + torch.arange(num_earlier, device=inputs.device)
         last = line.gather(1, places[..., None].expand_as(state))
     outputs = torch.zeros_like(inputs)
     for lag in range(num_earlier + 1):
