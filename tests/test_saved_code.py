@@ -279,8 +279,13 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
     [
         ("window", {"window": 2}, "attention_windows.WindowAttention", set()),
         ("fixed", {"block": 2}, "attention_sparse.FixedAttention", {"attention_windows.py"}),
-        ("fourier", {}, "attention_mixers.FourierMixer", set()),
-        ("gated_delta", {"conv_size": 3}, "attention_gated.GatedDeltaMixer", {"cache_recurrent.py"}),
+        ("fourier", {}, "attention_mixers.FourierMixer", {"attention_scoreless.py"}),
+        (
+            "gated_delta",
+            {"expand_k": 1},
+            "attention_gated.GatedDeltaMixer",
+            {"attention_scoreless.py", "cache_recurrent.py"},
+        ),
         ("performer", {"features": 7}, "attention_kernels.PerformerAttention", {"cache_recurrent.py"}),
     ],
 )

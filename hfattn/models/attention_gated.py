@@ -22,10 +22,11 @@ from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 
+from .attention_scoreless import ScorelessMixer
 from .attention_scores import Parametric
 from .cache_recurrent import RecurrentCacheLayer, State
 from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import ScorelessMixer, projection
+from .modeling_vaswani import projection
 from .score_kernels import full_precision, widen
 
 CHUNK = 64  # steps that are computed together; a power of 2

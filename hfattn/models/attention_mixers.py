@@ -15,9 +15,10 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache
 
 from .attention_distributions import Softmax
+from .attention_scoreless import ScorelessMixer
 from .attention_scores import Location, Parametric
 from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import ScorelessMixer, VaswaniAttention, projection
+from .modeling_vaswani import VaswaniAttention, projection
 from .score_kernels import widen
 from .strict_config import unknown_message
 
