@@ -1,6 +1,8 @@
-"""Settings of the whole test-suite."""
+"""Settings and fixtures of the whole test-suite."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 # Without a network, asking the Hub for what it has not takes a minute of trying again; tests bring their own Hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -8,6 +10,7 @@ os.environ.setdefault("ACCELERATE_USE_CPU", "true")
 
 import pytest
 import torch
+from hub_server import Hub, HubServer
 
 # Two test processes share two cores; more threads than cores would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,3 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("variants")
         elif "browser" in getattr(item, "fixturenames", ()) or item.path.name.startswith("test_space"):
             item.add_marker("demos")
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    """A Hub for the tests of a file."""
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture
+def online(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For a test, the client of this process talks to that Hub, and its caches are empty."""
+    hub.take_over(monkeypatch, tmp_path / "home")

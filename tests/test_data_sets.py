@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from commands import ROOT
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from huggingface_hub import DatasetCard, DatasetCardData
 from typer.testing import CliRunner, Result
 
@@ -31,6 +31,8 @@ from hfattn.generated import (
 )
 from hfattn_cli import app
 
+pytestmark = pytest.mark.usefixtures("online")
+
 DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts | Demonstrations]] = {
     "dates": date_pairs,
     "phrases": phrase_pairs,
@@ -41,13 +43,6 @@ DRAWN: dict[str, Callable[[str, int, int], Pairs | LabeledTexts | Demonstrations
     "recall": recalls,
 }
 NUMBERS = ["--rows", "60", "--evaluation-rows", "20", "--seed", "3"]
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with HubServer() as hub:
-        hub.take_over(monkeypatch, tmp_path / "home")
-        yield hub
 
 
 def data(*words: object) -> Result:

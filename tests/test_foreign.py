@@ -2,12 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from huggingface_hub import ModelCard, constants
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
@@ -39,15 +39,8 @@ from hfattn_cli import app
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with HubServer() as server:
-        yield server
-
-
 @pytest.fixture(autouse=True)
-def online(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub.take_over(monkeypatch, tmp_path / "home")
+def in_a_folder(online: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -9,14 +9,13 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from commands import ROOT
 from hostile_code import ORDINARY, PAYLOADS, SHARED
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from typer.testing import CliRunner
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConfig, VaswaniForCausalLM, __version__
@@ -31,11 +30,10 @@ from hfattn_cli import app
 NAME = "user/name"
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with HubServer() as hub:
-        hub.take_over(monkeypatch, tmp_path / "home")
-        yield hub
+@pytest.fixture(autouse=True)
+def empty(online: None, hub: Hub) -> None:
+    hub.repos.clear()
+    hub.requests.clear()
 
 
 def found(code: str, *files: str) -> list[tuple[str, int | None]]:

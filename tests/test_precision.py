@@ -1,14 +1,13 @@
 """Pretrained models in other precisions, and adapters that are saved without their base model."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from commands import ROOT, results_of, run_here, steps, write_config
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
 from tiny_models import wide_llama
@@ -36,13 +35,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wide_llama(tmp_path_factory.mktemp("base"), SENTENCES)
 
 
-@pytest.fixture(scope="module")
-def hub(base: Path) -> Iterator[Hub]:
-    with HubServer() as server:
-        server.put("model", "user/base", {path.name: path.read_bytes() for path in base.iterdir()})
-        yield server
-
-
 def text_of(folder: Path) -> Path:
     path = folder / "text.txt"
     path.write_text("\n".join(f"{SENTENCES[i % 3]} {i}" for i in range(150)))
@@ -63,8 +55,9 @@ def command(*words: object) -> str:
 
 
 @pytest.mark.examples
-def test_an_adapter_alone(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.take_over(monkeypatch, tmp_path / "home")
+@pytest.mark.usefixtures("online")
+def test_an_adapter_alone(base: Path, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.put("model", "user/base", {path.name: path.read_bytes() for path in base.iterdir()})
     run = train_on("user/base", tmp_path, monkeypatch, LORA)
     assert not (run / "model.safetensors").exists()
     assert not (run / "config.json").exists()

@@ -18,7 +18,7 @@ import torch
 import typer
 import yaml
 from commands import ROOT, environment, printed_by_card, run_here
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -39,6 +39,8 @@ from hfattn.training.command import parse_command
 from hfattn.training.expected import SUFFIX, read_expected
 from hfattn_cli import app
 
+pytestmark = pytest.mark.usefixtures("online")
+
 RUNS = {
     "writer": "char_lm/quickstart",
     "bahdanau": "translation/spa_eng_bahdanau",
@@ -46,17 +48,6 @@ RUNS = {
     "reader": "classification/imdb_attention",
     "distilbert": "classification/sst2_distilbert",
 }
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with HubServer() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def online(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub.take_over(monkeypatch, tmp_path / "home")
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ import shlex
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import ROOT, run, train_here, written
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from huggingface_hub import HfApi
 from keys import make_key
 from safetensors.torch import load_file, save_file
@@ -29,6 +29,8 @@ from hfattn.hub.statements import valid_statements, with_statements
 from hfattn.reproduction import EXACT, NOT, WITHIN, compare, plan_reproduction, propose_statement, train_again
 from hfattn.training.tolerances import SeedTolerances
 from hfattn_cli import app
+
+pytestmark = pytest.mark.usefixtures("online")
 
 TINY = ("--data.examples", 300, "--data.evaluation_examples", 20, "--training.max_steps", 4)
 STEPS = ("--training.eval_steps", 4, "--training.save_steps", 4, "--sample.alignments", 1)
@@ -47,13 +49,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def record(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "record"))
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    with HubServer() as server:
-        server.take_over(monkeypatch, tmp_path / "home")
-        yield server
 
 
 def edit(record: Path, *place: str, value: Any) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from commands import RECIPE, ROOT, run_anew, tiny_config, train_here
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from hub_server import Hub, HubServer
+from hub_server import Hub
 from huggingface_hub import HfApi
 from keys import make_key
 from typer.testing import CliRunner, Result
@@ -28,16 +28,7 @@ from hfattn.hub.manifest import published_files
 from hfattn.hub.signing import _MAKE, PASSWORD, check_key, check_signature, sign
 from hfattn_cli import app
 
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with HubServer() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def online(hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub.take_over(monkeypatch, tmp_path / "home")
+pytestmark = pytest.mark.usefixtures("online")
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,7 @@ def _copy_base(copy: Path, original: Path, *, any_place: bool) -> list[str]:
     """
     config = read_json_object(copy / clean_process.ADAPTER)
     if not any_place:
-        _check_public(config, original)
+        _check_public(base_location(ModelLocation(name=str(original)), config).name, original)
     base = base_folder(config, original)
     # The files in the cache of the Hub are links.
     found = [path.name for path in sorted(base.iterdir()) if path.is_file() and matches(path.name, _OF_A_BASE)]
@@ -173,15 +173,12 @@ def _copy_base(copy: Path, original: Path, *, any_place: bool) -> list[str]:
     return [f"{clean_process.BASE}/{name}" for name in found]
 
 
-def _check_public(config: Mapping[str, Any], folder: Path) -> None:
+def _check_public(name: str, folder: Path) -> None:
     """Check that the base model of an adapter is public, because code that nobody knows could print what it reads.
 
     Raises:
         UserError: it is a folder of this computer, a private repository, or not found.
     """
-    name = config.get("base_model_name_or_path")
-    if not isinstance(name, str) or not name:
-        return  # base_folder raises
     public = False
     with suppress(UserError):
         if local_path(name) is None:
