@@ -248,6 +248,7 @@ def verify(
     *,
     measure: Sequence[str] | None = None,
     signer: str | PathLike[str] | None = None,
+    issuer: str | None = None,
     trust: bool = False,
 ) -> "Report":
     """Check that a folder loads and computes in a sandbox without hfattn what was recorded, as ``hfattn verify`` does.
@@ -255,7 +256,8 @@ def verify(
     Args:
         model: run, folder or Hub id.
         measure: measure the scores again, on the data at these places; an empty list: on those that it names.
-        signer: file with the public key that the files must be signed with.
+        signer: who must have signed the files: the file of a public key or, with ``issuer``, an identity.
+        issuer: address of the OpenID Connect issuer that states the identity.
         trust: let unknown code run also where the kernel has no sandbox.
 
     Raises:
@@ -264,9 +266,11 @@ def verify(
     require("publish")
     from .hub import verify
     from .hub.fetching import model_files
+    from .hub.signing import read_signer
 
+    who = read_signer(signer, issuer)
     with model_files(fspath(model)) as (folder, _):
-        return verify(folder, measure=measure, trust=trust, signer=None if signer is None else Path(signer))
+        return verify(folder, measure=measure, trust=trust, signer=who)
 
 
 def push(
@@ -285,7 +289,7 @@ def push(
         repo_id: repository, such as ``user/name``.
         private: make a new repository visible to its owner only.
         public: let a new repository be public although the data of the model are not.
-        sign: file with the private key that signs the files.
+        sign: file with the private key that signs the files, or "keyless" for the identity of the job that runs.
         execute: upload the files; otherwise, the plan lists them.
 
     Raises:
@@ -294,10 +298,11 @@ def push(
     require("publish")
     from .hub import PushOptions, push
     from .hub.fetching import model_files
+    from .hub.signing import read_key
 
-    key = None if sign is None else Path(sign)
+    options = PushOptions(private=private, public=public, execute=execute, sign=read_key(sign))
     with model_files(fspath(model)) as (folder, _):
-        return push(folder, repo_id, PushOptions(private=private, public=public, execute=execute, sign=key))
+        return push(folder, repo_id, options)
 
 
 __all__ = ["Run", "evaluate", "explain", "predict", "push", "train", "verify"]

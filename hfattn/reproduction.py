@@ -26,7 +26,7 @@ from .hub.consistency import check_consistency
 from .hub.manifest import MANIFEST, STATEMENTS
 from .hub.measuring import read_recorded, recorded_data
 from .hub.push import check_repository_name
-from .hub.signing import sign
+from .hub.signing import Key, sign
 from .hub.statements import EXACT, NOT, WITHIN, requests_of, same_statement, title_of
 from .hub_access import hub_errors, no_token
 from .resources import load_recipe, recipe_folders, resource
@@ -448,7 +448,7 @@ def check_statement(name: str) -> str:
         return str(HfApi().whoami()["name"])
 
 
-def propose_statement(name: str, commit: str, account: str, reproduction: Reproduction, key: Path | None = None) -> str:
+def propose_statement(name: str, commit: str, account: str, reproduction: Reproduction, key: Key | None = None) -> str:
     """Open a pull request with the result as a JSON file in ``.reproductions/``, and return its address.
 
     If an open one of this account says the same of the same commit, no second one is opened: the answer to the first
@@ -459,10 +459,12 @@ def propose_statement(name: str, commit: str, account: str, reproduction: Reprod
         commit: its commit that was reproduced.
         account: whose token it is.
         reproduction: the result.
-        key: file with the private key that signs the file, if any; the signature is the file ``*.json.sig`` beside it.
+        key: what signs the file, if anything: the file of a private key, or "keyless"; the signature is the file
+            ``*.json.sig`` beside it.
 
     Raises:
-        UserError: the key cannot be read, the Hub refuses the pull request, or cannot be reached.
+        UserError: the key cannot be read, Sigstore does not sign, or the Hub refuses the pull request or cannot be
+            reached.
     """
     now = datetime.now(UTC)
     results = (reproduction.plan.run.folder / RESULTS).read_bytes()

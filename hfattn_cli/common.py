@@ -47,10 +47,11 @@ Places = Annotated[
     ),
 ]
 Sign = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        metavar="KEY.pem",
-        help="Sign with this private key; HFATTN_SIGN_PASSWORD is its password, if it is encrypted.",
+        metavar="KEY.pem|keyless",
+        help="Sign with this private key (HFATTN_SIGN_PASSWORD is its password, if it is encrypted), or with the "
+        "identity of the job of GitHub Actions or GitLab that runs.",
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Upload the files; without it, they are only listed.")]

@@ -1,7 +1,6 @@
 """The commands that publish a finished run: ``card``, ``verify``, ``push``, ``refresh``."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -83,8 +82,17 @@ def verify(
     measure: Annotated[bool, typer.Option("--measure", help="Measure the scores again, on the CPU.")] = False,
     data: Places = None,
     signer: Annotated[
-        Path | None,
-        typer.Option(metavar="PUBLIC.pem", help="Check first that the owner of this public key signed the files."),
+        str | None,
+        typer.Option(
+            metavar="PUBLIC.pem|IDENTITY",
+            help="Check first that the owner of this public key, or with --issuer this identity, signed the files.",
+        ),
+    ] = None,
+    issuer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Who states the identity, such as https://token.actions.githubusercontent.com."
+        ),
     ] = None,
 ) -> None:
     """Check that a model folder loads without hfattn.
@@ -100,8 +108,8 @@ def verify(
     the sandbox; labels, reference translations and right answers stay outside. Masked language models and baselines
     are not evaluated again.
 
-    With --signer, the files must be those that the owner of a key signed with hfattn push --sign. If one has changed,
-    was added or is missing, nothing else is checked, and nothing of the folder is run.
+    With --signer, the files must be those that the owner of a key, or an identity, signed with hfattn push --sign. If
+    one has changed, was added or is missing, nothing else is checked, and nothing of the folder is run.
 
     Example: hfattn verify runs/dates
     """
@@ -109,8 +117,10 @@ def verify(
         from hfattn.errors import UserError
         from hfattn.hub import verify as verify_folder
         from hfattn.hub.fetching import model_files
+        from hfattn.hub.signing import read_signer
         from hfattn.hub.verify import line_of
 
+        who = read_signer(signer, issuer)
         if data and not measure:
             raise UserError("--data is for --measure; add --measure.")
         with model_files(name) as (folder, downloaded):
@@ -122,7 +132,7 @@ def verify(
                 folder,
                 trust=trust,
                 measure=(data or []) if measure else None,
-                signer=signer,
+                signer=who,
                 tell=lambda check: None if as_json else show(line_of(check)),
             )
             show(json.dumps(report.to_dict(), indent=2) if as_json else report.ending())
@@ -169,8 +179,9 @@ def push(
     Without --execute, only show what would be uploaded. The upload is one commit. If the data of the model are not
     public, a new repository is private unless --public is given.
 
-    With --sign, model.sig in the repository is the signature of its other files, which hfattn verify --signer checks. A
-    push of changed files without --sign removes it.
+    With --sign, model.sig in the repository is the signature of its other files, which hfattn verify --signer checks:
+    by a key, or without one by the identity of a job, which is then entered in the public log of Sigstore. A push of
+    changed files without --sign removes it.
 
     Example: hfattn push runs/dates user/dates
     """
@@ -178,9 +189,11 @@ def push(
         from hfattn.hub import PushOptions
         from hfattn.hub import push as push_folder
         from hfattn.hub.fetching import model_files
+        from hfattn.hub.signing import read_key
 
+        key = read_key(sign)
         options = PushOptions(
-            private, branch, pr, over, message, tag, tuple(include or ()), execute, trust, public=public, sign=sign
+            private, branch, pr, over, message, tag, tuple(include or ()), execute, trust, public=public, sign=key
         )
         with model_files(name) as (folder, _):
             print_plan(push_folder(folder, repo_id, options), as_json)

@@ -55,7 +55,7 @@ def reproduce(
         from hfattn.files import new_folder
         from hfattn.hub.fetching import current_commit, model_files
         from hfattn.hub.manifest import LEFT_OUT
-        from hfattn.hub.signing import check_key
+        from hfattn.hub.signing import check_key, read_key
         from hfattn.hub_access import local_path
         from hfattn.reproduction import (
             EXIT_CODES,
@@ -69,10 +69,11 @@ def reproduce(
         is_local = local_path(name) is not None
         if open_pr and is_local:
             raise UserError("--open-pr proposes the result to a repository; give its id in place of the folder.")
-        if sign is not None:
+        key = read_key(sign)
+        if key is not None:
             if not open_pr:
                 raise UserError("--sign signs what --open-pr proposes; add --open-pr.")
-            check_key(sign)
+            check_key(key)
         account = check_statement(name) if open_pr else ""
         commit = None if is_local else current_commit(name)
         with model_files(name, commit) as (folder, downloaded):
@@ -94,5 +95,5 @@ def reproduce(
                     shutil.copytree(again, kept, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
             print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else shown(result), flush=True)
             if commit is not None and open_pr:
-                print(f"Proposed: {propose_statement(name, commit, account, result, sign)}", file=sys.stderr)
+                print(f"Proposed: {propose_statement(name, commit, account, result, key)}", file=sys.stderr)
     raise typer.Exit(EXIT_CODES[result.verdict])

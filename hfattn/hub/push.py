@@ -29,6 +29,7 @@ from ..hub_access import hub_errors, no_token
 from .card import read_results, with_model_id
 from .code_findings import printable
 from .contents import check_publishable
+from .keyless import KEYLESS
 from .manifest import (
     CARD,
     SIGNATURE,
@@ -41,7 +42,7 @@ from .manifest import (
     repository_files,
     unpublished_files,
 )
-from .signing import check_key, check_signed, keep_signature, sign, signed_files
+from .signing import Key, check_key, check_signed, keep_signature, sign, signed_files
 from .stated import missing_statements
 from .statements import Statement, requests_of, valid_statements, with_statements
 from .verify import verify
@@ -71,8 +72,8 @@ class PushOptions:
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox; see ``verify``.
         keep: whether files of the repository that the folder does not publish stay there.
         public: whether a new repository may be public although the data of the model are not.
-        sign: file with the private key that signs the files of a model; without it, a push of changed files removes the
-            signature of the repository.
+        sign: file with the private key that signs the files of a model, or "keyless" for the identity of the job that
+            runs; without it, a push of changed files removes the signature of the repository.
     """
 
     private: bool = False
@@ -86,7 +87,7 @@ class PushOptions:
     trust: bool = False
     keep: bool = False
     public: bool = False
-    sign: Path | None = None
+    sign: Key | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class PushPlan:
         warnings: what the card should state and does not.
         head: the commit that the push builds on; None in a new repository.
         tag: name of the tag that the commit gets.
+        signer: who signs without a key; the identity is known once the files are sent.
         url: address of the commit or the pull request; None for a dry run, and if no file changes.
         executed: whether this was not a dry run; also true if there was nothing to commit.
         compared: whether the repository was read. A dry run without a token does not read it, and lists all files as
@@ -133,6 +135,7 @@ class PushPlan:
     warnings: list[str] = field(default_factory=list)
     head: str | None = None
     tag: str | None = None
+    signer: str | None = None
     url: str | None = None
     executed: bool = False
     compared: bool = True
@@ -160,6 +163,8 @@ class PushPlan:
         lines += [f"Warning: {warning}" for warning in self.warnings]
         if self.visible_to is not None:
             lines.append(f"Visible to: {self.visible_to}")
+        if self.signer is not None:
+            lines.append(f"Signed by: {self.signer}")
         lines.append(self._outcome())
         return "\n".join(printable(line) for line in lines)
 
@@ -245,7 +250,11 @@ def push(
         plan = PushPlan(repo_id, options.branch or "main", tag=options.tag)
         plan.unpublished = unpublished_files(folder, names)
         plan.warnings = missing_statements(copy / CARD, folder, repo_type)
-        if options.sign is not None:
+        if options.sign == KEYLESS:
+            # Signed when all else is checked, because a signature without a key is entered in a public log.
+            plan.signer = "the identity of this job, when the files are sent"
+            (copy / SIGNATURE).unlink(missing_ok=True)
+        elif options.sign is not None:
             sign(copy, options.sign)
         contents = {name: _content(copy / name) for name in all_files(copy)}
         if repo_type == "model" and SIGNATURE in contents:
@@ -298,7 +307,7 @@ def _push(
     space_sdk: str | None,
 ) -> PushPlan:
     repo_id = plan.repo_id
-    _compare(api, copy, contents, plan, repo_type, options)
+    _compare(api, folder, copy, contents, plan, repo_type, options)
     if plan.head is not None and plan.changes_files and not options.pr:
         _check_head(api, folder, plan, repo_type, options.over)
     plan.executed = options.execute
@@ -377,6 +386,7 @@ def _content(path: Path) -> _Content:
 
 def _compare(
     api: HfApi,
+    folder: Path,
     copy: Path,
     contents: dict[str, _Content],
     plan: PushPlan,
@@ -408,7 +418,14 @@ def _compare(
             f"{plan.repo_id} is public, and the data of this model are not; --public says that it may be."
         )
     there = {} if info is None else _tree(api, plan.repo_id, repo_type, info.sha)
-    if options.sign is not None and SIGNATURE in there:
+    if options.sign == KEYLESS:
+        if options.execute:
+            plan.signer = str(sign(copy, options.sign))
+            _check_signed(copy, contents, folder)
+            contents[SIGNATURE] = _content(copy / SIGNATURE)
+        elif SIGNATURE not in there:
+            plan.added[SIGNATURE] = 0
+    if options.sign is not None and SIGNATURE in there and (copy / SIGNATURE).is_file():
         earlier = api.hf_hub_download(plan.repo_id, SIGNATURE, revision=info.sha)
         keep_signature(copy, Path(earlier), options.sign)
         contents[SIGNATURE] = _content(copy / SIGNATURE)
@@ -417,7 +434,7 @@ def _compare(
         kind[name] = content.size
     others = [name for name in there if name not in contents and not matches(name, _OF_OTHERS)]
     plan.deleted = [name for name in others if name != SIGNATURE and not options.keep]
-    if SIGNATURE in others and plan.changes_files:  # it is of the files that were there
+    if SIGNATURE in others and plan.changes_files and options.sign is None:  # it is of the files that were there
         plan.deleted.append(SIGNATURE)
     if plan.tag is not None and not plan.new:
         refs = api.list_repo_refs(plan.repo_id, repo_type=repo_type)

@@ -29,7 +29,7 @@ from .judging import Check, Recorded, judge_card, judge_model
 from .manifest import CARD, SIGNATURE, check_manifest, check_regular, copy_files, published_files, unpublished_files
 from .measuring import AS_RECORDED, Measurement, judge_measurement, plan_measurement, plan_texts
 from .private_texts import check_private_texts
-from .signing import check_signature
+from .signing import Signer, check_signature
 from .stated import missing_statements
 
 CARD_MATCHES = "the card matches the results"
@@ -98,7 +98,7 @@ def verify(
     original: Path | None = None,
     trust: bool = False,
     measure: Sequence[str] | None = None,
-    signer: Path | None = None,
+    signer: Signer | None = None,
     tell: Callable[[Check], object] = lambda check: None,
 ) -> Report:
     """Check a copy of the published files of a model folder, and run its code in a sandbox without hfattn.
@@ -115,14 +115,14 @@ def verify(
             caller alone, and is not copied again.
         trust: whether code that is not that of hfattn may run where the kernel has no sandbox.
         measure: measure the scores again, on the data at these places; see ``plan_measurement``. None: do not.
-        signer: file with the public key that the files must be signed with. If they are not, nothing else is checked,
-            and nothing of the folder is run. None: a signature is not checked.
+        signer: who must have signed the files: the file of a public key, or an ``Identity``. If they are not signed so,
+            nothing else is checked, and nothing of the folder is run. None: a signature is not checked.
         tell: function that gets each check when it has ended.
 
     Raises:
         UserError: if the folder does not exist, has links or devices, has no model, has an unreadable manifest, or was
             written by an earlier version of hfattn; or the kernel has no sandbox for code that is neither known nor
-            trusted; or the public key cannot be read.
+            trusted; or the public key, or the keys of Sigstore, cannot be read.
     """
     if not __debug__:
         raise UserError("python -O removes the checks of hfattn verify; run it without -O and PYTHONOPTIMIZE.")
@@ -181,7 +181,7 @@ def verify(
     return Report(original, checks, unpublished_files(original, files))
 
 
-def _check_signature(folder: Path, signer: Path | None) -> list[Check]:
+def _check_signature(folder: Path, signer: Signer | None) -> list[Check]:
     """Check the signature of a folder; nothing if it has none and needs none."""
     if signer is not None:
         try:
