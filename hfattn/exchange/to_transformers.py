@@ -19,7 +19,7 @@ _TOLERANCE = 1e-4  # fraction of the largest logit
 _IGNORED = {
     "source_vocab_size", "target_tokenizer", "share_embeddings", "share_positions", "classifier_pooling", "use_cache",
     "is_encoder_decoder", "is_decoder", "decoder_start_token_id", "final_norm", "num_key_value_heads", "rope_theta",
-    "local_rope_theta", "encoder_layers", "decoder_layers",
+    "local_rope_theta", "encoder_layers", "decoder_layers", "feed_forward_chunk",
 }  # fmt: skip
 _IGNORED_PREFIXES = ("cross_attention", "encoder_pattern", "decoder_pattern")
 

@@ -86,6 +86,9 @@ class VaswaniConfig(StrictConfig):
         gated_feed_forward: multiply the inner layer by a third linear layer, without an activation (Shazeer 2020):
             SwiGLU with ``activation="silu"``, GEGLU with "gelu". With 2/3 of ``intermediate_size``, the number of
             parameters stays the same.
+        feed_forward_chunk: number of positions that the feed-forward network computes at a time (Kitaev et al. 2020,
+            section 3), by default all. The result is the same; the inner layer (B, T, d_ff) is never stored as a whole,
+            and in training each piece is computed again for its gradients.
         bias: add biases in the attention, the feed-forward network and layer normalization.
         dropout: dropout probability of a sub-layer's output, before it is added (section 5.4).
         embedding_dropout: dropout probability of the sum of embeddings and positions; default ``dropout``.
@@ -254,6 +257,7 @@ class VaswaniConfig(StrictConfig):
     num_key_value_heads: int | None = None
     activation: str = "relu"
     gated_feed_forward: bool = False
+    feed_forward_chunk: int | None = None
     bias: bool = True
     dropout: float | int = 0.1
     embedding_dropout: float | int | None = None
@@ -356,6 +360,8 @@ class VaswaniConfig(StrictConfig):
         self._check_positive("vocab_size", "hidden_size", "intermediate_size", "encoder_layers", "decoder_layers")
         self._check_positive("num_attention_heads", "max_position_embeddings")
         self._check_probability("dropout", "attention_dropout", "activation_dropout", "output_dropout")
+        if self.feed_forward_chunk is not None:
+            self._check_positive("feed_forward_chunk")
         if self.embedding_dropout is not None:
             self._check_probability("embedding_dropout")
         self._check_choice("activation", ACTIVATION_NAMES)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
@@ -359,7 +360,8 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
 class VaswaniFeedForward(nn.Module):
     """FFN(x) = act(x W_1 + b_1) W_2 + b_2, at each position (section 3.3, eq. 2).
 
-    Gated, (act(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2 (Shazeer 2020, eq. 6, whose V is W_3).
+    Gated, (act(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2 (Shazeer 2020, eq. 6, whose V is W_3). With
+    ``feed_forward_chunk``, a piece of the sequence after the other (Kitaev et al. 2020, section 3).
     """
 
     def __init__(self, config: VaswaniConfig, gain: float) -> None:
@@ -369,10 +371,21 @@ class VaswaniFeedForward(nn.Module):
         if config.gated_feed_forward:
             self.fc3 = projection(config.hidden_size, config.intermediate_size, config.bias, gain)
         self.is_gated = config.gated_feed_forward
+        self.chunk = config.feed_forward_chunk
         self.activation = ACT2FN[config.activation]
         self.dropout = nn.Dropout(config.activation_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        # A graph for texts of any length cannot depend on the number of pieces.
+        if self.chunk is None or hidden_states.shape[1] <= self.chunk or torch.compiler.is_compiling():
+            return self._transform(hidden_states)
+        pieces = hidden_states.split(self.chunk, dim=1)
+        if self.training and torch.is_grad_enabled():
+            # Otherwise the inner layers of all pieces would be stored for the backward pass.
+            return torch.cat([checkpoint(self._transform, piece, use_reentrant=False) for piece in pieces], dim=1)
+        return torch.cat([self._transform(piece) for piece in pieces], dim=1)
+
+    def _transform(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = self.activation(self.fc1(hidden_states))  # (B, T, F)
         if self.is_gated:
             inner = inner * self.fc3(hidden_states)
