@@ -311,6 +311,22 @@ def test_a_pattern_brings_its_file_along(
         assert not inspect(str(folder)).findings
 
 
+@pytest.mark.parametrize(("option", "fields"), [("attention_groups", {"encoder_attention_groups": [2]})])
+def test_an_option_of_a_stack_brings_its_file_along(tmp_path: Path, option: str, fields: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = VaswaniForSequenceClassification(VaswaniConfig(**{**SMALL, "encoder_layers": 2}, **fields)).eval()
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    model.save_pretrained(folders[0])
+    for logits in load_without_hfattn(type(model).__name__, folders):
+        torch.testing.assert_close(logits, model(IDS).logits)
+    for folder in folders:
+        code = {path.name: path.read_text() for path in folder.glob("*.py")}
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {f"{option}.py"}
+        assert f"from .{option} import " in code.pop("custom_classes.py")
+        assert all(text == (MODELS / name).read_text() for name, text in code.items())
+        assert not inspect(str(folder)).findings
+
+
 def test_a_file_that_imports_other_files_of_hfattn_brings_them(tmp_path: Path, low_rank: Path) -> None:
     low_rank.write_text(LOW_RANK.replace("import torch\n", "import torch\n\nfrom .recurrent_cells import CELLS\n", 1))
     config = VaswaniConfig(**SMALL, **in_attention("self_"))

@@ -1,18 +1,24 @@
-"""Options of whole stacks: the feed-forward network in pieces."""
+"""Options of whole stacks: the feed-forward network in pieces, and attention that layers share."""
 
+import itertools
+import math
+import re
 from typing import Any
 
 import pytest
 import torch
+from generation_tests import sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
 from test_vaswani import SIZES, ids
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hfattn import (
     VaswaniConfig,
+    VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
     VaswaniForMaskedLM,
 )
+from hfattn.explaining import AttentionRecord, alignment, attention_groups, layer_similarity
 
 F = 96
 
@@ -114,3 +120,207 @@ def test_the_inner_layer_is_never_stored_as_a_whole() -> None:
 def test_a_piece_has_a_position() -> None:
     with pytest.raises(StrictDataclassError, match="feed_forward_chunk is 0; write a whole number of at least 1"):
         VaswaniConfig(feed_forward_chunk=0)
+
+
+# attention_groups
+
+GROUPS: dict[str, Any] = {
+    "encoder_attention_groups": [2],
+    "decoder_attention_groups": [1, 2],
+    "cross_attention_groups": [2, 1],
+}
+
+
+def heads(states: torch.Tensor, linear: Any) -> torch.Tensor:
+    return linear(states).unflatten(-1, (4, -1)).transpose(1, 2)  # (B, h, T, d)
+
+
+def literal_stack(layers: Any, states: torch.Tensor, visible: dict[str, torch.Tensor], source: Any = None) -> Any:
+    """Post-norm layers one after the other, whose weights, or whose output to the source, are copied within a group."""
+    groups = {"self": [2]} if source is None else {"self": [1, 2], "cross": [2, 1]}
+    weights: dict[tuple[str, int], torch.Tensor] = {}
+    outputs: dict[int, torch.Tensor] = {}
+    for index, layer in enumerate(layers):
+        for kind, sizes in groups.items():
+            attention, residual = getattr(layer, f"{kind}_attn"), getattr(layer, f"{kind}_attn_residual")
+            keys = states if kind == "self" else source
+            start = [sum(sizes[:group]) for group, size in enumerate(sizes) for _ in range(size)][index]
+            if start == index:
+                query, key = heads(states, attention.q_proj), heads(keys, attention.k_proj)
+                energies = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+                weights[kind, index] = energies.masked_fill(~visible[kind], -torch.inf).softmax(-1)
+            weights[kind, index] = weights[kind, start]
+            if kind == "self" or start == index:
+                context = (weights[kind, index] @ heads(keys, attention.v_proj)).transpose(1, 2).flatten(-2)
+            if kind == "cross":
+                context = outputs[index] = context if start == index else outputs[start]
+            states = residual.norm(states + attention.out_proj(context))
+        states = layer.feed_forward_residual.norm(states + layer.feed_forward(states))
+    return states, weights
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_groups_are_a_dense_model_with_copied_weights_and_outputs(implementation: str) -> None:
+    """States, weights of each layer and gradients."""
+    model = make(VaswaniForConditionalGeneration, positions="none", **GROUPS)
+    model.set_attn_implementation(implementation)
+    inputs, target = texts([7, 5], 13), ids(2, 5, seed=2)
+    outputs = model(**inputs, decoder_input_ids=target, output_attentions=True)
+    real = inputs["attention_mask"].bool()[:, None, None]
+    embed = model.model.encoder.embed_tokens
+    encoded, own = literal_stack(model.model.encoder.layers, embed(inputs["input_ids"]) * 4, {"self": real})
+    visible = {"self": torch.ones(5, 5).tril().bool(), "cross": real}
+    decoded, weights = literal_stack(model.model.decoder.layers, embed(target) * 4, visible, encoded)
+    logits = model.lm_head(decoded)
+    torch.testing.assert_close(outputs.logits, logits, atol=1e-12, rtol=0)
+    for index, layer in enumerate(outputs.encoder_attentions):
+        torch.testing.assert_close(layer, own["self", index], atol=1e-12, rtol=0)
+    for index, layer in enumerate(outputs.decoder_attentions):
+        torch.testing.assert_close(layer, weights["self", index], atol=1e-12, rtol=0)
+    assert len(outputs.cross_attentions) == (3 if implementation == "eager" else 0)
+    for index, layer in enumerate(outputs.cross_attentions):
+        torch.testing.assert_close(layer, weights["cross", index], atol=1e-12, rtol=0)
+    parameters = list(model.parameters())
+    direction = torch.randn_like(logits)
+    found, expected = (torch.autograd.grad((each * direction).sum(), parameters) for each in (outputs.logits, logits))
+    torch.testing.assert_close(found, expected, atol=1e-11, rtol=0)
+
+
+def test_a_later_layer_of_a_group_has_no_weights_to_compare_queries_with_keys() -> None:
+    layers = make(VaswaniForConditionalGeneration, **GROUPS).model.decoder.layers
+    parts = [[name for name, _ in layer.self_attn.named_children() if "proj" in name] for layer in layers]
+    assert parts == [["q_proj", "k_proj", "v_proj", "out_proj"]] * 2 + [["v_proj", "out_proj"]]
+    parts = [[name for name, _ in layer.cross_attn.named_children() if "proj" in name] for layer in layers]
+    assert parts[1] == ["out_proj"]
+
+
+def test_groups_of_one_layer_are_the_dense_model() -> None:
+    ones: dict[str, Any] = {
+        "encoder_attention_groups": [1, 1],
+        "decoder_attention_groups": [1] * 3,
+        "cross_attention_groups": [1] * 3,
+    }
+    dense, model = make(VaswaniForConditionalGeneration), make(VaswaniForConditionalGeneration, **ones)
+    assert not model.config.option_names
+    inputs = {"input_ids": ids(2, 7), "decoder_input_ids": ids(2, 5)}
+    assert torch.equal(dense(**inputs).logits, model(**inputs).logits)
+
+
+def check_generation(model: Any, vocab_size: int = 13) -> None:
+    """With padding on the left, the cache changes no token, in greedy search, sampling and beam search."""
+    model, inputs = sharpen(model), texts([6, 3, 5], vocab_size)
+    ways: list[dict[str, Any]] = [{}, {"do_sample": True}, {"num_beams": 3, "num_return_sequences": 2}]
+    for options in ways:
+        generated = []
+        for use_cache in (True, False):
+            torch.manual_seed(4)
+            generated.append(model.generate(**inputs, max_new_tokens=8, use_cache=use_cache, **options))
+        assert torch.equal(*generated), options
+
+
+OTHER_WEIGHTS: dict[str, dict[str, Any]] = {
+    "standard": {},
+    "one head of keys, rotated": {"num_key_value_heads": 1, "positions": "rotary"},
+    "additive entmax": {"self_attention_score": "additive", "self_attention_distribution": "entmax"},
+    "location": {"self_attention_score": "location", "self_attention_score_options": {"max_length": 30}},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_WEIGHTS)
+def test_groups_generate_as_without_a_cache(name: str) -> None:
+    """The cache of a later layer has values alone, and those of its cross-attention are none."""
+    check_generation(make(VaswaniForConditionalGeneration, **GROUPS, **OTHER_WEIGHTS[name]))
+    model = make(VaswaniForCausalLM, **GROUPS, **OTHER_WEIGHTS[name])
+    check_generation(model)
+    layers = model(ids(2, 5)).past_key_values.layers
+    assert [layer.keys.numel() > 0 for layer in layers] == [True] * 3
+    assert [layer.values.numel() > 0 for layer in layers] == [True, True, False]
+
+
+def test_groups_with_dropout_and_gradient_checkpointing() -> None:
+    inputs = {"input_ids": ids(2, 7), "decoder_input_ids": ids(2, 5)}
+    found = []
+    for checkpointing in (False, True):
+        model = make(VaswaniForConditionalGeneration, train=True, **GROUPS, attention_dropout=0.3)
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(3)
+        found.append(gradients(model, **inputs))
+    torch.testing.assert_close(found[1], found[0], atol=1e-12, rtol=0)
+    model.activation_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(ValueError, match=r"pass {'use_reentrant': False} as gradient_checkpointing_kwargs"):
+        model(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"encoder_attention_groups": [2, 3]}, "the encoder has 2 layers; write sizes of at least 1 whose sum is 2"),
+        ({"cross_attention_groups": [4, -1]}, "the decoder has 3 layers; write sizes of at least 1 whose sum is 3"),
+        (
+            {"decoder_attention_groups": [3], "decoder_pattern": ["full", "linear", "full"]},
+            "layer 1 has the pattern 'linear', whose weights cannot be shared; write 'full' for it in decoder_pattern",
+        ),
+    ],
+)
+def test_groups_that_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(StrictDataclassError, match=re.escape(message)):
+        VaswaniConfig(**{**SIZES, **fields})
+
+
+def test_an_alignment_has_the_copied_weights_of_each_layer() -> None:
+    model = sharpen(make(VaswaniForConditionalGeneration, **GROUPS))
+    inputs = texts([6], 13)
+    options = {"max_new_tokens": 5, "output_attentions": True, "return_dict_in_generate": True, "num_beams": 2}
+    outputs = model.generate(**inputs, **options)
+    for kind, same, other in (("cross", (0, 1), 2), ("decoder", (1, 2), 0)):
+        weights = alignment(outputs, kind=kind, input_ids=inputs["input_ids"]).weights
+        assert torch.equal(*weights[list(same)])
+        assert not torch.equal(weights[other], weights[1])
+
+
+# The policy of groups
+
+
+def record(weights: torch.Tensor) -> AttentionRecord:
+    targets, tokens = (tuple(map(str, range(size))) for size in weights.shape[2:])
+    return AttentionRecord(tokens, targets, weights)
+
+
+def test_similarity_is_one_minus_the_divergence_in_bits() -> None:
+    given = [torch.rand(3, 2, *sizes, dtype=torch.float64).softmax(-1) for sizes in ((2, 5), (4, 3))]
+    given[1][0, :, 1] = 0  # a query without any key is left out
+    found = layer_similarity(map(record, given))
+    for i, j in itertools.product(range(3), repeat=2):
+        divergences = []
+        for weights in given:
+            for row in range(weights.shape[2]):
+                p, q = ([float(weights[layer, :, row, k].mean()) for k in range(weights.shape[3])] for layer in (i, j))
+                if weights[0, 0, row].any():
+                    terms = [
+                        x * math.log2(2 * x / (x + y)) + y * math.log2(2 * y / (x + y))
+                        for x, y in zip(p, q, strict=True)
+                    ]
+                    divergences.append(sum(terms) / 2)
+        assert found[i, j].item() == pytest.approx(1 - sum(divergences) / len(divergences), abs=1e-12)
+    apart = record(torch.eye(2)[:, None, None])  # no key has a weight in both layers
+    torch.testing.assert_close(layer_similarity([apart]), torch.eye(2, dtype=torch.float64))
+
+
+def test_groups_are_as_long_as_their_mean_similarity_allows() -> None:
+    """Three equal layers, a lonely one, then two."""
+    kinds = torch.eye(3)[[0, 0, 0, 1, 2, 2]][:, None, None]
+    assert attention_groups([record(kinds)], 0.9) == [3, 1, 2]
+    assert attention_groups([record(kinds)], 0.4) == [4, 2]  # the mean of six pairs, of which three are equal, is 0.5
+    assert attention_groups([record(kinds)], 1) == [1] * 6
+    model = make(VaswaniForConditionalGeneration, **GROUPS)
+    outputs = model(ids(1, 6), labels=ids(1, 5), output_attentions=True)
+    records = [alignment(outputs, input_ids=ids(1, 6), labels=ids(1, 5))]
+    # A model with groups: its copies are equal, so another round can only join groups.
+    assert attention_groups(records, 0.9999999)[0] >= 2
+    with pytest.raises(ValueError, match=r"threshold is 2; write a similarity from 0 to 1, such as 0.9"):
+        attention_groups(records, 2)
+    with pytest.raises(ValueError, match="pass those of one attention of a model"):
+        layer_similarity([*records, record(kinds)])
+    with pytest.raises(ValueError, match="pass the attention of at least one text"):
+        layer_similarity([])

@@ -72,6 +72,7 @@ def _check_supported(model: PreTrainedModel) -> None:
         "gated feed-forward networks": config.gated_feed_forward,
         "bias: false": not config.bias,
         f"the pattern {min(config.pattern_names, default='full')}": bool(config.pattern_names),
+        min(config.option_names, default=""): bool(config.option_names),
         "embedding_norm": config.embedding_norm,
         "rotary positions": config.positions == "rotary",
         f"num_key_value_heads {config.num_key_value_heads}": config.key_value_heads != config.num_attention_heads,

@@ -109,6 +109,8 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
         raise UserError("torch has no Transformer with gated feed-forward networks; export one without.")
     if config.pattern_names:
         raise UserError(f"torch has no Transformer with the pattern {min(config.pattern_names)}; export one without.")
+    if config.option_names:
+        raise UserError(f"torch has no Transformer with {min(config.option_names)}; export one without.")
     if config.embedding_norm:
         raise UserError("torch has no Transformer with a norm of the embeddings; export one without embedding_norm.")
     if config.positions == "rotary":

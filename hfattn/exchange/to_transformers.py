@@ -21,7 +21,7 @@ _IGNORED = {
     "is_encoder_decoder", "is_decoder", "decoder_start_token_id", "final_norm", "num_key_value_heads", "rope_theta",
     "local_rope_theta", "encoder_layers", "decoder_layers", "feed_forward_chunk",
 }  # fmt: skip
-_IGNORED_PREFIXES = ("cross_attention", "encoder_pattern", "decoder_pattern")
+_IGNORED_PREFIXES = ("cross_attention", "encoder_pattern", "decoder_pattern", "encoder_attention", "decoder_attention")
 
 
 def export_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path) -> None:
@@ -86,6 +86,7 @@ def _computed(config: VaswaniConfig, stack: str) -> dict[str, Any]:
         "num_key_value_heads": config.key_value_heads,
         f"{stack}_layers": len(layers),
         f"{stack}_pattern": [(name, {} if name == "full" else options) for name, options in patterns],
+        f"{stack}_attention_groups": config.attention_groups("self", stack == "decoder"),
         "rope_theta": [config.layer_rope_theta(stack, index) for index in layers],
         "lm_head_transform": config.lm_head_transform and stack == "encoder",
     }

@@ -41,6 +41,7 @@ from .scored import (
     scores_snippet,
     write_rows_csv,
 )
+from .sharing import attention_groups, layer_similarity
 from .units import HiddenUnits, hidden_units, score_unit, strongest_unit, unit_states
 from .words import hide_special, merge_words
 
@@ -53,6 +54,7 @@ __all__ = [
     "agreement",
     "alignment",
     "alignment_error_rate",
+    "attention_groups",
     "attribute",
     "coverage",
     "coverage_deviation",
@@ -62,6 +64,7 @@ __all__ = [
     "entropy",
     "hidden_units",
     "hide_special",
+    "layer_similarity",
     "links",
     "log_odds",
     "mean_distance",

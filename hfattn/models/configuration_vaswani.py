@@ -28,6 +28,9 @@ PATTERNS = {
     "gated_delta": "attention_gated.GatedDeltaMixer",
 }
 
+# File and class of the options of a stack whose files only the models that use them are saved with.
+OPTIONS = {"attention_groups": "attention_groups.AttentionGroups"}
+
 STANDARD_ATTENTION = {
     "score": "scaled_dot",
     "distribution": "softmax",
@@ -126,6 +129,11 @@ class VaswaniConfig(StrictConfig):
         encoder_pattern_options, decoder_pattern_options: options of the patterns, such as ``{"window": 256}``. A list
             has a value for each layer, ``{"window": [64, 128, 256, 256]}``; a list in it has a value for each head.
             Each layer takes the options that its pattern has.
+        encoder_attention_groups, decoder_attention_groups: sizes of groups of neighboring layers whose self-attention
+            has the weights of the first layer of the group (Xiao et al. 2019, section 3), such as [2, 4] for six
+            layers. The other layers of a group have no W^Q and W^K, and cache only values.
+        cross_attention_groups: sizes of groups of decoder layers whose cross-attention has the output of the first
+            layer of the group, before W^O.
         classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" of
             them.
         use_cache: return keys and values as ``past_key_values``.
@@ -287,6 +295,9 @@ class VaswaniConfig(StrictConfig):
     encoder_pattern_options: dict[str, Any] = field(default_factory=dict)
     decoder_pattern: str | list[str] = "full"
     decoder_pattern_options: dict[str, Any] = field(default_factory=dict)
+    encoder_attention_groups: list[int] | None = None
+    decoder_attention_groups: list[int] | None = None
+    cross_attention_groups: list[int] | None = None
     classifier_pooling: str = "mean"
     use_cache: bool = True
     is_encoder_decoder: bool = True
@@ -323,6 +334,17 @@ class VaswaniConfig(StrictConfig):
     def attention_parts(self, kind: str) -> dict[str, Any]:
         """Return score and distribution of the "self" or "cross" attention, as arguments of ``Attention``."""
         return {part: getattr(self, f"{kind}_attention_{part}") for part in STANDARD_ATTENTION}
+
+    def attention_groups(self, kind: str, is_causal: bool) -> list[int] | None:
+        """Return the sizes of the groups of layers that share an attention; None if each layer has its own.
+
+        Args:
+            kind: "self" or "cross".
+            is_causal: whether a self-attention is that of the decoder.
+        """
+        stack = "cross" if kind == "cross" else "decoder" if is_causal else "encoder"
+        groups: list[int] | None = getattr(self, f"{stack}_attention_groups")
+        return None if groups is None or max(groups) == 1 else groups
 
     def layer_pattern(self, stack: str, layer_idx: int) -> tuple[str, dict[str, Any]]:
         """Return the pattern of a layer of the "encoder" or the "decoder", and the options that are given for it."""
@@ -393,11 +415,21 @@ class VaswaniConfig(StrictConfig):
         self._check_vocabularies()
         self._check_attention("self")
         self._check_attention("cross")
+        self._check_groups("encoder", "encoder", self.encoder_layers)
+        self._check_groups("decoder", "decoder", self.decoder_layers)
+        self._check_groups("cross", "decoder", self.decoder_layers)
         self._check_pattern("encoder", self.encoder_layers)
         self._check_pattern("decoder", self.decoder_layers)
 
     def _class_names(self) -> set[str]:
-        return super()._class_names() | self.pattern_names
+        return super()._class_names() | self.pattern_names | {OPTIONS[name] for name in self.option_names}
+
+    @property
+    def option_names(self) -> set[str]:
+        """Names of those of ``OPTIONS`` that are used."""
+        kinds = (("self", False), ("self", True), ("cross", True))
+        used = {"attention_groups": any(self.attention_groups(*kind) for kind in kinds)}
+        return {name for name, is_used in used.items() if is_used}
 
     def _check_widths(self) -> None:
         if self.head_dim is None:
@@ -436,6 +468,25 @@ class VaswaniConfig(StrictConfig):
 
         with torch.device("meta"):
             Attention(self.head_width, self.head_width, **parts)  # checks names and options
+
+    def _check_groups(self, kind: str, stack: str, num_layers: int) -> None:
+        groups = getattr(self, f"{kind}_attention_groups")
+        if groups is None:
+            return
+        if not groups or min(groups) < 1 or sum(groups) != num_layers:
+            raise ValueError(
+                f"{kind}_attention_groups is {groups}, and the {stack} has {num_layers} layers; write sizes of at "
+                f"least 1 whose sum is {num_layers}."
+            )
+        sizes = [size for size in groups for _ in range(size)]  # of the group of each layer
+        for layer_idx, size in enumerate(sizes if kind == stack else []):
+            pattern = getattr(self, f"{stack}_pattern")
+            name = pattern[layer_idx] if isinstance(pattern, list) else pattern
+            if size > 1 and name != "full":
+                raise ValueError(
+                    f"{kind}_attention_groups is {groups}, and layer {layer_idx} has the pattern {name!r}, whose "
+                    f"weights cannot be shared; write 'full' for it in {stack}_pattern, or a group of size 1."
+                )
 
     def _check_pattern(self, stack: str, num_layers: int) -> None:
         pattern, options = getattr(self, f"{stack}_pattern"), getattr(self, f"{stack}_pattern_options")

@@ -9,7 +9,7 @@ d width of a head, V vocabulary.
 
 import copy
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -36,9 +36,9 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import Attention
 from .attention_scores import Parametric, options_of, required_options
 from .classifier_output import PooledClassifierOutput
-from .configuration_vaswani import PATTERNS, STANDARD_ATTENTION, VaswaniConfig
+from .configuration_vaswani import OPTIONS, PATTERNS, STANDARD_ATTENTION, VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
-from .strict_config import class_by_name, unknown_message
+from .strict_config import StrictConfig, class_by_name, unknown_message
 
 
 def sinusoidal_positions(positions: torch.Tensor, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -150,8 +150,13 @@ def _embedding_gain(config: VaswaniConfig) -> float:
     return (9 * num_layers) ** -0.25 if config.norm == "none" else 1.0
 
 
-def is_fused(config: VaswaniConfig, kind: str) -> bool:
-    """Return whether the configured implementation (with its own mask format) computes this attention."""
+def is_fused(config: VaswaniConfig, kind: str, is_causal: bool = False) -> bool:
+    """Return whether the configured implementation (with its own mask format) computes this attention.
+
+    It returns no weights, which layers share in self-attention.
+    """
+    if kind == "self" and config.attention_groups(kind, is_causal):
+        return False
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
 
@@ -270,7 +275,7 @@ class VaswaniAttention(TokenMixer):
             (B, T, h, d), and the weights (B, h, T, S) or None.
         """
         dropout = self.weight_dropout
-        if is_fused(self.config, self.kind):
+        if is_fused(self.config, self.kind, self.is_causal):
             attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, None)
             scaling = self.head_dim**-0.5
             if 0 in (query.shape[2], key.shape[2]):  # texts without a token
@@ -318,7 +323,7 @@ class VaswaniAttention(TokenMixer):
         key, value = self._heads(self.k_proj(source)), self._heads(self.v_proj(source))  # (B, h, S, d)
         if rotation is not None:
             key = rotate(key, rotation)
-        if not is_fused(self.config, self.kind):
+        if not is_fused(self.config, self.kind, self.is_causal):
             prepared = torch.cat(self.attention.prepare(key), dim=-1)
             key = (
                 prepared if prepared.shape[-1] else key
@@ -327,6 +332,18 @@ class VaswaniAttention(TokenMixer):
             return key, value
         # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
+
+
+def option_class(name: str) -> Any:
+    """Return the class of one of ``OPTIONS``, whose file is saved only with the models that use it."""
+    return StrictConfig.custom_classes.find(OPTIONS[name])
+
+
+def make_attention(config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> TokenMixer:
+    """Return the attention of a layer to all keys, or to what the layers of its group share."""
+    groups = config.attention_groups(kind, is_causal)
+    make = option_class("attention_groups").attention if groups else VaswaniAttention
+    return make(config, layer_idx, kind, is_causal, gain)
 
 
 def find_pattern(name: str) -> type[TokenMixer]:
@@ -348,7 +365,7 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
     """
     name, given = config.layer_pattern("decoder" if is_causal else "encoder", layer_idx)
     if name == "full":
-        return VaswaniAttention(config, layer_idx, "self", is_causal, gain)
+        return make_attention(config, layer_idx, "self", is_causal, gain)
     kind = find_pattern(name)
     options = {option: value for option, value in given.items() if option in options_of(kind)}
     if missing := [option for option in required_options(kind) if option not in options]:
@@ -450,7 +467,7 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         self.self_attn = make_self_attention(config, layer_idx, is_causal=True, gain=gain)
         self.self_attn_residual = AddAndNorm(config, reads_embeddings=layer_idx == 0)
         if config.is_encoder_decoder:
-            self.cross_attn = VaswaniAttention(config, layer_idx, "cross", is_causal=False, gain=gain)
+            self.cross_attn = make_attention(config, layer_idx, "cross", is_causal=False, gain=gain)
             self.cross_attn_residual = AddAndNorm(config)
         self.feed_forward = VaswaniFeedForward(config, gain)
         self.feed_forward_residual = AddAndNorm(config)
@@ -512,6 +529,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
     """Base of encoder and decoder: embeddings and positions before the layers, and a norm after them."""
 
     layers: nn.ModuleList
+    is_decoder: ClassVar[bool]
 
     def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
         super().__init__(config)
@@ -525,6 +543,9 @@ class VaswaniStack(VaswaniPreTrainedModel):
         # In a pre-norm stack, the sum of the layers' outputs is normalized once, at the end.
         self.norm = _norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
+        kinds = ("self", "cross") if self.is_decoder else ("self",)
+        is_grouped = any(config.attention_groups(kind, self.is_decoder) for kind in kinds)
+        self.groups = option_class("attention_groups") if is_grouped else None
 
     @property
     def mixers(self) -> list[TokenMixer]:
@@ -640,9 +661,10 @@ class VaswaniEncoder(VaswaniStack):
                 mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
             else:
                 mask = boolean_mask(hidden_states, attention_mask)
+        shared = {} if self.groups is None else {"shared": self.groups()}
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             layer_mask = attention_mask if mixer.takes_padding_mask else mask
-            hidden_states = layer(hidden_states, layer_mask, rotation=rotation, **kwargs)
+            hidden_states = layer(hidden_states, layer_mask, rotation=rotation, **shared, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
@@ -653,7 +675,7 @@ class VaswaniDecoder(VaswaniStack):
     _can_record_outputs = {
         "hidden_states": VaswaniDecoderLayer,
         "attentions": OutputRecorder(TokenMixer, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(VaswaniAttention, index=1, layer_name="cross_attn"),
+        "cross_attentions": OutputRecorder(TokenMixer, index=1, layer_name="cross_attn"),
     }
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -710,7 +732,7 @@ class VaswaniDecoder(VaswaniStack):
         rotations = self.rotations(hidden_states, position_ids)
         mask = None
         if matrix_layers := self.matrix_layers(attention_mask):
-            if is_fused(self.config, "self"):
+            if is_fused(self.config, "self", is_causal=True):
                 mask = create_causal_mask(self.config, hidden_states, attention_mask, cache)
             else:
                 mask = boolean_mask(hidden_states, attention_mask, causal=True, cache=cache, layer_idx=matrix_layers[0])
@@ -722,6 +744,7 @@ class VaswaniDecoder(VaswaniStack):
                 )
             else:
                 source_mask = boolean_mask(hidden_states, encoder_attention_mask)
+        shared = {} if self.groups is None else {"shared": self.groups()}
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             hidden_states = layer(
                 hidden_states,
@@ -730,6 +753,7 @@ class VaswaniDecoder(VaswaniStack):
                 source_mask,
                 past_key_values=past_key_values,
                 rotation=rotation,
+                **shared,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(
