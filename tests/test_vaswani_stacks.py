@@ -1,4 +1,4 @@
-"""Options of whole stacks: the feed-forward network in pieces, and attention that layers share."""
+"""Options of whole stacks: the feed-forward network in pieces, attention that layers share, reversible layers."""
 
 import itertools
 import math
@@ -324,3 +324,117 @@ def test_groups_are_as_long_as_their_mean_similarity_allows() -> None:
         layer_similarity([*records, record(kinds)])
     with pytest.raises(ValueError, match="pass the attention of at least one text"):
         layer_similarity([])
+
+
+# reversible
+
+REVERSIBLE: dict[str, Any] = {"reversible": True, "norm": "pre", "norm_type": "rms", "activation": "gelu"}
+
+
+def literal_reversible(layers: Any, states: torch.Tensor, source: torch.Tensor | None = None) -> torch.Tensor:
+    """x_1 and x_2 in turn: each sub-layer reads one and adds to the other."""
+    halves = [states, states]
+    for layer in layers:
+        for name in ("self_attn", "cross_attn", "feed_forward"):
+            if hasattr(layer, name):
+                x = getattr(layer, f"{name}_residual").norm(halves[1])
+                sublayer = getattr(layer, name)
+                if name == "feed_forward":
+                    output = sublayer(x)
+                else:
+                    keys = source if name == "cross_attn" and source is not None else x
+                    query, key, value = (
+                        heads(x, sublayer.q_proj),
+                        heads(keys, sublayer.k_proj),
+                        heads(keys, sublayer.v_proj),
+                    )
+                    energies = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+                    if name == "self_attn" and source is not None:
+                        energies = energies.masked_fill(torch.ones(energies.shape[-2:]).triu(1).bool(), -torch.inf)
+                    output = sublayer.out_proj((energies.softmax(-1) @ value).transpose(1, 2).flatten(-2))
+                halves = [halves[1], halves[0] + output]
+    return (halves[0] + halves[1]) / 2
+
+
+def test_reversible_stacks_equal_their_formula() -> None:
+    model = make(VaswaniForConditionalGeneration, positions="none", **REVERSIBLE)
+    source, target = ids(2, 7), ids(2, 5, seed=2)
+    encoder, decoder = model.model.encoder, model.model.decoder
+    encoded = encoder.norm(literal_reversible(encoder.layers, 4 * encoder.embed_tokens(source)))
+    decoded = decoder.norm(literal_reversible(decoder.layers, 4 * encoder.embed_tokens(target), encoded))
+    outputs = model(source, decoder_input_ids=target, output_hidden_states=True)
+    torch.testing.assert_close(outputs.logits, model.lm_head(decoded), atol=1e-12, rtol=0)
+    assert [states.shape[-1] for states in outputs.decoder_hidden_states] == [16] * 4
+    for number in (1, 2):  # layers
+        states = literal_reversible(encoder.layers[:number], 4 * encoder.embed_tokens(source))
+        states = encoder.norm(states) if number == 2 else states
+        torch.testing.assert_close(outputs.encoder_hidden_states[number], states, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"norm": "none", "norm_type": "layer", "encoder_pattern": "linear", "positions": "rotary"},
+        {"feed_forward_chunk": 2, "embedding_norm": True, "self_attention_score": "additive"},
+    ],
+)
+def test_gradients_without_stored_activations(fields: dict[str, Any]) -> None:
+    """They equal those of stored ones, which requested states need, with dropout everywhere; to 1e-10 of their size."""
+    rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.2)
+    model = make(VaswaniForConditionalGeneration, train=True, **{**REVERSIBLE, **rates, **fields})
+    inputs, found = {**texts([7, 4], 13), "decoder_input_ids": ids(2, 5)}, []
+    for stored in (False, True):
+        torch.manual_seed(3)
+        found.append(gradients(model, **inputs, output_hidden_states=stored))
+    torch.testing.assert_close(found[0], found[1], atol=1e-10, rtol=1e-10)
+
+
+def test_stored_activations_do_not_grow_with_the_number_of_layers() -> None:
+    inputs = {"input_ids": ids(2, 20), "decoder_input_ids": ids(2, 20)}
+    sizes: dict[bool, list[int]] = {False: [], True: []}
+    for reversible, number in itertools.product(sizes, (1, 6)):
+        layers = {"encoder_layers": number, "decoder_layers": number}
+        model = make(VaswaniForConditionalGeneration, True, **{**REVERSIBLE, "reversible": reversible, **layers})
+        sizes[reversible].append(stored_bytes(model, **inputs))
+    assert sizes[True][0] == sizes[True][1]
+    assert sizes[False][1] > 4 * sizes[False][0]
+
+
+def test_reversible_layers_generate_as_without_a_cache() -> None:
+    check_generation(make(VaswaniForConditionalGeneration, **REVERSIBLE))
+    check_generation(make(VaswaniForCausalLM, **REVERSIBLE, decoder_pattern=["full", "linear", "full"]))
+
+
+def test_reversible_layers_in_half_precision_and_with_an_adapter() -> None:
+    """Gradients stay near those of float32 over twelve layers, and frozen parameters get none."""
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = make(VaswaniForCausalLM, train=True, **{**REVERSIBLE, "decoder_layers": 12}).to(dtype)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("v_proj" in name)
+        model(ids(2, 9), labels=ids(2, 9)).loss.backward()
+        found[dtype] = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+    assert len(found[torch.float32]) == 24
+    for name, gradient in found[torch.float32].items():
+        error = (found[torch.bfloat16][name].float() - gradient).norm() / gradient.norm()
+        assert error < 0.1, (name, error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"norm": "post"}, "whose norm of a sum cannot be undone; write norm: pre or none"),
+        ({"decoder_attention_groups": [3]}, "leave out either reversible or the attention_groups"),
+    ],
+)
+def test_reversible_layers_that_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(StrictDataclassError, match=message):
+        VaswaniConfig(**{**SIZES, "norm": "pre", "reversible": True, **fields})
+
+
+def test_reversible_layers_refuse_gradient_checkpointing() -> None:
+    model = make(VaswaniForMaskedLM, train=True, **REVERSIBLE)
+    model.activation_checkpointing_enable()
+    with pytest.raises(ValueError, match="leave gradient_checkpointing out, or write reversible: false"):
+        model(ids(2, 7))

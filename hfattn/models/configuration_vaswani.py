@@ -29,7 +29,7 @@ PATTERNS = {
 }
 
 # File and class of the options of a stack whose files only the models that use them are saved with.
-OPTIONS = {"attention_groups": "attention_groups.AttentionGroups"}
+OPTIONS = {"attention_groups": "attention_groups.AttentionGroups", "reversible": "reversible.ReversibleResidual"}
 
 STANDARD_ATTENTION = {
     "score": "scaled_dot",
@@ -134,6 +134,9 @@ class VaswaniConfig(StrictConfig):
             layers. The other layers of a group have no W^Q and W^K, and cache only values.
         cross_attention_groups: sizes of groups of decoder layers whose cross-attention has the output of the first
             layer of the group, before W^O.
+        reversible: let each sub-layer read one half of the state and add to the other (Kitaev et al. 2020, section 3),
+            so that training stores the output of the last layer only, and computes the rest again in the backward pass.
+            Needs ``norm="pre"`` or "none".
         classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" of
             them.
         use_cache: return keys and values as ``past_key_values``.
@@ -298,6 +301,7 @@ class VaswaniConfig(StrictConfig):
     encoder_attention_groups: list[int] | None = None
     decoder_attention_groups: list[int] | None = None
     cross_attention_groups: list[int] | None = None
+    reversible: bool = False
     classifier_pooling: str = "mean"
     use_cache: bool = True
     is_encoder_decoder: bool = True
@@ -415,9 +419,19 @@ class VaswaniConfig(StrictConfig):
         self._check_vocabularies()
         self._check_attention("self")
         self._check_attention("cross")
+        if self.reversible and self.norm == "post":
+            raise ValueError(
+                'reversible is true and norm is "post", whose norm of a sum cannot be undone; write norm: pre or none, '
+                "or leave reversible out."
+            )
         self._check_groups("encoder", "encoder", self.encoder_layers)
         self._check_groups("decoder", "decoder", self.decoder_layers)
         self._check_groups("cross", "decoder", self.decoder_layers)
+        if {"reversible", "attention_groups"} <= self.option_names:
+            raise ValueError(
+                "reversible layers are computed again one by one, without the attention that other layers share; leave "
+                "out either reversible or the attention_groups."
+            )
         self._check_pattern("encoder", self.encoder_layers)
         self._check_pattern("decoder", self.decoder_layers)
 
@@ -428,7 +442,10 @@ class VaswaniConfig(StrictConfig):
     def option_names(self) -> set[str]:
         """Names of those of ``OPTIONS`` that are used."""
         kinds = (("self", False), ("self", True), ("cross", True))
-        used = {"attention_groups": any(self.attention_groups(*kind) for kind in kinds)}
+        used = {
+            "attention_groups": any(self.attention_groups(*kind) for kind in kinds),
+            "reversible": self.reversible,
+        }
         return {name for name, is_used in used.items() if is_used}
 
     def _check_widths(self) -> None:

@@ -9,6 +9,7 @@ d width of a head, V vocabulary.
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -437,67 +438,79 @@ def _norm(config: VaswaniConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.bias)
 
 
-class VaswaniEncoderLayer(GradientCheckpointingLayer):
+def make_residual(config: VaswaniConfig, reads_embeddings: bool = False) -> AddAndNorm:
+    """Return the residual connection of a sub-layer."""
+    return (option_class("reversible") if config.reversible else AddAndNorm)(config, reads_embeddings)
+
+
+class VaswaniLayer(nn.Module):
+    """Base of the layers: sub-layers, each with its residual connection."""
+
+    def sublayers(
+        self, *args: Any, **kwargs: Any
+    ) -> Sequence[tuple[AddAndNorm, Callable[[torch.Tensor], torch.Tensor]]]:
+        """Return the sub-layers with their residual connections, given the arguments of ``forward``."""
+        raise NotImplementedError
+
+    def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        for residual, sublayer in self.sublayers(*args, **kwargs):
+            hidden_states = residual.after(hidden_states, sublayer(residual.before(hidden_states)))
+        return hidden_states
+
+
+class VaswaniEncoderLayer(VaswaniLayer, GradientCheckpointingLayer):
     """Self-attention, then a feed-forward network (section 3.1)."""
 
     def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
         super().__init__()
         gain = _gain(config, in_decoder=False)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=False, gain=gain)
-        self.self_attn_residual = AddAndNorm(config, reads_embeddings=layer_idx == 0)
+        self.self_attn_residual = make_residual(config, reads_embeddings=layer_idx == 0)
         self.feed_forward = VaswaniFeedForward(config, gain)
-        self.feed_forward_residual = AddAndNorm(config)
+        self.feed_forward_residual = make_residual(config)
 
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
-    ) -> torch.Tensor:
-        attended, _ = self.self_attn(self.self_attn_residual.before(hidden_states), attention_mask, **kwargs)
-        hidden_states = self.self_attn_residual.after(hidden_states, attended)
+    def sublayers(
+        self, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> Sequence[tuple[AddAndNorm, Callable[[torch.Tensor], torch.Tensor]]]:
+        return (
+            (self.self_attn_residual, lambda states: self.self_attn(states, attention_mask, **kwargs)[0]),
+            (self.feed_forward_residual, self.feed_forward),
+        )
 
-        output = self.feed_forward(self.feed_forward_residual.before(hidden_states))
-        return self.feed_forward_residual.after(hidden_states, output)
 
-
-class VaswaniDecoderLayer(GradientCheckpointingLayer):
+class VaswaniDecoderLayer(VaswaniLayer, GradientCheckpointingLayer):
     """Causal self-attention, cross-attention if there is an encoder, then a feed-forward network (section 3.1)."""
 
     def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
         super().__init__()
         gain = _gain(config, in_decoder=True)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=True, gain=gain)
-        self.self_attn_residual = AddAndNorm(config, reads_embeddings=layer_idx == 0)
+        self.self_attn_residual = make_residual(config, reads_embeddings=layer_idx == 0)
         if config.is_encoder_decoder:
             self.cross_attn = make_attention(config, layer_idx, "cross", is_causal=False, gain=gain)
-            self.cross_attn_residual = AddAndNorm(config)
+            self.cross_attn_residual = make_residual(config)
         self.feed_forward = VaswaniFeedForward(config, gain)
-        self.feed_forward_residual = AddAndNorm(config)
+        self.feed_forward_residual = make_residual(config)
 
-    def forward(
+    def sublayers(
         self,
-        hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
         **kwargs: Any,
-    ) -> torch.Tensor:
-        attended, _ = self.self_attn(
-            self.self_attn_residual.before(hidden_states), attention_mask, past_key_values=past_key_values, **kwargs
+    ) -> Sequence[tuple[AddAndNorm, Callable[[torch.Tensor], torch.Tensor]]]:
+        def attend_to_source(states: torch.Tensor) -> torch.Tensor:
+            output: torch.Tensor = self.cross_attn(
+                states, encoder_attention_mask, key_value_states=encoder_hidden_states, **kwargs
+            )[0]
+            return output
+
+        has_source = encoder_hidden_states is not None
+        return (
+            (self.self_attn_residual, lambda states: self.self_attn(states, attention_mask, **kwargs)[0]),
+            *([(self.cross_attn_residual, attend_to_source)] if has_source else []),
+            (self.feed_forward_residual, self.feed_forward),
         )
-        hidden_states = self.self_attn_residual.after(hidden_states, attended)
-
-        if encoder_hidden_states is not None:
-            attended, _ = self.cross_attn(
-                self.cross_attn_residual.before(hidden_states),
-                encoder_attention_mask,
-                key_value_states=encoder_hidden_states,
-                past_key_values=past_key_values,
-                **kwargs,
-            )
-            hidden_states = self.cross_attn_residual.after(hidden_states, attended)
-
-        output = self.feed_forward(self.feed_forward_residual.before(hidden_states))
-        return self.feed_forward_residual.after(hidden_states, output)
 
 
 class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
@@ -525,6 +538,9 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
             super()._init_weights(module)
 
 
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a layer and its further arguments
+
+
 class VaswaniStack(VaswaniPreTrainedModel):
     """Base of encoder and decoder: embeddings and positions before the layers, and a norm after them."""
 
@@ -545,6 +561,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.gradient_checkpointing = False
         kinds = ("self", "cross") if self.is_decoder else ("self",)
         is_grouped = any(config.attention_groups(kind, self.is_decoder) for kind in kinds)
+        self.reversible = option_class("reversible") if config.reversible else None
         self.groups = option_class("attention_groups") if is_grouped else None
 
     @property
@@ -603,6 +620,31 @@ class VaswaniStack(VaswaniPreTrainedModel):
             hidden_states = hidden_states + self.embed_positions(positions)
         return self.embedding_dropout(self.embedding_norm(hidden_states))
 
+    def run(self, hidden_states: torch.Tensor, calls: Sequence[Call], **kwargs: Any) -> torch.Tensor:
+        """Return the output (B, T, H) of layers, each of which is called with further arguments.
+
+        Args:
+            kwargs: options of the pass. Reversible layers store their activations if there is a cache, or if their
+                outputs or weights are requested.
+
+        Raises:
+            ValueError: the layers are reversible, and gradient checkpointing is on.
+        """
+        if self.reversible is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            if self.gradient_checkpointing and self.training:
+                raise ValueError(
+                    "Reversible layers compute their inputs again, so gradient checkpointing has nothing to add; leave "
+                    "gradient_checkpointing out, or write reversible: false."
+                )
+            recorded = ("output_attentions", "output_hidden_states")
+            is_recorded = any(kwargs.get(name, getattr(self.config, name)) for name in recorded)
+            if not is_recorded and kwargs.get("past_key_values") is None:
+                output: torch.Tensor = self.reversible.run(hidden_states, calls)
+                return output
+        for layer, args, options in calls:
+            hidden_states = layer(hidden_states, *args, **options)
+        return hidden_states[0] if isinstance(hidden_states, tuple) else hidden_states
+
     def rotations(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor | None]:
         """Return the ``rotary_angles`` of each layer at positions (1 or B, T), or None if positions are not rotary."""
         config, stack = self.config, "decoder" if self.is_decoder else "encoder"
@@ -619,7 +661,7 @@ class VaswaniEncoder(VaswaniStack):
 
     is_decoder = False
     _can_record_outputs = {
-        "hidden_states": VaswaniEncoderLayer,
+        "hidden_states": VaswaniLayer,
         "attentions": OutputRecorder(TokenMixer, index=1),
     }
 
@@ -662,9 +704,11 @@ class VaswaniEncoder(VaswaniStack):
             else:
                 mask = boolean_mask(hidden_states, attention_mask)
         shared = {} if self.groups is None else {"shared": self.groups()}
+        calls = []
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             layer_mask = attention_mask if mixer.takes_padding_mask else mask
-            hidden_states = layer(hidden_states, layer_mask, rotation=rotation, **shared, **kwargs)
+            calls.append((layer, (layer_mask,), {"rotation": rotation, **shared, **kwargs}))
+        hidden_states = self.run(hidden_states, calls, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
@@ -673,7 +717,7 @@ class VaswaniDecoder(VaswaniStack):
 
     is_decoder = True
     _can_record_outputs = {
-        "hidden_states": VaswaniDecoderLayer,
+        "hidden_states": VaswaniLayer,
         "attentions": OutputRecorder(TokenMixer, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(TokenMixer, index=1, layer_name="cross_attn"),
     }
@@ -715,7 +759,8 @@ class VaswaniDecoder(VaswaniStack):
         for mixer in self.mixers:
             mixer.start_pass()
         hidden_states = self.embed(input_ids, inputs_embeds)
-        if use_cache and past_key_values is None:
+        is_recomputed = self.reversible is not None and self.training and torch.is_grad_enabled()
+        if use_cache and past_key_values is None and not is_recomputed:
             past_key_values = DynamicCache()
         cache = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
@@ -745,17 +790,12 @@ class VaswaniDecoder(VaswaniStack):
             else:
                 source_mask = boolean_mask(hidden_states, encoder_attention_mask)
         shared = {} if self.groups is None else {"shared": self.groups()}
+        calls = []
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
-            hidden_states = layer(
-                hidden_states,
-                attention_mask if mixer.takes_padding_mask else mask,
-                encoder_hidden_states,  # positional, so that gradient checkpointing passes its gradient
-                source_mask,
-                past_key_values=past_key_values,
-                rotation=rotation,
-                **shared,
-                **kwargs,
-            )
+            # The source is positional, so that gradient checkpointing passes its gradient.
+            args = (attention_mask if mixer.takes_padding_mask else mask, encoder_hidden_states, source_mask)
+            calls.append((layer, args, {"past_key_values": past_key_values, "rotation": rotation, **shared, **kwargs}))
+        hidden_states = self.run(hidden_states, calls, past_key_values=past_key_values, **kwargs)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
         )
