@@ -51,7 +51,15 @@ SMALL = {"vocab_size": SYMBOLS, "hidden_size": 32, "intermediate_size": 64, "num
 HEADS = {"num_attention_heads": 2, "max_position_embeddings": 512}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 # Values of the options that a pattern needs.
-OPTIONS = {"window": 24, "block": 16, "stride": 16, "rank": 16, "max_length": TOKENS + PADDING}
+OPTIONS: dict[str, Any] = {
+    "window": 24,
+    "block": 16,
+    "stride": 16,
+    "rank": 16,
+    "max_length": TOKENS + PADDING,
+    "buckets": 8,
+    "keys": 16,
+}
 
 Make = Callable[[], PreTrainedModel]
 

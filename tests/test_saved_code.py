@@ -43,6 +43,7 @@ VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.p
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
 RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py"}
+KERNELS = {"cache_recurrent.py", "random_directions.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
@@ -286,7 +287,8 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
             "attention_gated.GatedDeltaMixer",
             {"attention_scoreless.py", "cache_recurrent.py"},
         ),
-        ("performer", {"features": 7}, "attention_kernels.PerformerAttention", {"cache_recurrent.py"}),
+        ("performer", {"features": 7}, "attention_kernels.PerformerAttention", KERNELS),
+        ("lsh", {"buckets": 4, "keys": 2}, "attention_hashing.LSHAttention", {"random_directions.py"}),
     ],
 )
 def test_a_pattern_brings_its_file_along(

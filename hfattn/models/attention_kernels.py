@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
 
-from .attention_scores import FEATURE_MAPS, Parametric
+from .attention_scores import FEATURE_MAPS
 from .cache_recurrent import RecurrentCacheLayer, State
 from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
 from .modeling_vaswani import VaswaniAttention
+from .random_directions import RandomDirections
 from .score_kernels import full_precision, widen
 
 CHUNK = 128  # steps of a causal decoder that are computed together
@@ -238,7 +238,7 @@ def log_features(vectors: torch.Tensor, directions: torch.Tensor) -> torch.Tenso
     return vectors @ directions.T - vectors.square().sum(-1, keepdim=True) / 2
 
 
-class PerformerAttention(KernelAttention, Parametric):
+class PerformerAttention(RandomDirections, KernelAttention):
     """The pattern "performer": φ(x)_l = exp(w_l·x - ‖x‖² / 2) / √m, so that φ(q / d^(1/4))·φ(k / d^(1/4)) estimates the
     exp(q·k / √d) of softmax (FAVOR+, Choromanski et al. 2021, sections 2.3 and 2.4).
 
@@ -255,9 +255,6 @@ class PerformerAttention(KernelAttention, Parametric):
         ValueError: an option is out of range, or the configuration names a score or a distribution.
     """
 
-    directions: torch.Tensor
-    passes: torch.Tensor
-
     def __init__(
         self,
         config: VaswaniConfig,
@@ -270,32 +267,11 @@ class PerformerAttention(KernelAttention, Parametric):
         redraw: int = 1000,
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
-        for name, number, least in (("features", features, 1), ("redraw", redraw, 0)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < least:
-                raise ValueError(f"{name} is {number!r}; write a whole number of at least {least}.")
-        self.redraw = redraw
-        self.register_buffer("directions", torch.empty(features, self.head_dim))
-        self.register_buffer("passes", torch.zeros((), dtype=torch.long))  # in training, with these directions
+        self.hold_directions(redraw, features=features)
 
-    def initialize_(self) -> None:
-        """Draw directions, if they were not loaded from a checkpoint."""
-        init.copy_(self.directions, self._drawn())
-        init.zeros_(self.passes)
-
-    def start_pass(self) -> None:
-        if self.training and self.redraw:
-            self._count_pass()
-
-    @torch.compiler.disable
-    def _count_pass(self) -> None:
-        if self.passes >= self.redraw:
-            self.directions.copy_(self._drawn())
-            self.passes.zero_()
-        self.passes += 1
-
-    def _drawn(self) -> torch.Tensor:
+    def drawn(self) -> torch.Tensor:
         number, width = self.directions.shape
-        return orthogonal_directions(number, width, widen(self.directions).dtype).to(self.directions)
+        return orthogonal_directions(number, width, widen(self.directions).dtype)
 
     def features(
         self, query: torch.Tensor, key: torch.Tensor, real: torch.Tensor | None, last_scale: torch.Tensor | None

@@ -213,7 +213,7 @@ class ScaledDot(Dot):
         return super().factors(query / math.sqrt(self.key_size), prepared)
 
 
-def _unit(vectors: torch.Tensor) -> torch.Tensor:
+def unit(vectors: torch.Tensor) -> torch.Tensor:
     """Divide vectors by their norms; a zero vector stays zero, and its gradient passes unchanged."""
     norm = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(norm > 0, norm, 1)
@@ -223,11 +223,11 @@ class Cosine(Dot):
     """β q·k / (‖q‖ ‖k‖): content-based addressing (Graves et al. 2014, eq. 5-6); option as in ``Dot``."""
 
     def prepare(self, key: torch.Tensor) -> torch.Tensor:
-        return _unit(widen(key)).to(key.dtype)
+        return unit(widen(key)).to(key.dtype)
 
     def factors(self, query: torch.Tensor, prepared: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        unit, prepared = super().factors(_unit(widen(query)), prepared)
-        return unit.to(query.dtype), prepared
+        left, prepared = super().factors(unit(widen(query)), prepared)
+        return left.to(query.dtype), prepared
 
 
 class General(InnerProduct):

@@ -26,6 +26,7 @@ PATTERNS = {
     "performer": "attention_kernels.PerformerAttention",
     "gated_linear": "attention_gated.GatedLinearMixer",
     "gated_delta": "attention_gated.GatedDeltaMixer",
+    "lsh": "attention_hashing.LSHAttention",
 }
 
 # File and class of the options of a stack whose files only the models that use them are saved with.
@@ -123,9 +124,9 @@ class VaswaniConfig(StrictConfig):
         self_attention_distribution_options, cross_attention_distribution_options: options of the distribution, such
             as ``{"alpha": 1.3}`` for "entmax".
         encoder_pattern, decoder_pattern: which keys a query of a self-attention sees, or what replaces self-attention:
-            "full" (all keys), a name of ``PATTERNS`` ("linear" and "performer" replace the softmax by a kernel;
-            "fourier", "linformer" and "fastformer" are for encoders), a custom class such as "my_patterns.Diagonal", or
-            a list with one of these for each layer.
+            "full" (all keys), a name of ``PATTERNS`` ("linear" and "performer" replace the softmax by a kernel; "lsh"
+            has one projection for queries and keys; "fourier", "linformer" and "fastformer" are for encoders), a custom
+            class such as "my_patterns.Diagonal", or a list with one of these for each layer.
         encoder_pattern_options, decoder_pattern_options: options of the patterns, such as ``{"window": 256}``. A list
             has a value for each layer, ``{"window": [64, 128, 256, 256]}``; a list in it has a value for each head.
             Each layer takes the options that its pattern has.
