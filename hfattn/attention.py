@@ -62,6 +62,7 @@ def attend(
     distribution_options: Mapping[str, Any] | None = None,
     parameters: Mapping[str, torch.Tensor] | None = None,
     multiplier: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
     pattern: str = "full",
     pattern_options: Mapping[str, Any] | None = None,
     causal: bool = False,
@@ -79,8 +80,10 @@ def attend(
         parameters: tensors for the parameters of a score or a distribution given by name. Other parameters get neutral
             values: an identity matrix, a zero bias, a vector v of ones. For example, ``general`` then equals ``dot``.
         multiplier: factor on the weights, after the distribution.
+        bias: numbers that are added to the energies, before the distribution, broadcastable to (…, T, S).
         pattern: "full", or a name of ``LAYOUTS``: which keys a query sees. Without the weights, no (T, S) matrix is
-            computed. The mask is then one of the keys, broadcastable to (…, 1, S), and there is no multiplier.
+            computed. The mask is then one of the keys, broadcastable to (…, 1, S), and there is neither a multiplier
+            nor a bias.
         pattern_options: options of the pattern, such as ``{"window": 256}``.
         causal: hide the keys after a query. As with a pattern, T ≤ S, and the last query is at the position of the last
             key.
@@ -115,9 +118,9 @@ def attend(
     if pattern == "full" and not causal:
         if pattern_options:
             raise ValueError('pattern_options belong to a pattern; the pattern is "full", which has none.')
-        return attention(query, prepared, value, mask, need_weights, multiplier)
+        return attention(query, prepared, value, mask, need_weights, multiplier, bias=bias)
     return _attend_with_pattern(
-        attention, query, prepared, value, mask, need_weights, multiplier, pattern, pattern_options or {}, causal
+        attention, query, prepared, value, mask, need_weights, multiplier, bias, pattern, pattern_options or {}, causal
     )
 
 
@@ -129,6 +132,7 @@ def _attend_with_pattern(
     mask: torch.Tensor | None,
     need_weights: bool,
     multiplier: torch.Tensor | None,
+    bias: torch.Tensor | None,
     pattern: str,
     options: Mapping[str, Any],
     causal: bool,
@@ -143,7 +147,7 @@ def _attend_with_pattern(
         keys = torch.arange(num_keys, device=query.device)
         earlier = keys <= keys[num_keys - num_queries :, None]
         mask = earlier if mask is None else mask & earlier
-        return attention(query, prepared, value, mask, need_weights, multiplier)
+        return attention(query, prepared, value, mask, need_weights, multiplier, bias=bias)
     layout = LAYOUTS.get(pattern)
     if layout is None:
         known = [name for name in PATTERNS if name not in LAYOUTS]
@@ -153,10 +157,11 @@ def _attend_with_pattern(
                 "VaswaniConfig, as encoder_pattern or decoder_pattern."
             )
         raise ValueError(unknown_message(pattern, ["full", *LAYOUTS], "a pattern"))
-    if multiplier is not None:
-        raise ValueError(
-            "A multiplier has a value for each query and key, and a pattern has no such matrix; remove it."
-        )
+    for what, tensor in (("multiplier", multiplier), ("bias", bias)):
+        if tensor is not None:
+            raise ValueError(
+                f"A {what} has a value for each query and key, and a pattern has no such matrix; remove it."
+            )
     if mask is not None and mask.ndim > 1 and mask.shape[-2] != 1:
         raise ValueError(
             f"The mask has the shape {tuple(mask.shape)}; with a pattern, pass one of the keys, (…, 1, S), such as "

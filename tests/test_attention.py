@@ -184,6 +184,42 @@ def test_multiplier_and_dropout() -> None:
         torch.testing.assert_close(dropped.mean(0), context, atol=0.15, rtol=0)
 
 
+@pytest.mark.parametrize(("score", "distribution"), PAIRS)
+def test_a_bias_is_added_to_the_energies(score: str, distribution: str) -> None:
+    attention, query, key, value = make(score, distribution), rand(2, 3, 4), rand(2, 5, 4), rand(2, 5, 6)
+    mask = torch.ones(2, 3, 5, dtype=torch.bool).tril(2)
+    mask[0, 1] = False
+    bias = rand(3, 5)
+    energies = attention.score(query, key, mask)
+    for t, s in itertools.product(range(3), range(5)):
+        energies[:, t, s] += bias[t, s]
+    expected = attention.distribution(energies, mask, query, attention.distribution.prepare(key))
+    context, weights = run(attention, query, key, value, mask, bias=bias)
+    torch.testing.assert_close(weights, expected)
+    fused, _ = run(attention, query, key, value, mask, bias=bias, need_weights=False)
+    torch.testing.assert_close(fused, context)
+    torch.testing.assert_close(context, expected @ value)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_a_bias_in_the_fused_route(batch: tuple[int, ...]) -> None:
+    """Biases and masks that broadcast, and the gradient of the bias."""
+    attention = make("scaled_dot")
+    shapes = [(5,), (4, 1), (4, 5), *([(*batch, 1, 5), (*batch[:-1], 1, 4, 5)] if batch else [])]
+    masks = [None, torch.ones(4, 5, dtype=torch.bool).tril(), torch.zeros(*[1] * len(batch), 1, 5, dtype=torch.bool)]
+    for shape, mask in itertools.product(shapes, masks):
+        query, key, value = (rand(*batch, n, 4, grad=True) for n in (4, 5, 5))
+        bias = rand(*shape, grad=True)
+        context, _ = run(attention, query, key, value, mask, bias=bias)
+        fused, _ = run(attention, query, key, value, mask, bias=bias, need_weights=False)
+        torch.testing.assert_close(fused, context)
+        ours, theirs = (torch.autograd.grad(c.square().sum(), (query, key, value, bias)) for c in (fused, context))
+        torch.testing.assert_close(ours, theirs)
+    context, _ = attend(query, key, value, bias=bias, causal=True)
+    earlier = torch.ones(4, 5, dtype=torch.bool).tril(1)
+    torch.testing.assert_close(context, run(attention, query, key, value, earlier, bias=bias)[0])
+
+
 # The fused route
 
 
@@ -428,6 +464,8 @@ def test_attend_takes_modules_and_options() -> None:
         ({"mask": torch.ones(2, 5, dtype=torch.long)}, "The mask is torch.int64; pass a boolean one"),
         ({"mask": torch.ones(2, 5, dtype=torch.bool)}, r"does not broadcast to .* = \(2, 3, 5\); a padding"),
         ({"mask": torch.ones(1, 2, 3, 5, dtype=torch.bool)}, r"The mask has the shape \(1, 2, 3, 5\)"),
+        ({"bias": torch.ones(2, 5)}, r"The bias has the shape \(2, 5\), which does not broadcast to .* \(2, 3, 5\)\."),
+        ({"bias": torch.ones(3, 5).bool()}, "The bias is torch.bool; pass numbers that are added to the energies"),
     ],
 )
 def test_messages(change: dict[str, Any], message: str) -> None:

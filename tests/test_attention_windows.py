@@ -438,6 +438,7 @@ WINDOW = {"pattern": "window", "pattern_options": {"window": 2}}
         ({"pattern_options": {"window": 2}}, 'pattern_options belong to a pattern; the pattern is "full"'),
         ({**WINDOW, "mask": torch.ones(3, 3).bool()}, "with a pattern, pass one of the keys"),
         ({**WINDOW, "multiplier": torch.ones(3, 3)}, "A multiplier has a value for each query and key"),
+        ({**WINDOW, "bias": torch.ones(3, 3)}, "A bias has a value for each query and key"),
     ],
 )
 def test_a_mistake_in_attend_is_one_sentence(given: dict[str, Any], sentence: str) -> None:

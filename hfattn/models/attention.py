@@ -118,6 +118,7 @@ class Attention(nn.Module):
         need_weights: bool = True,
         multiplier: torch.Tensor | None = None,
         dropout: float = 0.0,
+        bias: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with queries (…, T, d_q) to values (…, S, d_v) through prepared keys.
 
@@ -128,25 +129,30 @@ class Attention(nn.Module):
                 fused kernels compute the context of several queries without a (T, S) matrix.
             multiplier: factor on the weights, broadcastable to (…, T, S), after the distribution.
             dropout: probability of dropping a weight from the sum.
+            bias: finite numbers, broadcastable to (…, T, S), that are added to the energies before the distribution.
 
         Returns:
             Context (…, T, d_v), and weights (…, T, S) or None. A query without any key has weights and context zero.
 
         Raises:
-            ValueError: shapes do not match, or the mask is not boolean.
+            ValueError: shapes do not match, the mask is not boolean, or the bias has no floating-point numbers.
         """
         if isinstance(prepared, torch.Tensor):
             raise ValueError("prepared is a tensor; pass the tuple that prepare(key) returns.")
         self._check(query, prepared[0], value)
         if mask is not None:
             mask = checked_mask(mask, query, prepared[0])
+        if bias is not None:
+            bias = _checked_bias(bias, query, prepared[0])
         # For one query, the matrix is one row, and fused kernels cost more than they save.
         fused = not need_weights and multiplier is None and query.shape[-2] > 1
         if fused and isinstance(self.distribution, Softmax) and isinstance(self.score, InnerProduct):
             with full_precision(query) if self.score.precise else contextlib.nullcontext():
                 left, right = self.score(query, prepared[0], method="factors")
-                return _fused(left, right, value, mask, dropout), None
+                return _fused(left, right, value, mask, dropout, bias), None
         energies = self.score(query, prepared[0], mask, method="compare")
+        if bias is not None:
+            energies = energies + bias
         weights = self.distribution(energies, mask, query, prepared[1:])
         if multiplier is not None:
             weights = weights * multiplier
@@ -191,14 +197,29 @@ def check_boolean(mask: torch.Tensor) -> None:
 def checked_mask(mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """Return the mask with at least the two dimensions (T, S), each of which may be 1."""
     check_boolean(mask)
-    full = (*broadcast(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
-    sizes = zip(reversed(mask.shape), reversed(full), strict=False)
-    if mask.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):
+    return _checked_pairs("mask", mask, query, keys, "; a padding mask (B, S) is passed as mask[:, None]")
+
+
+def _checked_bias(bias: torch.Tensor, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Return the bias with at least the two dimensions (T, S), each of which may be 1."""
+    if not bias.is_floating_point():
         raise ValueError(
-            f"The mask has the shape {tuple(mask.shape)}, which does not broadcast to (…, T, S) = {full}; "
-            "a padding mask (B, S) is passed as mask[:, None]."
+            f"The bias is {bias.dtype}; pass numbers that are added to the energies, such as bias.float(); a "
+            "mask is another argument."
         )
-    return mask if mask.ndim > 1 else mask[(None,) * (2 - mask.ndim)]
+    return _checked_pairs("bias", bias, query, keys)
+
+
+def _checked_pairs(
+    what: str, tensor: torch.Tensor, query: torch.Tensor, keys: torch.Tensor, advice: str = ""
+) -> torch.Tensor:
+    full = (*broadcast(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
+    sizes = zip(reversed(tensor.shape), reversed(full), strict=False)
+    if tensor.ndim > len(full) or any(size not in (1, whole) for size, whole in sizes):
+        raise ValueError(
+            f"The {what} has the shape {tuple(tensor.shape)}, which does not broadcast to (…, T, S) = {full}{advice}."
+        )
+    return tensor if tensor.ndim > 1 else tensor[(None,) * (2 - tensor.ndim)]
 
 
 def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
@@ -210,9 +231,14 @@ def _four_dimensions(tensor: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 
 
 def _fused(
-    left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
+    left: torch.Tensor,
+    right: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return the context of softmax(left · right) without a (T, S) matrix."""
+    """Return the context of softmax(left · right + bias) without a (T, S) matrix of energies or weights."""
     batch = broadcast(left.shape[:-2], right.shape[:-2], value.shape[:-2])
     dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), value.dtype)
     width = left.shape[-1]
@@ -227,15 +253,19 @@ def _fused(
         for tensor in (left.to(dtype), right.to(dtype), value.to(dtype))
     )
     attended = None
+    added = None if bias is None else bias.to(dtype)
     if mask is not None:
         attended = mask.any(-1, keepdim=True)
         whole = can_read(attended) and bool(attended.all())
+        if added is None:
+            added = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
         # A softmax over no key is NaN: a row without any key attends to all of them here, and is set to zero below.
         # As numbers, before it is repeated for heads and blocks: the kernel would convert all the copies.
-        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask & attended, -math.inf)
+        added = added.masked_fill(~mask & attended, -math.inf)
         attended = None if whole else attended
-        mask = _four_dimensions(bias.expand(*mask.shape[:-1], right.shape[-2]), batch)
-    context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=1.0)
+    if added is not None:
+        added = _four_dimensions(added.expand(*added.shape[:-1], right.shape[-2]), batch)
+    context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout, scale=1.0)
     context = context[..., : value.shape[-1]].reshape(*batch, left.shape[-2], value.shape[-1]).to(value.dtype)
     return context if attended is None else context.masked_fill(~attended, 0)
 
