@@ -198,6 +198,19 @@ PATTERNS: dict[str, dict[str, Any]] = {
         "positions": "rotary",
         "num_key_value_heads": 1,
     },
+    "alibi": {
+        "decoder_pattern": ["full", "window"],
+        "decoder_pattern_options": {"window": 3, "dilation": [1, [1, 3]]},
+        "positions": "alibi",
+    },
+    "buckets of distances": {
+        "decoder_pattern": ["block_local", "full"],
+        "decoder_pattern_options": {"block": 3},
+        "positions": "relative_buckets",
+        "num_buckets": 8,
+        "max_distance": 20,
+        "num_key_value_heads": 1,
+    },
     "additive": {
         "decoder_pattern": "window",
         "decoder_pattern_options": {"window": 4},

@@ -174,6 +174,7 @@ def test_a_torch_encoder_goes_back_bit_for_bit(tmp_path: Path, kind: str, classe
         (lambda: translator(norm_type="rms"), 'no Transformer with rms norms; export one with norm_type "layer"'),
         (lambda: translator(encoder_pattern="fourier"), "no Transformer with the pattern fourier; export one without"),
         (lambda: translator(positions="rotary"), "no Transformer with rotary positions; export one with other"),
+        (lambda: translator(positions="alibi"), "no Transformer with alibi positions; export one with other"),
         (lambda: translator(num_key_value_heads=1), "no Transformer whose heads share keys; export one without num_"),
         (lambda: translator(embedding_norm=True), "no Transformer with a norm of the embeddings; export one without"),
         (lambda: translator(gated_feed_forward=True), "no Transformer with gated feed-forward networks; export one"),
@@ -485,6 +486,7 @@ def test_eight_bits_are_near_and_smaller(tmp_path: Path) -> None:
         ({"encoder_pattern": "fourier"}, "no Transformer with the pattern fourier"),
         ({"embedding_norm": True}, "no Transformer with embedding_norm"),
         ({"positions": "rotary"}, "no Transformer with rotary positions"),
+        ({"positions": "alibi"}, "no Transformer with alibi positions"),
         ({"num_key_value_heads": 2}, "no Transformer with num_key_value_heads 2"),
     ],
 )

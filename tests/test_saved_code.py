@@ -48,14 +48,14 @@ PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
 SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
-    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3280),
-    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3280),
-    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3280),
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3340),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3340),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3340),
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4140,
+        4200,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -278,7 +278,7 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "reference", "others"),
     [
-        ("window", {"window": 2}, "attention_windows.WindowAttention", set()),
+        ("window", {"window": 2}, "attention_windows.WindowAttention", {"attention_biases.py"}),
         ("fixed", {"block": 2}, "attention_sparse.FixedAttention", {"attention_windows.py"}),
         ("fourier", {}, "attention_mixers.FourierMixer", {"attention_scoreless.py"}),
         (
@@ -294,10 +294,12 @@ def test_a_score_by_distance_brings_its_file_along(tmp_path: Path) -> None:
 def test_a_pattern_brings_its_file_along(
     tmp_path: Path, name: str, options: dict[str, Any], reference: str, others: set[str]
 ) -> None:
-    """A folder has the code of the patterns that its configuration names, and no code of others."""
+    """A folder has the code of the patterns and positions that its configuration names, and no code of others."""
     torch.manual_seed(0)
     stack, kind = ("decoder", VaswaniForCausalLM) if "gated" in name else ("encoder", VaswaniForSequenceClassification)
     pattern = {f"{stack}_layers": 2, f"{stack}_pattern": [name, "full"], f"{stack}_pattern_options": options}
+    if "attention_biases.py" in others:
+        pattern["positions"] = "relative_buckets"
     file, class_name = reference.split(".")
     model = kind(VaswaniConfig(**{**SMALL, **pattern})).eval()
     folders = [tmp_path / name for name in ("one", "two", "three")]

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..extras import require
-from ..models.configuration_vaswani import STANDARD_ATTENTION
+from ..models.configuration_vaswani import POSITION_BIASES, STANDARD_ATTENTION
 from ..models.modeling_vaswani import sinusoidal_positions
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 
@@ -74,7 +74,7 @@ def _check_supported(model: PreTrainedModel) -> None:
         f"the pattern {min(config.pattern_names, default='full')}": bool(config.pattern_names),
         min(config.option_names, default=""): bool(config.option_names),
         "embedding_norm": config.embedding_norm,
-        "rotary positions": config.positions == "rotary",
+        f"{config.positions} positions": config.positions == "rotary" or config.positions in POSITION_BIASES,
         f"num_key_value_heads {config.num_key_value_heads}": config.key_value_heads != config.num_attention_heads,
         f"head_dim {config.head_dim}": config.head_width * config.num_attention_heads != config.hidden_size,
         **{

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from ..errors import UserError
 from ..files import write_json
-from ..models.configuration_vaswani import STANDARD_ATTENTION
+from ..models.configuration_vaswani import POSITION_BIASES, STANDARD_ATTENTION
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification, VaswaniPreTrainedModel
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
@@ -113,8 +113,8 @@ def _transformer(model: VaswaniPreTrainedModel) -> tuple[dict[str, torch.Tensor]
         raise UserError(f"torch has no Transformer with {min(config.option_names)}; export one without.")
     if config.embedding_norm:
         raise UserError("torch has no Transformer with a norm of the embeddings; export one without embedding_norm.")
-    if config.positions == "rotary":
-        raise UserError("torch has no Transformer with rotary positions; export one with other positions.")
+    if config.positions == "rotary" or config.positions in POSITION_BIASES:
+        raise UserError(f"torch has no Transformer with {config.positions} positions; export one with other positions.")
     if config.key_value_heads != config.num_attention_heads:
         raise UserError("torch has no Transformer whose heads share keys; export one without num_key_value_heads.")
     if config.head_width * config.num_attention_heads != config.hidden_size:

@@ -422,6 +422,7 @@ class SparseAttention(LayoutAttention):
 class StridedAttention(SparseAttention):
     """The pattern "strided"; for its options, see ``Strided`` and ``SparseAttention``."""
 
+    takes_bias = False
     layout = Strided
 
     def __init__(
@@ -448,6 +449,7 @@ class FixedAttention(SparseAttention):
         ValueError: the heads of a layer have blocks of several lengths, and the cache drops the keys of all of them.
     """
 
+    takes_bias = False
     layout = Fixed
 
     def __init__(

@@ -8,19 +8,22 @@ Shapes: ``…`` any batch dimensions, T queries, S keys, T ≤ S: the last query
 heads, d width of a head, n number of blocks, b queries of a block, s keys that a block is compared with.
 """
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicSlidingWindowLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicSlidingWindowLayer
 
 from .attention import Attention
 from .attention_scores import Location
 from .configuration_vaswani import VaswaniConfig
 from .modeling_vaswani import VaswaniAttention
 from .score_kernels import can_read
+
+Bias = Callable[..., torch.Tensor]
 
 
 class Layout:
@@ -61,6 +64,7 @@ class Layout:
         causal: bool = False,
         need_weights: bool = True,
         dropout: float = 0.0,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with queries (…, T, d) to values (…, S, d_v) through prepared keys.
 
@@ -71,6 +75,9 @@ class Layout:
                 default, the first token that is not padding is at position 0.
             causal: hide the keys after a query.
             need_weights, dropout: as in ``Attention``.
+            bias: a function of queries (…, h, T, d), the number S of keys and the number of keys before the position of
+                the first query, which returns the bias of their energies, broadcastable to (…, h, T, S). It is called
+                for the queries and the keys of a block.
 
         Returns:
             Context (…, T, d_v), and weights (…, T, S), zero outside of the pattern, or None.
@@ -91,10 +98,11 @@ class Layout:
             )
         if start is None:
             start = 0 if real is None else -real.int().argmax(-1, keepdim=True)
+        given = {} if bias is None else {"bias": bias}  # which not every layout takes
         attend = self._attend_in_blocks
         if num_queries <= self.block or num_keys <= self.span(causal):  # blocks would compare more pairs
             attend = self._attend_at_once
-        return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout)
+        return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout, **given)
 
     def _attend_at_once(
         self,
@@ -107,6 +115,7 @@ class Layout:
         causal: bool,
         need_weights: bool,
         dropout: float,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with few queries, under a mask of the last keys."""
         num_queries, num_keys = query.shape[-2], value.shape[-2]
@@ -125,6 +134,7 @@ class Layout:
             mask,
             need_weights,
             dropout=dropout,
+            bias=None if bias is None else bias(query, keys.shape[-1], keys.shape[-1] - num_queries),
         )
         return context, None if weights is None else nn.functional.pad(weights, (unseen, 0))
 
@@ -139,6 +149,7 @@ class Layout:
         causal: bool,
         need_weights: bool,
         dropout: float,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each block of b queries to the s keys around it."""
         num_queries, num_keys = query.shape[-2], value.shape[-2]
@@ -172,13 +183,15 @@ class Layout:
             rows = _rows(query, blocks.start * self.block, blocks.stop * self.block)
             # One mask for all blocks that lack no key needs no memory for each block.
             mask = seen if blocks == whole else seen & spans(column, blocks).transpose(-1, -2)
+            queries = blocks_first(rows.unflatten(-2, (len(blocks), self.block)))
             part = attention(
-                blocks_first(rows.unflatten(-2, (len(blocks), self.block))),
+                queries,
                 tuple(spans(tensor, blocks) for tensor in prepared_keys),
                 spans(value, blocks),
                 mask,
                 need_weights,
                 dropout=dropout,
+                bias=None if bias is None else bias(queries, span, self.before),
             )
             parts.append(part)
         has_heads = query.ndim > 3
@@ -296,10 +309,11 @@ class Window(Layout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.dilation == 1:
             return super()._attend_in_blocks(
-                attention, query, prepared, value, real, start, causal, need_weights, dropout
+                attention, query, prepared, value, real, start, causal, need_weights, dropout, bias
             )
         # Positions with the same remainder modulo δ are a sequence of their own, in which the window has no gaps.
         num_queries, num_keys = query.shape[-2], value.shape[-2]
@@ -314,6 +328,7 @@ class Window(Layout):
             causal=causal,
             need_weights=need_weights,
             dropout=dropout,
+            bias=None if bias is None else functools.partial(bias, step=self.dilation),
         )
         context = context.movedim(0, -2).flatten(-3, -2)[..., -num_queries:, :]
         if weights is not None:
@@ -373,6 +388,7 @@ class LayoutAttention(VaswaniAttention):
     """
 
     takes_padding_mask = True
+    takes_bias = True
     layout: ClassVar[type[Layout]]
 
     def __init__(
@@ -404,11 +420,12 @@ class LayoutAttention(VaswaniAttention):
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
         past_key_values: Cache | None = None,
+        *,
+        bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         num_keys = key.shape[-2]
-        layer = self.cache_of(past_key_values)
-        total = num_keys if layer is None else layer.get_seq_length()
+        total = self.num_so_far(num_keys, past_key_values)
         real, start = real_keys(attention_mask)
         context, weights = self.by_layout(
             query,
@@ -419,6 +436,7 @@ class LayoutAttention(VaswaniAttention):
             causal=self.is_causal,
             need_weights=self.needs_weights(**kwargs),
             dropout=self.weight_dropout,
+            bias=bias,
         )
         if weights is not None:
             # The keys that the cache has dropped are outside of the pattern.
@@ -437,6 +455,7 @@ class LayoutAttention(VaswaniAttention):
         key: torch.Tensor,
         value: torch.Tensor,
         attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = Layout.__call__,
+        bias: Bias | None = None,
         **arguments: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with the queries (B, h, T, d) of all heads, each with a method of its layout.
@@ -447,6 +466,8 @@ class LayoutAttention(VaswaniAttention):
         contexts, weights = [], None
         for layout, heads in self.layouts:
             every = slice(None) if len(self.layouts) == 1 else heads
+            if bias is not None:
+                arguments["bias"] = functools.partial(bias, heads=every)
             of_heads, own = attend(
                 layout, self.attention, query[:, every], self.split(key[:, every]), value[:, every], **arguments
             )

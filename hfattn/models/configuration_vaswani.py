@@ -10,8 +10,14 @@ from huggingface_hub.dataclasses import strict
 ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
 NORM_NAMES = ("post", "pre", "none")
 NORM_TYPES = ("layer", "rms")
-POSITION_NAMES = ("sinusoidal", "learned", "rotary", "none")
+POSITION_NAMES = ("sinusoidal", "learned", "rotary", "alibi", "relative_buckets", "none")
 POOLING_NAMES = ("mean", "first")
+
+# File and class of the positions that are a bias of the energies. The file is saved only with models that have one.
+POSITION_BIASES = {
+    "alibi": "attention_biases.Alibi",
+    "relative_buckets": "attention_biases.RelativeBuckets",
+}
 
 # File and class of each pattern. Only the files of the patterns that a configuration names are saved with a model.
 PATTERNS = {
@@ -110,10 +116,14 @@ class VaswaniConfig(StrictConfig):
         layer_norm_eps: ε that the norms add to the variance, or to the mean square.
         positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``), "rotary"
             (RoPE, Su et al. 2021: the score of a self-attention compares queries and keys that are rotated by their
-            positions) or "none".
+            positions), "none", or a bias that is added to the energies of self-attention and depends on the distance of
+            query and key: "alibi" (Press et al. 2022) or "relative_buckets" (T5, Raffel et al. 2020: one table for all
+            layers of a stack). ``position_ids`` do not change a bias.
         rope_theta: base of the wavelengths of rotary positions.
         local_rope_theta: another base for the layers whose pattern is not "full"; default ``rope_theta``.
         max_position_embeddings: number of learned positions.
+        num_buckets: number of buckets of distances, for "relative_buckets".
+        max_distance: distance from which on all are in the last of these buckets.
         share_positions: use one table of learned positions for source and target.
         scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
         self_attention_score, cross_attention_score: names of ``hfattn.attention.SCORES``, or custom classes such as
@@ -285,6 +295,8 @@ class VaswaniConfig(StrictConfig):
     rope_theta: float | int = 10_000
     local_rope_theta: float | int | None = None
     max_position_embeddings: int = 1024
+    num_buckets: int = 32
+    max_distance: int = 128
     share_positions: bool = False
     scale_embedding: bool = True
     self_attention_score: str = "scaled_dot"
@@ -400,6 +412,14 @@ class VaswaniConfig(StrictConfig):
         self._check_above_zero("rope_theta", example="10000")
         if self.local_rope_theta is not None:
             self._check_above_zero("local_rope_theta", example="10000")
+        if self.num_buckets < 4 or self.num_buckets % 4:
+            raise ValueError(f"num_buckets is {self.num_buckets}; write a multiple of 4, such as 32.")
+        if self.max_distance <= self.num_buckets // 2:
+            raise ValueError(
+                f"max_distance is {self.max_distance}, and half of the {self.num_buckets} buckets are for shorter "
+                f"distances, each of them for one; write a number above {self.num_buckets // 2}, such as "
+                f"{4 * self.num_buckets}."
+            )
         if self.share_positions and self.positions != "learned":
             raise ValueError(
                 f"share_positions shares a table of learned positions, but positions is {self.positions!r}, which has "
@@ -437,7 +457,8 @@ class VaswaniConfig(StrictConfig):
         self._check_pattern("decoder", self.decoder_layers)
 
     def _class_names(self) -> set[str]:
-        return super()._class_names() | self.pattern_names | {OPTIONS[name] for name in self.option_names}
+        options = {OPTIONS[name] for name in self.option_names}
+        return super()._class_names() | self.pattern_names | options | ({self.positions} & POSITION_BIASES.keys())
 
     @property
     def option_names(self) -> set[str]:

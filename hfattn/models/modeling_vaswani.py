@@ -37,7 +37,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import Attention
 from .attention_scores import Parametric, options_of, required_options
 from .classifier_output import PooledClassifierOutput
-from .configuration_vaswani import OPTIONS, PATTERNS, STANDARD_ATTENTION, VaswaniConfig
+from .configuration_vaswani import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
 from .strict_config import StrictConfig, class_by_name, unknown_message
 
@@ -154,9 +154,10 @@ def _embedding_gain(config: VaswaniConfig) -> float:
 def is_fused(config: VaswaniConfig, kind: str, is_causal: bool = False) -> bool:
     """Return whether the configured implementation (with its own mask format) computes this attention.
 
-    It returns no weights, which layers share in self-attention.
+    It returns no weights, which layers share in self-attention. ``Attention`` adds the bias of positions, on fused
+    kernels too.
     """
-    if kind == "self" and config.attention_groups(kind, is_causal):
+    if kind == "self" and (config.attention_groups(kind, is_causal) or config.positions in POSITION_BIASES):
         return False
     return config._attn_implementation != "eager" and config.attention_parts(kind) == STANDARD_ATTENTION
 
@@ -170,9 +171,11 @@ class TokenMixer(nn.Module):
     Attributes:
         takes_padding_mask: whether ``attention_mask`` is that of the tokens, (B, S), instead of a mask of all pairs of
             queries and keys.
+        takes_bias: whether it adds the bias of positions to its energies.
     """
 
     takes_padding_mask = False
+    takes_bias = False
 
     def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__()
@@ -216,23 +219,28 @@ class VaswaniAttention(TokenMixer):
         key_value_states: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         rotation: torch.Tensor | None = None,
+        bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend from ``hidden_states`` (B, T, H) to themselves, or to ``key_value_states`` (B, S, H).
 
-        ``rotation`` are the ``rotary_angles`` of a self-attention; cross-attention has none.
+        ``rotation`` are the ``rotary_angles`` of a self-attention, and ``bias`` is its ``PositionBias``; both belong to
+        self-attention only.
 
         Returns:
             (B, T, H), and the weights (B, h, T, S), or None if they were not requested or the implementation does not
             return them.
         """
-        rotation = rotation if self.kind == "self" else None
+        if self.kind == "cross":
+            rotation = bias = None
         query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
         if rotation is not None:
             query = rotate(query, rotation)
         key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values, rotation)
         if self.num_queries_per_key > 1:
             key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
+        if bias is not None:
+            kwargs["bias"] = bias
         context, weights = self.attend(query, key, value, attention_mask, past_key_values, **kwargs)  # (B, T, h, d)
         if (
             weights is None
@@ -266,11 +274,13 @@ class VaswaniAttention(TokenMixer):
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
         past_key_values: Cache | None,
+        *,
+        bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with queries (B, h, T, d) through prepared keys to values (B, h, S, d).
 
-        ``past_key_values`` has been updated with the current keys.
+        ``past_key_values`` has been updated with the current keys. ``bias`` is given if positions are one.
 
         Returns:
             (B, T, h, d), and the weights (B, h, T, S) or None.
@@ -289,11 +299,27 @@ class VaswaniAttention(TokenMixer):
                     # Where all keys are padding, the context is zero, as in ``Attention``.
                     context = context * attention_mask.any(-1).transpose(1, 2)[..., None]
         else:
+            energies_bias = None
+            if bias is not None:
+                num_queries, num_keys = query.shape[2], key.shape[2]
+                energies_bias = bias(query, num_keys, self.num_so_far(num_keys, past_key_values) - num_queries)
             context, weights = self.attention(
-                query, self.split(key), value, attention_mask, self.needs_weights(**kwargs), dropout=dropout
+                query,
+                self.split(key),
+                value,
+                attention_mask,
+                self.needs_weights(**kwargs),
+                dropout=dropout,
+                bias=energies_bias,
             )
             context = context.to(query.dtype).transpose(1, 2)
         return context, weights
+
+    def num_so_far(self, num_keys: int, past_key_values: Cache | None) -> int:
+        """Return the number of keys until now, with those that the updated cache has dropped."""
+        if isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = past_key_values.self_attention_cache
+        return num_keys if past_key_values is None else past_key_values.get_seq_length(self.layer_idx)
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
@@ -372,7 +398,20 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
     if missing := [option for option in required_options(kind) if option not in options]:
         stack = "decoder" if is_causal else "encoder"
         raise ValueError(f"The pattern {name!r} needs the option {missing[0]!r}; write it in {stack}_pattern_options.")
+    if config.positions in POSITION_BIASES and not kind.takes_bias:
+        raise ValueError(
+            f"positions is {config.positions!r}, a bias of the energies, and the pattern {name!r} computes none; "
+            "write other positions, or the pattern 'full' or 'window'."
+        )
     return kind(config, layer_idx, "self", is_causal, gain, **options)
+
+
+def make_position_bias(config: VaswaniConfig, is_causal: bool) -> nn.Module | None:
+    """Return the bias that the configuration names as positions, or None if its positions are no bias."""
+    if config.positions not in POSITION_BIASES:
+        return None
+    kind = class_by_name({}, config.positions, nn.Module, "a bias", POSITION_BIASES)
+    return kind(config, is_causal)
 
 
 class VaswaniFeedForward(nn.Module):
@@ -552,6 +591,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden_size)
         if config.positions == "learned":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.position_bias = make_position_bias(config, self.is_decoder)
         self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
@@ -707,7 +747,8 @@ class VaswaniEncoder(VaswaniStack):
         calls = []
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             layer_mask = attention_mask if mixer.takes_padding_mask else mask
-            calls.append((layer, (layer_mask,), {"rotation": rotation, **shared, **kwargs}))
+            given = {"rotation": rotation, "bias": self.position_bias, **shared, **kwargs}
+            calls.append((layer, (layer_mask,), given))
         hidden_states = self.run(hidden_states, calls, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
@@ -794,7 +835,8 @@ class VaswaniDecoder(VaswaniStack):
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
             # The source is positional, so that gradient checkpointing passes its gradient.
             args = (attention_mask if mixer.takes_padding_mask else mask, encoder_hidden_states, source_mask)
-            calls.append((layer, args, {"past_key_values": past_key_values, "rotation": rotation, **shared, **kwargs}))
+            given = {"past_key_values": past_key_values, "rotation": rotation, "bias": self.position_bias}
+            calls.append((layer, args, {**given, **shared, **kwargs}))
         hidden_states = self.run(hidden_states, calls, past_key_values=past_key_values, **kwargs)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
