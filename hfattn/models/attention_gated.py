@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention_scoreless import ScorelessMixer
 from .attention_scores import Parametric
@@ -271,9 +271,7 @@ class GatedMixer(ScorelessMixer):
             ValueError: ``implicit_weights`` needs keys that are no longer stored.
         """
         num_steps = total = hidden_states.shape[1]
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
+        layer = self.cache_of(past_key_values)
         earlier = None if layer is None else layer.state
         if implicit_weights and earlier is not None:
             raise ValueError(

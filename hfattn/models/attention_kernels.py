@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention_scores import FEATURE_MAPS
 from .cache_recurrent import RecurrentCacheLayer, State
@@ -144,9 +144,7 @@ class KernelAttention(VaswaniAttention):
             ValueError: ``implicit_weights`` needs keys that are no longer stored.
         """
         num_steps = total = key.shape[-2]
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        layer = None if past_key_values is None else past_key_values.layers[self.layer_idx]
+        layer = self.cache_of(past_key_values)
         earlier = None if layer is None else layer.state
         real = None  # (B, 1, T)
         if attention_mask is not None:

@@ -403,6 +403,8 @@ class SparseAttention(LayoutAttention):
         options: the other options of the layout; a list has one value for each head.
     """
 
+    takes_bias = False
+
     def __init__(
         self,
         config: VaswaniConfig,
@@ -422,7 +424,6 @@ class SparseAttention(LayoutAttention):
 class StridedAttention(SparseAttention):
     """The pattern "strided"; for its options, see ``Strided`` and ``SparseAttention``."""
 
-    takes_bias = False
     layout = Strided
 
     def __init__(
@@ -449,7 +450,6 @@ class FixedAttention(SparseAttention):
         ValueError: the heads of a layer have blocks of several lengths, and the cache drops the keys of all of them.
     """
 
-    takes_bias = False
     layout = Fixed
 
     def __init__(

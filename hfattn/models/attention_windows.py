@@ -443,12 +443,6 @@ class LayoutAttention(VaswaniAttention):
             weights = nn.functional.pad(weights, (total - num_keys, 0))
         return context.transpose(1, 2), weights
 
-    def cache_of(self, past_key_values: Cache | None) -> CacheLayerMixin | None:
-        """Return the cache of this layer."""
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        return None if past_key_values is None else past_key_values.layers[self.layer_idx]
-
     def by_layout(
         self,
         query: torch.Tensor,

@@ -185,6 +185,12 @@ class TokenMixer(nn.Module):
         """Return an empty cache for this self-attention."""
         return DynamicLayer()
 
+    def cache_of(self, past_key_values: Cache | None) -> CacheLayerMixin | None:
+        """Return the cache of this self-attention."""
+        if isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = past_key_values.self_attention_cache
+        return None if past_key_values is None else past_key_values.layers[self.layer_idx]
+
     def start_pass(self) -> None:
         """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
 
@@ -317,9 +323,8 @@ class VaswaniAttention(TokenMixer):
 
     def num_so_far(self, num_keys: int, past_key_values: Cache | None) -> int:
         """Return the number of keys until now, with those that the updated cache has dropped."""
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        return num_keys if past_key_values is None else past_key_values.get_seq_length(self.layer_idx)
+        layer = self.cache_of(past_key_values)
+        return num_keys if layer is None else layer.get_seq_length()
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, h d) -> (B, h, T, d)
