@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import RECIPE, tiny_config, train_here
+from commands import RECIPE, run_anew, tiny_config, train_here
 from hub_server import Hub
 from huggingface_hub import HfApi, constants
 from keys import make_key
@@ -123,7 +124,10 @@ SPOILED: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: swap(folder, "tlogEntries"), "or was changed: log entry payload hash does not match bundle"),
     (lambda folder: swap(folder, "certificate", "dsseEnvelope"), "log entry payload hash does not match bundle"),
     (lambda folder: edit(folder, lambda bundle: log_of(bundle).pop("inclusionPromise")), "an inclusion promise or"),
-    (lambda folder: edit(folder, lambda bundle: log_of(bundle).pop("inclusionProof")), "tlogEntries.0.inclusionProof Field required"),
+    (
+        lambda folder: edit(folder, lambda bundle: log_of(bundle).pop("inclusionProof")),
+        "tlogEntries.0.inclusionProof Field required",
+    ),
     (
         lambda folder: edit(folder, lambda bundle: log_of(bundle).update(integratedTime="1000000000")),
         "failed to build timestamp certificate chain",
@@ -249,6 +253,15 @@ def test_an_earlier_signature_by_the_same_identity_is_kept(
     sign(copy, KEYLESS)
     keep_signature(copy, signed / "model.sig", KEYLESS)
     assert check_signature(copy, Identity(f"https://github.com/{OTHER}", ISSUER)).startswith("2 files")
+
+
+@pytest.mark.examples
+def test_the_program_of_model_signing_checks_it_too(signed: Path, job: Path) -> None:
+    words = ["verify", "sigstore", signed, "--signature", signed / "model.sig", "--trust_config", job]
+    for identity, code in {IDENTITY: 0, IDENTITY.replace("main", "dev"): 1}.items():
+        named = ["--identity", identity, "--identity_provider", ISSUER]
+        done = run_anew([sys.executable, "-m", "model_signing", *words, *named])
+        assert done.returncode == code, done.stderr
 
 
 @pytest.mark.examples
