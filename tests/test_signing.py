@@ -214,6 +214,8 @@ def test_more_pushes_of_a_signed_model(run: Path, signed: Path, copy: Path, hub:
     assert push(run, "user/signed").nothing_to_do
     plan = push(run, "user/signed", PushOptions(sign=keys / "other.pem"))
     assert (list(plan.changed), plan.added, plan.deleted) == (["model.sig"], {}, [])
+    options = PushOptions(sign=keys / "other.pem", pr=True, execute=True)
+    assert push(run, "user/signed", options).url == push(run, "user/signed", options).url
     assert push(copy, "user/signed").nothing_to_do  # the download, with its signature
     report = verify(copy)
     assert report.passed

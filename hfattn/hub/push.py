@@ -290,7 +290,10 @@ def _open_request(api: HfApi, copy: Path, plan: PushPlan, title: str, repo_type:
     for request in requests_of(api, plan.repo_id, repo_type, api.whoami(cache=True)["name"], title, "open"):
         there = _tree(api, plan.repo_id, repo_type, request.git_reference)
         more = {name for name in there.keys() - contents.keys() if not matches(name, _OF_OTHERS)}
-        same = all(name in there and _same(content, there[name]) for name, content in contents.items())
+        # Two signatures of the same files differ.
+        same = all(
+            name in there and (name == SIGNATURE or _same(content, there[name])) for name, content in contents.items()
+        )
         if same and not more & set(plan.deleted):
             return str(request.url)
     return None
