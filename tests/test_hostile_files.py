@@ -21,7 +21,7 @@ from hfattn.clean_process import FINGERPRINTS
 from hfattn.errors import UserError
 from hfattn.files import read_json
 from hfattn.hub import architecture as architecture_module
-from hfattn.hub import sandbox, verify
+from hfattn.hub import data_files, sandbox, verify
 from hfattn.hub.architecture import architecture
 from hfattn.hub.card import card_code
 from hfattn.hub.data_files import check_data_files
@@ -86,6 +86,16 @@ def test_weights_indexes_and_graphs_that_are_not_sound(tmp_path: Path, name: str
     (finding,) = inspect(str(tmp_path)).findings
     assert (finding.kind, finding.path) == ("unreadable", name)
     assert message in finding.text
+
+
+def test_names_without_end_are_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "_MOST_PARTS", 1000)
+    (tmp_path / "model.onnx").write_bytes(graph("part.bin") * 1001)
+    with pytest.raises(AssertionError, match=r"model\.onnx names external files more than 1,000 times"):
+        check_data_files(tmp_path, ["model.onnx"])
+    (tmp_path / "requirements.txt").write_text("torch\n" * 1000 + "torhc\n" * 1000)
+    found = [(each.path, each.line) for each in inspect(str(tmp_path)).findings]
+    assert found == [("model.onnx", None), ("requirements.txt", 1001)]
 
 
 def test_sound_files_pass(tmp_path: Path) -> None:

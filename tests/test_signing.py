@@ -174,7 +174,7 @@ SPOILED: list[tuple[Callable[[Path], object], str]] = [
     (lambda folder: (folder / "model.sig").write_text("{}"), "model.sig is not a signature of files by model-signing"),
     (lambda folder: edit_bundle(folder, signatures=[]), "is not a signature"),
     (lambda folder: edit_bundle(folder, signatures=[{"sig": "bm9uZQ=="}]), "model.sig was not made with this key"),
-    (lambda folder: edit_statement(folder, lambda listed: listed["predicate"].pop("resources")), "is not a signature"),
+    (lambda folder: edit_statement(folder, lambda listed: listed["predicate"].pop("resources")), "was not made with"),
 ]
 
 

@@ -158,7 +158,10 @@ def _copy_base(copy: Path, original: Path, *, any_place: bool) -> list[str]:
         original: the folder of the adapter, which errors name.
         any_place: whether the base model may be a folder of this computer, or a private repository.
     """
-    config = read_json_object(copy / clean_process.ADAPTER)
+    try:
+        config = read_json_object(copy / clean_process.ADAPTER)
+    except UserError as error:
+        raise UserError(str(error).replace(str(copy), str(original))) from None
     if not any_place:
         _check_public(base_location(ModelLocation(name=str(original)), config).name, original)
     base = base_folder(config, original)

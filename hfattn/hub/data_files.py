@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..files import LARGEST_JSON, read_json_object
 
 _LONGEST_HEADER = 2**25  # bytes; a header has about a hundred for each tensor
+_MOST_PARTS = 100_000  # tensors of an ONNX graph whose values are in other files
 _LOCATION = b"\n\x08location"  # the key of an external file in an ONNX graph, as a field of protobuf: tag, length, text
 
 
@@ -64,8 +65,10 @@ def _in_onnx(path: Path) -> str | None:
     if not path.stat().st_size:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        place = data.find(_LOCATION)
+        place, count = data.find(_LOCATION), 0
         while place >= 0:
+            if (count := count + 1) > _MOST_PARTS:
+                return f"names external files more than {_MOST_PARTS:,} times"
             # The value follows its key: tag 0x12, the length in groups of seven bits, and the text.
             tag, *groups = data[place + len(_LOCATION) : place + len(_LOCATION) + 4] or [0]
             last = next((i for i, each in enumerate(groups) if each < 0x80), None)

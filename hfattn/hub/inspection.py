@@ -32,6 +32,7 @@ from .data_files import check_data_files
 from .known_code import custom_classes, is_code, origin
 from .manifest import COMPILED, DEEPEST, LEFT_OUT, MANIFEST, PICKLES, matches, published_files
 
+_MOST_LINES = 1000  # of requirements, whose names are compared with those of usual packages
 LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold data, or hide in it
 MOST_FILES = 300  # code files and configurations that are read
 _MODULES = "modules.json"  # the layers of a model of sentence-transformers, each with its class
@@ -383,6 +384,9 @@ def _requirements(text: str) -> Iterator[Finding]:
     """Return a finding for each line of requirements that is no package of an index, or has a name like another's."""
     known = _PACKAGES.split()
     for number, line in enumerate(text.splitlines(), 1):
+        if number > _MOST_LINES:
+            yield Finding("unreadable", _REQUIREMENTS, number, f"It has more than {_MOST_LINES:,} lines.")
+            return
         line = re.sub(r"(?:^|\s)#.*", "", line).strip()
         if not line:
             continue
