@@ -22,7 +22,7 @@ _RECIPES = (
 _EXPLAIN = ("captum", "matplotlib")
 EXTRAS = {
     "publish": ("detect_secrets",),
-    "sign": ("detect_secrets", "model_signing", "OpenSSL"),
+    "sign": ("detect_secrets", "model_signing", "OpenSSL", "sigstore"),
     "recipes": _RECIPES,
     "baselines": (*_RECIPES, "gensim", "simplemma", "snowballstemmer", "stop_words"),
     "data": (*_RECIPES, "py3langid"),

@@ -62,7 +62,7 @@ class SigstoreServer:
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(self._usage(key_cert_sign=True), critical=True)
             .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(self.authority.public_key()),  # type: ignore[arg-type]
+                x509.SubjectKeyIdentifier.from_public_key(self.authority.public_key()),
                 critical=False,
             )
             .sign(self.authority, SHA256())
@@ -177,7 +177,7 @@ class SigstoreServer:
             .add_extension(self._usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False)
             .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.authority.public_key()),  # type: ignore[arg-type]
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.authority.public_key()),
                 critical=False,
             )
             .add_extension(
@@ -207,7 +207,7 @@ class SigstoreServer:
         """Log a signature, as the last of two leaves of a tree."""
         envelope = json.loads(proposed["envelope"])
         (signature,) = envelope["signatures"]
-        spec = {
+        spec: Any = {
             "envelopeHash": {"algorithm": "sha256", "value": sha256(proposed["envelope"].encode()).hexdigest()},
             "payloadHash": {"algorithm": "sha256", "value": sha256(b64decode(envelope["payload"])).hexdigest()},
             "signatures": [{"signature": signature["sig"], "verifier": proposed["verifiers"][0]}],
@@ -215,7 +215,7 @@ class SigstoreServer:
         body = rfc8785.dumps({"apiVersion": "0.0.1", "kind": "dsse", "spec": spec})
         self.entries += 1
         identifier = sha256(_spki(self.log)).digest()
-        promised = {
+        promised: Any = {
             "body": _base64(body),
             "integratedTime": int(datetime.now(UTC).timestamp()),
             "logID": identifier.hex(),
