@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from huggingface_hub import constants
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from model_signing.signing import Config
     from sigstore.models import ClientTrustConfig
 
-KEYLESS = "keyless"  # in place of the file of a key
+KEYLESS: Final = "keyless"  # in place of the file of a key
 INSTANCE = "HFATTN_SIGSTORE"  # the environment variable that names the configuration of another Sigstore instance
 GITHUB = "https://token.actions.githubusercontent.com"
 PAYLOAD = "application/vnd.in-toto+json"

@@ -38,9 +38,9 @@ _MAKE = "make one with: openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve
 
 def read_key(word: str | os.PathLike[str] | None) -> Key | None:
     """Return what signs: "keyless", or the path of a private key."""
-    if word is None or word == KEYLESS:
-        return None if word is None else "keyless"
-    return Path(word)
+    if word is None:
+        return None
+    return KEYLESS if word == KEYLESS else Path(word)
 
 
 def read_signer(word: str | os.PathLike[str] | None, issuer: str | None = None) -> Signer | None:
