@@ -8,10 +8,8 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from test_attention_kernels import SMALL, language_model, padded_batch
 from torch.nn.functional import logsigmoid, normalize, silu, softplus
-from transformers.models.qwen3_next.modeling_qwen3_next import (
-    torch_chunk_gated_delta_rule,
-    torch_recurrent_gated_delta_rule,
-)
+from transformers import Qwen3NextConfig
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration
 from hfattn.explaining import alignment
@@ -99,17 +97,6 @@ def test_gates_close_to_zero_are_exact_in_float32(name: str) -> None:
         assert (found.double() - exact).abs().max() < 2e-5 * exact.abs().max()
 
 
-def test_the_delta_rule_equals_that_of_transformers() -> None:
-    """Qwen3-Next, which computes in float32."""
-    query, key, value, log_gate, rate = arguments("gated_delta", 150)
-    theirs = [tensor.transpose(0, 1)[None] for tensor in (query, key, value, log_gate[..., 0], rate[..., 0])]
-    found, state = gated_delta_rule(query * 5**-0.5, key, value, log_gate, rate, None, 64)
-    for function in (torch_recurrent_gated_delta_rule, torch_chunk_gated_delta_rule):
-        expected, last = function(*theirs, output_final_state=True)
-        torch.testing.assert_close(found.transpose(0, 1), expected[0], atol=1e-5, rtol=0)
-        torch.testing.assert_close(state, last[0].double(), atol=1e-5, rtol=0)
-
-
 def convolved(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Σ_l w_l x_{i-K+1+l} of one text (T, width), by a loop."""
     size = weight.shape[1]
@@ -194,6 +181,30 @@ def test_a_layer_equals_its_formulas(name: str, num_groups: int) -> None:
     torch.testing.assert_close(alone[0], output[0, 6:], atol=1e-12, rtol=0)
 
 
+def test_a_layer_equals_that_of_qwen3_next() -> None:
+    """Of transformers, which computes in float32; several chunks, with and without padding."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "rms_norm_eps": 1e-5, "linear_num_value_heads": 2, "linear_num_key_heads": 2}
+    widths = {"linear_key_head_dim": 9, "linear_value_head_dim": 18, "linear_conv_kernel_dim": 4}
+    theirs = Qwen3NextGatedDeltaNet(Qwen3NextConfig(**sizes, **widths), 0)
+    torch.nn.init.normal_(theirs.norm.weight)
+    ours = first_layer("gated_delta", bias=False).float()
+    of_heads = theirs.in_proj_qkvz.weight.view(2, 54, 24).split([9, 9, 18, 18], 1)
+    rate, forget = theirs.in_proj_ba.weight.view(2, 2, 24).unbind(1)
+    weights = dict(
+        zip(("q_proj", "k_proj", "v_proj", "gate_proj"), (part.flatten(0, 1) for part in of_heads), strict=True)
+    )
+    weights |= {"forget_proj": forget, "rate_proj": rate}
+    weights |= {"norm": theirs.norm.weight, "out_proj": theirs.out_proj.weight}
+    parameters = {f"{name}.weight": weight for name, weight in weights.items()}
+    parameters |= {"A_log": theirs.A_log, "dt_bias": theirs.dt_bias, "convolution": theirs.conv1d.weight[:, 0]}
+    ours.load_state_dict(parameters)
+    hidden, mask = torch.randn(2, 70, 24), torch.ones(2, 70)
+    mask[1, :20] = 0
+    found, expected = ours(hidden, mask)[0], theirs(hidden, attention_mask=mask)
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("name", GATED)
 def test_implicit_weights_are_those_of_the_values(name: str) -> None:
     attention = first_layer(name, num_key_value_heads=1)
@@ -246,7 +257,7 @@ def test_a_state_does_not_grow_and_is_continued(name: str) -> None:
     ids = torch.randint(3, 23, (2, 29))
     cache = model(ids[:, :6], use_cache=True).past_key_values
     shapes = [tensor.shape[1:] for tensor in cache.layers[0].state]
-    width = {"gated_linear": [(2, 1, 6, 12)], "gated_delta": [(2, 1, 9, 18), (3, 72)]}
+    width = {"gated_linear": [(2, 6, 12)], "gated_delta": [(2, 9, 18), (3, 72)]}
     assert shapes == width[name]
     cache.batch_repeat_interleave(2)
     cache.batch_select_indices(torch.tensor([3, 0]))

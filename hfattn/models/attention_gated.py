@@ -287,7 +287,8 @@ class GatedMixer(ScorelessMixer):
             visible = real[:, None, None, :, None]
             key, *gates = (tensor * visible for tensor in (key, *gates))
         with full_precision(hidden_states):
-            context, state = self.rule(query, key, value, *gates, None if earlier is None else earlier[0], CHUNK)
+            start = None if earlier is None else earlier[0][:, :, None]
+            context, state = self.rule(query, key, value, *gates, start, CHUNK)
             context = context.flatten(1, 2).transpose(1, 2)  # (B, T, h, d_v)
             context = nn.functional.rms_norm(context, context.shape[-1:], widen(self.norm.weight), self.norm.eps)
             weights = None
@@ -295,7 +296,7 @@ class GatedMixer(ScorelessMixer):
                 identity = torch.eye(num_steps, dtype=value.dtype, device=value.device)
                 weights, _ = self.rule(query, key, identity.expand(*key.shape[:-1], -1), *gates, None, CHUNK)
         if layer is not None:
-            layer.update((state, *stored), num_steps)
+            layer.update((state[:, :, 0], *stored), num_steps)  # S is (B, g, d_k, d_v)
             total = layer.get_seq_length()
         gate = nn.functional.silu(self.gate_proj(hidden_states))
         output = self.out_proj(context.flatten(-2).to(gate.dtype) * gate)

@@ -135,8 +135,9 @@ class VaswaniConfig(StrictConfig):
             as ``{"alpha": 1.3}`` for "entmax".
         encoder_pattern, decoder_pattern: which keys a query of a self-attention sees, or what replaces self-attention:
             "full" (all keys), a name of ``PATTERNS`` ("linear" and "performer" replace the softmax by a kernel; "lsh"
-            has one projection for queries and keys; "fourier", "linformer" and "fastformer" are for encoders), a custom
-            class such as "my_patterns.Diagonal", or a list with one of these for each layer.
+            has one projection for queries and keys; "fourier", "linformer" and "fastformer" are for encoders,
+            "gated_linear" and "gated_delta" for decoders), a custom class such as "my_patterns.Diagonal", or a list
+            with one of these for each layer.
         encoder_pattern_options, decoder_pattern_options: options of the patterns, such as ``{"window": 256}``. A list
             has a value for each layer, ``{"window": [64, 128, 256, 256]}``; a list in it has a value for each head.
             Each layer takes the options that its pattern has.
