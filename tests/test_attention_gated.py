@@ -191,14 +191,11 @@ def test_a_layer_equals_that_of_qwen3_next() -> None:
     ours = first_layer("gated_delta", bias=False).float()
     of_heads = theirs.in_proj_qkvz.weight.view(2, 54, 24).split([9, 9, 18, 18], 1)
     rate, forget = theirs.in_proj_ba.weight.view(2, 2, 24).unbind(1)
-    weights = dict(
-        zip(("q_proj", "k_proj", "v_proj", "gate_proj"), (part.flatten(0, 1) for part in of_heads), strict=True)
-    )
-    weights |= {"forget_proj": forget, "rate_proj": rate}
-    weights |= {"norm": theirs.norm.weight, "out_proj": theirs.out_proj.weight}
-    parameters = {f"{name}.weight": weight for name, weight in weights.items()}
-    parameters |= {"A_log": theirs.A_log, "dt_bias": theirs.dt_bias, "convolution": theirs.conv1d.weight[:, 0]}
-    ours.load_state_dict(parameters)
+    names = ("q_proj", "k_proj", "v_proj", "gate_proj")
+    weights = {f"{name}.weight": part.flatten(0, 1) for name, part in zip(names, of_heads, strict=True)}
+    weights |= {"forget_proj.weight": forget, "rate_proj.weight": rate, "convolution": theirs.conv1d.weight[:, 0]}
+    same = {name: theirs.state_dict()[name] for name in ("A_log", "dt_bias", "norm.weight", "out_proj.weight")}
+    ours.load_state_dict({**weights, **same})
     hidden, mask = torch.randn(2, 70, 24), torch.ones(2, 70)
     mask[1, :20] = 0
     found, expected = ours(hidden, mask)[0], theirs(hidden, attention_mask=mask)
