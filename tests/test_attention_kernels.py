@@ -412,8 +412,8 @@ def test_weights_of_a_layer_without_weights() -> None:
     """The layer keeps its place, and a record of all layers is refused in one sentence."""
     sentence = (
         "Layer {} computed no attention weights, and a record has those of all layers; load the model with "
-        'attn_implementation="eager", pass implicit_weights=True if the pattern of the layer is a kernel, or use a '
-        "model with other patterns."
+        'attn_implementation="eager", pass implicit_weights=True if the pattern of the layer is a kernel or gated, '
+        "or use a model with other patterns."
     )
     ids = torch.randint(3, 23, (1, 7))
     for layer, pattern in enumerate((["linear", "full"], ["full", "linear"])):

@@ -295,8 +295,8 @@ def alignment(
     if lacking := layers_without_weights(weights):
         raise ValueError(
             f"Layer {lacking[0]} computed no attention weights, and a record has those of all layers; load the model "
-            'with attn_implementation="eager", pass implicit_weights=True if the pattern of the layer is a kernel, or '
-            "use a model with other patterns."
+            'with attn_implementation="eager", pass implicit_weights=True if the pattern of the layer is a kernel or '
+            "gated, or use a model with other patterns."
         )
     if target_tokenizer is None or kind in ("encoder", "self"):
         target_tokenizer = tokenizer

@@ -81,12 +81,14 @@ def gated_linear_rule(
         value: (…, T, d_v).
         log_gate: log α, (…, T, d_k).
         state: S_0, (…, d_k, d_v); None is zero.
-        chunk: C, a power of 2.
+        chunk: C, a power of 2; it is smaller if there are fewer steps.
 
     Returns:
         S_iᵀ q_i, (…, T, d_v), and S_T.
     """
-    num_steps, chunk = query.shape[-2], chunk if query.shape[-2] > 1 else 1
+    num_steps = query.shape[-2]
+    while chunk >= 2 * num_steps:
+        chunk //= 2
     if state is None:
         state = value.new_zeros(*key.shape[:-2], key.shape[-1], value.shape[-1])
     query, key, value, log_gate = (in_chunks(tensor, chunk) for tensor in (query, key, value, log_gate))
@@ -121,12 +123,14 @@ def gated_delta_rule(
         log_gate: log α, (…, T, 1).
         rate: β, (…, T, 1).
         state: S_0, (…, d_k, d_v); None is zero.
-        chunk: C.
+        chunk: C, a power of 2; it is smaller if there are fewer steps.
 
     Returns:
         S_iᵀ q_i, (…, T, d_v), and S_T.
     """
-    num_steps, chunk = query.shape[-2], chunk if query.shape[-2] > 1 else 1
+    num_steps = query.shape[-2]
+    while chunk >= 2 * num_steps:
+        chunk //= 2
     if state is None:
         state = value.new_zeros(*key.shape[:-2], key.shape[-1], value.shape[-1])
     query, key, value, log_gate, rate = (in_chunks(tensor, chunk) for tensor in (query, key, value, log_gate, rate))
