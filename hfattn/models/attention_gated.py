@@ -5,9 +5,9 @@
 
 with the output o_i = S_iᵀ q_i. Steps are computed together in chunks, and a decoder stores only the last S.
 
-A product of gates over the steps from one position to another is the exponential of a sum of their logarithms. Sums are
-taken over these steps only: the difference of two sums from the beginning of the text would lose the small gates after
-a large one. So no exponential is larger than 1, and gates close to 0 are exact.
+A product of gates is the exponential of the sum of their logarithms over the steps between two positions, so it is at
+most 1. Each sum is computed from these steps: as a difference of two longer sums, it would be inexact in float32 if a
+gate before them is close to 0.
 
 Shapes: B batch, T steps, H hidden width, h heads, g groups of heads that share keys and values, d_k and d_v widths of a
 key and a value, C steps of a chunk, n chunks, K steps of a convolution.
