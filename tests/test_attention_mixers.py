@@ -1,5 +1,6 @@
 """Encoders without a matrix of weights: Fourier transforms, Linformer and Fastformer, in functions and in models."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import onnxruntime
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import safe_open
 
 from hfattn import (
     VaswaniConfig,
@@ -129,7 +131,7 @@ def test_gradients_of_both_ways_to_transform_are_equal() -> None:
     assert not first[~real].any()
 
 
-@pytest.mark.parametrize("share", ["none", "headwise", "kv"])
+@pytest.mark.parametrize("share", ["none", "headwise", "kv", "layerwise"])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_linformer_equals_its_formula(share: str, side: str) -> None:
     options = {"rank": 3, "max_length": 9, "share": share}
@@ -147,12 +149,46 @@ def test_linformer_equals_its_formula(share: str, side: str) -> None:
             query, key, value = (project(text)[:, columns] for project in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
             own = head if share == "none" else 0
             e = mixer.key_combinations.E[own, :, : len(text)]
-            f = e if share == "kv" else mixer.value_combinations.E[own, :, : len(text)]
+            f = e if share in ("kv", "layerwise") else mixer.value_combinations.E[own, :, : len(text)]
             heads.append((query @ (e @ key).T / math.sqrt(12)).softmax(-1) @ (f @ value))
         torch.testing.assert_close(found, mixer.out_proj(torch.cat(heads, dim=-1)), atol=1e-12, rtol=0)
-    parameters = {"none": 2 * 2 * 3 * 9, "headwise": 2 * 3 * 9, "kv": 3 * 9}
+    parameters = {"none": 2 * 2 * 3 * 9, "headwise": 2 * 3 * 9, "kv": 3 * 9, "layerwise": 3 * 9}
     dense = sum(parameter.numel() for parameter in first_mixer().parameters())
     assert sum(parameter.numel() for parameter in mixer.parameters()) == dense + parameters[share]
+
+
+def test_layers_share_one_matrix_of_linformer(tmp_path: Path) -> None:
+    """In the model, its gradient, a saved model, and weights that lack it; also with layers that do not share."""
+    options = {"rank": 3, "max_length": 9, "share": ["layerwise", "kv", "layerwise"]}
+    fields = {"encoder_layers": 3, "tie_word_embeddings": False, "encoder_pattern": "linformer"}
+    model = masked_lm(**fields, encoder_pattern_options=options)
+    ids = torch.randint(3, 23, (2, 9))
+
+    def matrices(model: Any) -> list[torch.Tensor]:
+        return [layer.self_attn.key_combinations.E for layer in model.model.encoder.layers]
+
+    first, own, last = matrices(model)
+    assert last is first
+    assert own is not first
+    model(ids).logits.square().sum().backward()
+    one_each = copy.deepcopy(model)
+    one_each.model.encoder.layers[2].self_attn.key_combinations.E = torch.nn.Parameter(first.detach().clone())
+    one_each.zero_grad()
+    one_each(ids).logits.square().sum().backward()
+    gradients = [matrix.grad for matrix in matrices(one_each)]
+    torch.testing.assert_close(first.grad, gradients[0] + gradients[2], atol=1e-11, rtol=0)
+    model.save_pretrained(tmp_path / "shared")
+    with safe_open(tmp_path / "shared" / "model.safetensors", "pt") as weights:
+        assert len([name for name in weights.keys() if name.endswith(".E")]) == 2  # noqa: SIM118
+    again = VaswaniForMaskedLM.from_pretrained(tmp_path / "shared", dtype=torch.float64)
+    assert matrices(again)[2] is matrices(again)[0]
+    torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-12, rtol=0)
+    masked_lm(encoder_layers=3).save_pretrained(tmp_path / "dense")
+    new = VaswaniForMaskedLM.from_pretrained(
+        tmp_path / "dense", encoder_pattern="linformer", encoder_pattern_options=options, dtype=torch.float64
+    )
+    assert matrices(new)[2] is matrices(new)[0]
+    assert 0 < matrices(new)[0].abs().max() < 1
 
 
 def test_linformer_with_identities_is_dense_attention() -> None:
@@ -382,6 +418,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "missing": (
         {**LINFORMER, "encoder_pattern_options": {"rank": 3}},
         "The pattern 'linformer' needs the option 'max_length'; write it in encoder_pattern_options.",
+    ),
+    "one matrix": (
+        {
+            **LINFORMER,
+            "encoder_pattern_options": {"rank": [3, 4], "max_length": 9, "share": "layerwise"},
+        },
+        "rank is [3, 4] in the layers that have one E (share: layerwise); write one value, or share: kv.",
     ),
     "share": (
         {**LINFORMER, "encoder_pattern_options": {"rank": 3, "max_length": 9, "share": "headwse"}},

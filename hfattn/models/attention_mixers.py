@@ -22,7 +22,7 @@ from .modeling_vaswani import VaswaniAttention, projection
 from .score_kernels import widen
 from .strict_config import unknown_message
 
-SHARED = ("none", "headwise", "kv")
+SHARED = ("none", "headwise", "kv", "layerwise")
 
 
 def fourier(inputs: torch.Tensor, real: torch.Tensor | None = None) -> torch.Tensor:
@@ -276,11 +276,11 @@ class LinformerAttention(VaswaniAttention):
         config, layer_idx, kind, is_causal, gain: see ``VaswaniAttention``.
         rank: k.
         max_length: n_max, the largest number of tokens.
-        share: "none" (each head of keys and values has E and F), "headwise" (the heads of a layer share them) or "kv"
-            (F is E too).
+        share: "none" (each head of keys and values has E and F), "headwise" (the heads of a layer share them), "kv" (F
+            is E too) or "layerwise" (as "kv", with one E for all layers).
 
     Raises:
-        ValueError: the layer is causal, or an option is out of range.
+        ValueError: the layer is causal, an option is out of range, or layers that share E have different options.
     """
 
     takes_padding_mask = True
@@ -314,12 +314,22 @@ class LinformerAttention(VaswaniAttention):
                 "The pattern 'linformer' combines keys, which rotary positions rotate by different angles; write "
                 "positions: sinusoidal, learned or none."
             )
+        if share == "layerwise":
+            layers = [config.layer_pattern("encoder", index) for index in range(config.encoder_layers)]
+            sharing = [of_layer for name, of_layer in layers if name == "linformer" and of_layer["share"] == share]
+            for name, number in {"rank": rank, "max_length": max_length}.items():
+                if any(number != of_layer[name] for of_layer in sharing):
+                    raise ValueError(
+                        f"{name} is {[of_layer[name] for of_layer in sharing]} in the layers that have one E (share: "
+                        "layerwise); write one value, or share: kv."
+                    )
+            self.shared_parameters = ("key_combinations.E",)
         self.max_length = max_length
         num_heads = config.key_value_heads if share == "none" else 1
         self.key_combinations = SequenceProjection(num_heads, rank, max_length)  # E
-        if share != "kv":
+        self.shares_keys = share in ("kv", "layerwise")
+        if not self.shares_keys:
             self.value_combinations = SequenceProjection(num_heads, rank, max_length)  # F
-        self.shares_keys = share == "kv"
 
     def forward(
         self,

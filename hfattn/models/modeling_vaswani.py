@@ -172,10 +172,12 @@ class TokenMixer(nn.Module):
         takes_padding_mask: whether ``attention_mask`` is that of the tokens, (B, S), instead of a mask of all pairs of
             queries and keys.
         takes_bias: whether it adds the bias of positions to its energies.
+        shared_parameters: names of parameters of which there is one for all layers of this class.
     """
 
     takes_padding_mask = False
     takes_bias = False
+    shared_parameters: tuple[str, ...] = ()
 
     def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__()
@@ -614,6 +616,17 @@ class VaswaniStack(VaswaniPreTrainedModel):
         """The self-attention of each layer."""
         return [layer.self_attn for layer in self.layers]  # type: ignore[misc]
 
+    def shared_by_layers(self) -> dict[str, str]:
+        """Return the names of parameters that are those of an earlier layer, with their names there."""
+        first: dict[tuple[type, str], str] = {}
+        names = {
+            f"layers.{index}.self_attn.{name}": (type(mixer), name)
+            for index, mixer in enumerate(self.mixers)
+            for name in mixer.shared_parameters
+        }
+        sources = {name: first.setdefault(shared, name) for name, shared in names.items()}
+        return {name: source for name, source in sources.items() if name != source}
+
     def matrix_layers(self, attention_mask: torch.Tensor | None = None) -> list[int]:
         """Return the layers whose self-attention needs a mask of all pairs of queries and keys.
 
@@ -713,6 +726,7 @@ class VaswaniEncoder(VaswaniStack):
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config, config.vocab_size if config.source_vocab_size is None else config.source_vocab_size)
         self.layers = nn.ModuleList(VaswaniEncoderLayer(config, index) for index in range(config.encoder_layers))
+        self._tied_weights_keys = self.shared_by_layers()
         self.post_init()
 
     @capture_outputs
@@ -771,6 +785,7 @@ class VaswaniDecoder(VaswaniStack):
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config, config.vocab_size)
         self.layers = nn.ModuleList(VaswaniDecoderLayer(config, index) for index in range(config.decoder_layers))
+        self._tied_weights_keys = self.shared_by_layers()
         self.post_init()
 
     @merge_with_config_defaults

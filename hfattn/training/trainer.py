@@ -181,6 +181,11 @@ class ReliableTrainer(Trainer):
                 "Accelerate shards weights only on accelerators; on a CPU, launch with recipes/accelerate/ddp.yaml."
             )
         # FSDP keeps the input embedding and the output layer tied, but no other weights.
+        if self.is_fsdp_enabled and any(".layers." in name for name in self.model.all_tied_weights_keys):
+            raise UserError(
+                "Accelerate cannot shard layers that share weights; write another share in "
+                "model.encoder_pattern_options, or launch with recipes/accelerate/ddp.yaml."
+            )
         if self.is_fsdp_enabled and self.model.config.is_encoder_decoder and self.model.all_tied_weights_keys:
             raise UserError(
                 "Accelerate cannot shard an encoder-decoder with shared embeddings or positions; write "
