@@ -17,9 +17,11 @@ from typing import Any
 import matplotlib
 import torch
 from cycler import cycler
+from huggingface_hub.errors import StrictDataclassClassValidationError
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
 from hfattn.attention import DISTRIBUTIONS, SCORES, LocalMonotonic, LocalPredictive, attend
 from hfattn.explaining import (
     AttentionRecord,
@@ -221,15 +223,76 @@ def masks() -> Figure:
     }
     figure = Figure(figsize=(8, 2), layout="constrained")
     for one, (title, mask) in zip(figure.subplots(1, 5), panels.items(), strict=True):
-        one.imshow(mask, cmap=weight_colors(), vmin=0, vmax=1)
-        one.set(title=title, xticks=[], yticks=[], xlabel="keys")
-        one.set_xticks([i - 0.5 for i in range(1, size)], minor=True)
-        one.set_yticks([i - 0.5 for i in range(1, size)], minor=True)
-        one.grid(which="minor", color=COLORS[-1], linewidth=0.4, alpha=0.5)
-        one.tick_params(which="both", length=0)
-        one.spines[:].set_visible(False)
+        _cells(one, mask)
+        one.set(title=title, xlabel="keys")
     figure.axes[0].set_ylabel("queries")
     return figure
+
+
+def _cells(axes: Axes, matrix: torch.Tensor) -> None:
+    """Draw numbers between 0 and 1 for queries and keys (T, S)."""
+    axes.imshow(matrix, cmap=weight_colors(), vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+    axes.set_xticks([i - 0.5 for i in range(1, matrix.shape[1])], minor=True)
+    axes.set_yticks([i - 0.5 for i in range(1, matrix.shape[0])], minor=True)
+    axes.grid(which="minor", color=COLORS[-1], linewidth=0.4, alpha=0.5)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+
+
+# The pattern of a self-attention and its options, by the title of the picture.
+PATTERNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "full": ("full", {}),
+    "window: 4": ("window", {"window": 4}),
+    "window: 4, dilation: 2": ("window", {"window": 4, "dilation": 2}),
+    "block_local, block: 4": ("block_local", {"block": 4}),
+    "lsh, keys: 2": ("lsh", {"buckets": 4, "keys": 2, "rounds": 1}),
+}
+
+
+def patterns() -> Figure:
+    """Draw the weights of each pattern in an encoder and in a decoder, as models compute them."""
+    columns = 5
+    bands = -(-len(PATTERNS) // columns)
+    figure = Figure(figsize=(8, 3.5 * bands), layout="constrained")
+    grid = figure.subplots(2 * bands, columns, squeeze=False)
+    for index in range(bands * columns):
+        of_encoder, of_decoder = grid[2 * (index // columns) :, index % columns][:2]
+        title, pattern = [*PATTERNS.items(), *[("", None)] * columns][index]
+        of_encoder.set_title(title)
+        for axes, stack in ((of_encoder, "encoder"), (of_decoder, "decoder")):
+            weights = None if pattern is None else _pattern_weights(*pattern, stack)
+            if weights is None:
+                axes.set_axis_off()
+            else:
+                _cells(axes, weights)
+            if index % columns == 0:
+                axes.set_ylabel(stack)
+    return figure
+
+
+def _pattern_weights(pattern: str, options: dict[str, Any], stack: str) -> torch.Tensor | None:
+    """Return the weights (T, T) of a head, divided by the largest of each row; None if the pattern is for other stacks.
+
+    The keys are zero vectors, so that weights differ by the pattern only.
+    """
+    config: dict[str, Any] = {
+        **{"vocab_size": 5, "hidden_size": 16, "num_attention_heads": 1, "positions": "none"},
+        **{f"{stack}_layers": 1, f"{stack}_pattern": pattern, f"{stack}_pattern_options": options},
+    }
+    torch.manual_seed(0)
+    ids = torch.randint(5, (1, 16))
+    kind = VaswaniForCausalLM if stack == "decoder" else VaswaniForMaskedLM
+    try:
+        model = kind(VaswaniConfig(**config, attn_implementation="eager")).eval()
+    except StrictDataclassClassValidationError:
+        return None
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("k_proj.weight"):
+                parameter.zero_()
+        weights = model(ids, output_attentions=True).attentions[0][0, 0]
+    return weights / weights.amax(-1, keepdim=True)
 
 
 def positions() -> Figure:
@@ -274,6 +337,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "distributions": distributions,
     "two_keys": two_keys,
     "masks": masks,
+    "patterns": patterns,
     "positions": positions,
     "schedules": schedules,
     "alignment_dates": lambda: plot_alignment(record("dates")),

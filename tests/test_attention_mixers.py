@@ -160,11 +160,11 @@ def test_linformer_equals_its_formula(share: str, side: str) -> None:
 def test_layers_share_one_matrix_of_linformer(tmp_path: Path) -> None:
     """In the model, its gradient, a saved model, and weights that lack it; also with layers that do not share."""
     options = {"rank": 3, "max_length": 9, "share": ["layerwise", "kv", "layerwise"]}
-    fields = {"encoder_layers": 3, "tie_word_embeddings": False, "encoder_pattern": "linformer"}
-    model = masked_lm(**fields, encoder_pattern_options=options)
+    fields: dict[str, Any] = {"encoder_layers": 3, "tie_word_embeddings": False, "encoder_pattern": "linformer"}
+    model: Any = masked_lm(**fields, encoder_pattern_options=options)
     ids = torch.randint(3, 23, (2, 9))
 
-    def matrices(model: Any) -> list[torch.Tensor]:
+    def matrices(model: Any) -> Any:
         return [layer.self_attn.key_combinations.E for layer in model.model.encoder.layers]
 
     first, own, last = matrices(model)
@@ -180,11 +180,11 @@ def test_layers_share_one_matrix_of_linformer(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "shared")
     with safe_open(tmp_path / "shared" / "model.safetensors", "pt") as weights:
         assert len([name for name in weights.keys() if name.endswith(".E")]) == 2  # noqa: SIM118
-    again = VaswaniForMaskedLM.from_pretrained(tmp_path / "shared", dtype=torch.float64)
+    again: Any = VaswaniForMaskedLM.from_pretrained(tmp_path / "shared", dtype=torch.float64)
     assert matrices(again)[2] is matrices(again)[0]
     torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-12, rtol=0)
     masked_lm(encoder_layers=3).save_pretrained(tmp_path / "dense")
-    new = VaswaniForMaskedLM.from_pretrained(
+    new: Any = VaswaniForMaskedLM.from_pretrained(
         tmp_path / "dense", encoder_pattern="linformer", encoder_pattern_options=options, dtype=torch.float64
     )
     assert matrices(new)[2] is matrices(new)[0]
