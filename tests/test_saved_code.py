@@ -48,14 +48,14 @@ PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
 SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
-    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3480),
-    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3480),
-    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3480),
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3560),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3560),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3560),
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4340,
+        4420,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -315,18 +315,24 @@ def test_a_pattern_brings_its_file_along(
         assert not inspect(str(folder)).findings
 
 
-@pytest.mark.parametrize(("option", "fields"), [("attention_groups", {"encoder_attention_groups": [2]})])
-def test_an_option_of_a_stack_brings_its_file_along(tmp_path: Path, option: str, fields: dict[str, Any]) -> None:
+def test_groups_of_layers_bring_their_file_along(tmp_path: Path) -> None:
+    config = VaswaniConfig(**{**SMALL, "decoder_layers": 2}, decoder_attention_groups=[2])
+    VaswaniForCausalLM(config).save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.py")} == SHARED | ATTENTION | VASWANI | {"attention_groups.py"}
+
+
+def test_options_of_stacks_bring_their_files_along(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = VaswaniForSequenceClassification(VaswaniConfig(**{**SMALL, "encoder_layers": 2}, **fields)).eval()
+    fields: dict[str, Any] = {"latents": 3, "latent_rounds": 2, "reversible": True, "norm": "pre"}
+    model = VaswaniForSequenceClassification(VaswaniConfig(**SMALL, **fields)).eval()
     folders = [tmp_path / name for name in ("one", "two", "three")]
     model.save_pretrained(folders[0])
     for logits in load_without_hfattn(type(model).__name__, folders):
         torch.testing.assert_close(logits, model(IDS).logits)
     for folder in folders:
         code = {path.name: path.read_text() for path in folder.glob("*.py")}
-        assert code.keys() == SHARED | ATTENTION | VASWANI | {f"{option}.py"}
-        assert f"from .{option} import " in code.pop("custom_classes.py")
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {"latents.py", "reversible.py"}
+        assert "from .latents import Latents as latents_Latents\n" in code.pop("custom_classes.py")
         assert all(text == (MODELS / name).read_text() for name, text in code.items())
         assert not inspect(str(folder)).findings
 

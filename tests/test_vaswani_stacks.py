@@ -1,4 +1,5 @@
-"""Options of whole stacks: the feed-forward network in pieces, attention that layers share, reversible layers."""
+"""Options of whole stacks: the feed-forward network in pieces, attention that layers share, reversible layers,
+and latents."""
 
 import itertools
 import math
@@ -17,6 +18,7 @@ from hfattn import (
     VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
     VaswaniForMaskedLM,
+    VaswaniForSequenceClassification,
 )
 from hfattn.explaining import AttentionRecord, alignment, attention_groups, layer_similarity
 
@@ -438,3 +440,104 @@ def test_reversible_layers_refuse_gradient_checkpointing() -> None:
     model.activation_checkpointing_enable()
     with pytest.raises(ValueError, match="leave gradient_checkpointing out, or write reversible: false"):
         model(ids(2, 7))
+
+
+# latents
+
+
+def attend(attention: Any, states: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Multi-head attention of one text, a head at a time."""
+    query, key, value = attention.q_proj(states), attention.k_proj(keys), attention.v_proj(keys)
+    context = [(query[:, own] @ key[:, own].T / 2).softmax(-1) @ value[:, own] for own in torch.arange(16).view(4, 4)]
+    return attention.out_proj(torch.cat(context, dim=-1))
+
+
+def literal_latents(encoder: Any, tokens: torch.Tensor, rounds: int) -> torch.Tensor:
+    """Latents of one text, whose layers are post-norm: reader, layers, and again."""
+    own, states = encoder.latents, 4 * encoder.latents.vectors.weight
+    for index in range(rounds):
+        index = min(index, len(own.readers) - 1)
+        for layer in (own.readers[index], *(own.rounds[index - 1] if index else encoder.layers)):
+            if layer is own.readers[index]:
+                states = layer.cross_attn_residual.norm(states + attend(layer.cross_attn, states, tokens))
+            else:
+                states = layer.self_attn_residual.norm(states + attend(layer.self_attn, states, states))
+            states = layer.feed_forward_residual.norm(states + layer.feed_forward(states))
+    return states
+
+
+@pytest.mark.parametrize(("rounds", "share", "number"), [(1, False, 1), (3, False, 3), (3, True, 2)])
+def test_latents_equal_their_formula_and_padding_is_invisible(rounds: int, share: bool, number: int) -> None:
+    """The mean of the latents of each text alone is classified, and an empty text is defined."""
+    fields: dict[str, Any] = {"latents": 5, "latent_rounds": rounds, "share_rounds": share, "positions": "none"}
+    model = make(VaswaniForSequenceClassification, **fields)
+    encoder = model.model.encoder
+    assert [len(encoder.latents.readers), len(encoder.latents.rounds)] == [number, number - 1]
+    inputs = texts([9, 4, 7], 13)
+    inputs["attention_mask"][2, 2:4] = 0  # padding within a text, and before it
+    outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
+    for row, (ids_of, mask) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)):
+        latents = literal_latents(encoder, 4 * encoder.embed_tokens(ids_of[mask]), rounds)
+        torch.testing.assert_close(outputs.logits[row], model.classifier(latents.mean(0)), atol=1e-12, rtol=0)
+        torch.testing.assert_close(outputs.hidden_states[-1][row], latents, atol=1e-12, rtol=0)
+    kinds = [tuple(weights.shape[2:]) for weights in outputs.attentions]
+    assert kinds == [(5, 9), (5, 5), (5, 5)] * rounds
+    assert len(outputs.hidden_states) == 1 + 3 * rounds
+    torch.testing.assert_close(model(inputs["input_ids"][1:2, -4:]).logits, outputs.logits[1:2], atol=1e-12, rtol=0)
+    nothing = [model(ids(1, 3), attention_mask=torch.zeros(1, 3)).logits, model(ids(1, 0)).logits]
+    torch.testing.assert_close(*nothing, atol=1e-12, rtol=0)
+    model.set_attn_implementation("sdpa")
+    torch.testing.assert_close(model(**inputs).logits, outputs.logits, atol=1e-12, rtol=0)
+
+
+def test_a_translator_reads_latents() -> None:
+    """The decoder sees N positions, with any length and padding of the source; with the options above, too."""
+    fields: dict[str, Any] = {
+        "latents": 4,
+        "latent_rounds": 2,
+        "norm": "pre",
+        "feed_forward_chunk": 3,
+        "embedding_norm": True,
+    }
+    model = make(VaswaniForConditionalGeneration, **fields, encoder_pattern="linear", cross_attention_score="additive")
+    check_generation(model)
+    inputs, target = texts([7, 4], 13), ids(2, 5, seed=2)
+    outputs = model(**inputs, decoder_input_ids=target, output_attentions=True)
+    assert [tuple(weights.shape[2:]) for weights in outputs.cross_attentions] == [(5, 4)] * 3
+    alone = model(inputs["input_ids"][1:, 3:], decoder_input_ids=target[1:]).logits
+    torch.testing.assert_close(alone, outputs.logits[1:], atol=1e-12, rtol=0)
+    with pytest.raises(ValueError, match=r"the weights need \(batch, 4\)"):
+        alignment(outputs, input_ids=inputs["input_ids"], labels=target)
+
+
+def test_reversible_latents_have_the_gradients_of_stored_activations() -> None:
+    fields: dict[str, Any] = {**REVERSIBLE, "latents": 4, "latent_rounds": 3, "share_rounds": True, "dropout": 0.2}
+    model, found = make(VaswaniForConditionalGeneration, train=True, **fields), []
+    inputs = {**texts([7, 4], 13), "decoder_input_ids": ids(2, 5)}
+    for stored in (False, True):
+        torch.manual_seed(3)
+        found.append(gradients(model, **inputs, output_hidden_states=stored))
+    torch.testing.assert_close(found[0], found[1], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"latents": 0}, "latents is 0; write a whole number of at least 1"),
+        ({"latent_rounds": 2}, "latent_rounds is given without latents; write their number, such as latents: 64"),
+        ({"latents": 4, "positions": "rotary"}, "write positions: sinusoidal, learned or none, or leave latents out"),
+        ({"latents": 4, "norm": "none"}, "write norm: post or pre, or leave latents out"),
+    ],
+)
+def test_latents_that_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(StrictDataclassError, match=message):
+        VaswaniConfig(**{**SIZES, **fields})
+
+
+def test_latents_are_for_encoders_whose_positions_are_not_needed() -> None:
+    for kind, message in {
+        VaswaniForCausalLM: "a decoder cannot have any, because each latent reads the whole text; leave latents out",
+        VaswaniForMaskedLM: "as a masked language model needs; leave latents out",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            make(kind, latents=4)

@@ -52,11 +52,14 @@ def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedToken
     """Return the self-attention, or the attention pooling, of a model or of its encoder.
 
     Raises:
-        UserError: the model has neither, a layer computes no weights, or the text is too long for the model.
+        UserError: the model has neither, a layer computes no weights, its positions are latents, or the text is
+            too long for the model.
     """
     encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
     check_embedded(model, ids)
+    if model.config.to_dict().get("latents") is not None:
+        raise UserError(f"The encoder of {name} computes with latents, which are not tokens; choose a model without.")
     model.set_attn_implementation("eager")
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     with torch.inference_mode():

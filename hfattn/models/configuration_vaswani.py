@@ -36,7 +36,11 @@ PATTERNS = {
 }
 
 # File and class of the options of a stack whose files only the models that use them are saved with.
-OPTIONS = {"attention_groups": "attention_groups.AttentionGroups", "reversible": "reversible.ReversibleResidual"}
+OPTIONS = {
+    "attention_groups": "attention_groups.AttentionGroups",
+    "reversible": "reversible.ReversibleResidual",
+    "latents": "latents.Latents",
+}
 
 STANDARD_ATTENTION = {
     "score": "scaled_dot",
@@ -149,6 +153,11 @@ class VaswaniConfig(StrictConfig):
         reversible: let each sub-layer read one half of the state and add to the other (Kitaev et al. 2020, section 3),
             so that training stores the output of the last layer only, and computes the rest again in the backward pass.
             Needs ``norm="pre"`` or "none".
+        latents: number of learned vectors that read the source, and that the layers of the encoder compute with instead
+            of its positions (Perceiver, Jaegle et al. 2021, section 3), by default none. Their attention to the source
+            has the score and the distribution of cross-attention. For classifiers and translators.
+        latent_rounds: how often the latents read the source, each time followed by ``encoder_layers`` layers.
+        share_rounds: use the weights of the second round in all later ones.
         classifier_pooling: input of a classifier: the "mean" of the positions that are not padding, or the "first" of
             them.
         use_cache: return keys and values as ``past_key_values``.
@@ -316,6 +325,9 @@ class VaswaniConfig(StrictConfig):
     decoder_attention_groups: list[int] | None = None
     cross_attention_groups: list[int] | None = None
     reversible: bool = False
+    latents: int | None = None
+    latent_rounds: int = 1
+    share_rounds: bool = False
     classifier_pooling: str = "mean"
     use_cache: bool = True
     is_encoder_decoder: bool = True
@@ -436,6 +448,7 @@ class VaswaniConfig(StrictConfig):
             raise ValueError(
                 'embedding_norm is true and norm is "none"; write norm: pre or post, or leave embedding_norm out.'
             )
+        self._check_latents()
         self._check_widths()
         self._check_token_ids("pad_token_id", "bos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
         self._check_vocabularies()
@@ -468,6 +481,7 @@ class VaswaniConfig(StrictConfig):
         used = {
             "attention_groups": any(self.attention_groups(*kind) for kind in kinds),
             "reversible": self.reversible,
+            "latents": self.latents is not None,
         }
         return {name for name, is_used in used.items() if is_used}
 
@@ -508,6 +522,25 @@ class VaswaniConfig(StrictConfig):
 
         with torch.device("meta"):
             Attention(self.head_width, self.head_width, **parts)  # checks names and options
+
+    def _check_latents(self) -> None:
+        self._check_positive("latent_rounds")
+        if self.latents is None:
+            if self.latent_rounds > 1 or self.share_rounds:
+                name = "latent_rounds" if self.latent_rounds > 1 else "share_rounds"
+                raise ValueError(f"{name} is given without latents; write their number, such as latents: 64.")
+            return
+        self._check_positive("latents")
+        if self.positions == "rotary" or self.positions in POSITION_BIASES:
+            raise ValueError(
+                f"Latents have no positions that {self.positions!r} could compare; write positions: sinusoidal, learned "
+                "or none, or leave latents out."
+            )
+        if self.norm == "none":
+            raise ValueError(
+                "The factors of T-Fixup (norm: none) do not bound the layers of latents; write norm: post or pre, or "
+                "leave latents out."
+            )
 
     def _check_groups(self, kind: str, stack: str, num_layers: int) -> None:
         groups = getattr(self, f"{kind}_attention_groups")

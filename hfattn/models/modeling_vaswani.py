@@ -463,7 +463,7 @@ class AddAndNorm(nn.Module):
         super().__init__()
         self.is_pre = config.norm == "pre"
         is_normed = self.is_pre and reads_embeddings and config.embedding_norm
-        self.norm = nn.Identity() if is_normed else _norm(config)
+        self.norm = nn.Identity() if is_normed else make_norm(config)
         self.dropout = nn.Dropout(config.dropout)
 
     def before(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -476,7 +476,8 @@ class AddAndNorm(nn.Module):
         return hidden_states if self.is_pre else self.norm(hidden_states)
 
 
-def _norm(config: VaswaniConfig) -> nn.Module:
+def make_norm(config: VaswaniConfig) -> nn.Module:
+    """Return a norm of vectors of width H, or the identity."""
     if config.norm == "none":
         return nn.Identity()
     if config.norm_type == "rms":
@@ -511,7 +512,7 @@ class VaswaniEncoderLayer(VaswaniLayer, GradientCheckpointingLayer):
         super().__init__()
         gain = _gain(config, in_decoder=False)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=False, gain=gain)
-        self.self_attn_residual = make_residual(config, reads_embeddings=layer_idx == 0)
+        self.self_attn_residual = make_residual(config, reads_embeddings=layer_idx == 0 and config.latents is None)
         self.feed_forward = VaswaniFeedForward(config, gain)
         self.feed_forward_residual = make_residual(config)
 
@@ -602,9 +603,9 @@ class VaswaniStack(VaswaniPreTrainedModel):
         self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
-        self.embedding_norm = _norm(config) if config.embedding_norm else nn.Identity()
+        self.embedding_norm = make_norm(config) if config.embedding_norm else nn.Identity()
         # In a pre-norm stack, the sum of the layers' outputs is normalized once, at the end.
-        self.norm = _norm(config) if config.has_final_norm else nn.Identity()
+        self.norm = make_norm(config) if config.has_final_norm else nn.Identity()
         self.gradient_checkpointing = False
         kinds = ("self", "cross") if self.is_decoder else ("self",)
         is_grouped = any(config.attention_groups(kind, self.is_decoder) for kind in kinds)
@@ -678,6 +679,15 @@ class VaswaniStack(VaswaniPreTrainedModel):
             hidden_states = hidden_states + self.embed_positions(positions)
         return self.embedding_dropout(self.embedding_norm(hidden_states))
 
+    def source_mask(
+        self, hidden_states: torch.Tensor, source: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Return the mask of a cross-attention to ``source`` (B, S, H), whose padding is 0 in ``attention_mask``."""
+        if is_fused(self.config, "cross"):
+            mask: torch.Tensor | None = create_bidirectional_mask(self.config, hidden_states, attention_mask, source)
+            return mask
+        return boolean_mask(hidden_states, attention_mask)
+
     def run(self, hidden_states: torch.Tensor, calls: Sequence[Call], **kwargs: Any) -> torch.Tensor:
         """Return the output (B, T, H) of layers, each of which is called with further arguments.
 
@@ -727,6 +737,7 @@ class VaswaniEncoder(VaswaniStack):
         super().__init__(config, config.vocab_size if config.source_vocab_size is None else config.source_vocab_size)
         self.layers = nn.ModuleList(VaswaniEncoderLayer(config, index) for index in range(config.encoder_layers))
         self._tied_weights_keys = self.shared_by_layers()
+        self.latents = option_class("latents")(config) if config.latents is not None else None
         self.post_init()
 
     @capture_outputs
@@ -747,7 +758,9 @@ class VaswaniEncoder(VaswaniStack):
             position_ids: (B, S); by default, the real steps are counted.
 
         Returns:
-            ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if requested.
+            ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if requested. With N
+            latents, (B, N, H), and in each round first the weights of the latents over the source, (B, h, N, S), then
+            those of the layers, (B, h, N, N).
         """
         for mixer in self.mixers:
             mixer.start_pass()
@@ -755,6 +768,9 @@ class VaswaniEncoder(VaswaniStack):
         if position_ids is None:
             position_ids = positions_of(hidden_states, attention_mask, 0)
         hidden_states = self.add_positions(hidden_states, position_ids)
+        inputs, input_mask = hidden_states, attention_mask
+        if self.latents is not None:
+            hidden_states, attention_mask = self.latents.start(inputs, self.embed_scale), None
         rotations = self.rotations(hidden_states, position_ids)
         mask = None
         if self.matrix_layers(attention_mask):
@@ -768,6 +784,9 @@ class VaswaniEncoder(VaswaniStack):
             layer_mask = attention_mask if mixer.takes_padding_mask else mask
             given = {"rotation": rotation, "bias": self.position_bias, **shared, **kwargs}
             calls.append((layer, (layer_mask,), given))
+        if self.latents is not None:
+            input_mask = self.source_mask(hidden_states, inputs, input_mask)
+            calls = self.latents.calls(calls, inputs, input_mask, **kwargs)
         hidden_states = self.run(hidden_states, calls, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
@@ -784,6 +803,11 @@ class VaswaniDecoder(VaswaniStack):
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config, config.vocab_size)
+        if config.latents is not None and not config.is_encoder_decoder:
+            raise ValueError(
+                f"latents is {config.latents}, and a decoder cannot have any, because each latent reads the whole "
+                "text; leave latents out, or write a decoder_pattern."
+            )
         self.layers = nn.ModuleList(VaswaniDecoderLayer(config, index) for index in range(config.decoder_layers))
         self._tied_weights_keys = self.shared_by_layers()
         self.post_init()
@@ -844,12 +868,7 @@ class VaswaniDecoder(VaswaniStack):
                 mask = boolean_mask(hidden_states, attention_mask, causal=True, cache=cache, layer_idx=matrix_layers[0])
         source_mask = None
         if encoder_hidden_states is not None:
-            if is_fused(self.config, "cross"):
-                source_mask = create_bidirectional_mask(
-                    self.config, hidden_states, encoder_attention_mask, encoder_hidden_states
-                )
-            else:
-                source_mask = boolean_mask(hidden_states, encoder_attention_mask)
+            source_mask = self.source_mask(hidden_states, encoder_hidden_states, encoder_attention_mask)
         shared = {} if self.groups is None else {"shared": self.groups()}
         calls = []
         for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
@@ -955,7 +974,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
             decoder_input_ids,
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
+            encoder_attention_mask=attention_mask if self.config.latents is None else None,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -1054,7 +1073,7 @@ class OutputTransform(nn.Module):
         super().__init__()
         self.dense = projection(config.hidden_size, config.hidden_size, config.bias)
         self.activation = ACT2FN[config.activation]
-        self.norm = _norm(config)
+        self.norm = make_norm(config)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.norm(self.activation(self.dense(hidden_states)))
@@ -1065,6 +1084,11 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
 
     def __init__(self, config: VaswaniConfig) -> None:
         config = _alone(config, is_decoder=False)
+        if config.latents is not None:
+            raise ValueError(
+                f"latents is {config.latents}, and the outputs of latents are not positions of the text, as a masked "
+                "language model needs; leave latents out."
+            )
         super().__init__(config)
         self.model = VaswaniModel(config)
         if config.lm_head_transform:
@@ -1148,7 +1172,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         outputs = self.model(
             input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        pooled = self._pool(outputs.last_hidden_state, attention_mask)
+        pooled = self._pool(outputs.last_hidden_state, attention_mask if self.config.latents is None else None)
         logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None
         if labels is not None:
