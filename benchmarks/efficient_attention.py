@@ -48,10 +48,10 @@ from hfattn.models.attention_windows import LayoutAttention
 from hfattn.models.modeling_vaswani import TokenMixer, VaswaniDecoder, VaswaniEncoder, boolean_mask
 
 from .harness import ROOT, Benchmark, Function, Group, Record, circumstances, markdown, run, times_table
+from .lengths import crossings, exponents, lengths, memory_exponent
 
 WIDTH, HEADS, INNER = 512, 8, 2048
 CHECKED = 600  # tokens of the comparison of outputs, no multiple of a block
-FITTED = 1024  # tokens from which the exponent of n is fitted
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 Reference = Callable[[Any, torch.Tensor, bool], torch.Tensor]
@@ -188,20 +188,20 @@ def without_gradient(function: Function) -> Function:
 def with_gradient(function: Function, module: nn.Module, inputs: torch.Tensor) -> Function:
     """Return a function that runs another one forward and backward."""
     inputs.requires_grad_()
-    gradient = torch.randn_like(function())
 
     def step() -> None:
         module.zero_grad()
         inputs.grad = None
-        function().backward(gradient)
+        output = function()
+        output.backward(output.detach())  # the gradient of half of its square
 
     return step
 
 
-def patterns(table: str, rows: dict[str, Row], lengths: tuple[int, ...], device: torch.device) -> Iterator[Group]:
+def patterns(table: str, rows: dict[str, Row], numbers: tuple[int, ...], device: torch.device) -> Iterator[Group]:
     """Make the groups of attention alone."""
     causal = table == "causal"
-    for length in lengths:
+    for length in numbers:
         measured = {name: row for name, row in rows.items() if length <= row.longest}
         mixers = {name: attention_alone(row, causal, device) for name, row in measured.items()}
         hidden = torch.randn(1, length, WIDTH, device=device)
@@ -326,9 +326,9 @@ def check_layer(theirs: PreTrainedModel, model: VaswaniEncoder, embeddings: torc
         torch.testing.assert_close(*states, rtol=1e-3, atol=1e-4)
 
 
-def layers(lengths: tuple[int, ...], training: bool, device: torch.device) -> Iterator[Group]:
+def layers(numbers: tuple[int, ...], training: bool, device: torch.device) -> Iterator[Group]:
     """Make the groups of encoders of one layer."""
-    for length in lengths:
+    for length in numbers:
         embeddings = torch.randn(1, length, WIDTH, device=device)
         models = {name: make(length).to(device).train(training) for name, make in LAYERS.items()}
 
@@ -372,10 +372,10 @@ def cache_size(cache: Any) -> int:
     return sum(storages.values())
 
 
-def decoding(rows: dict[str, Row], lengths: tuple[int, ...], device: torch.device) -> Iterator[Group]:
+def decoding(rows: dict[str, Row], numbers: tuple[int, ...], device: torch.device) -> Iterator[Group]:
     """Make the groups of steps of a decoder."""
     models = {name: VaswaniForCausalLM(configuration(row, True)).eval().to(device) for name, row in rows.items()}
-    for length in lengths:
+    for length in numbers:
         ids = torch.randint(3, 100, (1, length + 1), device=device)
         with torch.no_grad():
             caches = {
@@ -400,7 +400,7 @@ def decoding(rows: dict[str, Row], lengths: tuple[int, ...], device: torch.devic
         yield Group("decoding", f"{length:,}", functions, check, sizes)
 
 
-def groups(device: torch.device, sizes: Sizes = Sizes()) -> Iterator[Group]:  # noqa: B008
+def groups(device: torch.device, sizes: Sizes = Sizes()) -> Iterator[Group]:
     logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     yield from decoding(DECODING, sizes.decoding, device)
@@ -411,61 +411,6 @@ def groups(device: torch.device, sizes: Sizes = Sizes()) -> Iterator[Group]:  # 
 
 
 # Report
-
-
-def number(column: str) -> int:
-    return int(column.replace(",", ""))
-
-
-def points(record: Record, table: str, row: str) -> list[tuple[int, list[float]]]:
-    """Return (n, seconds of each round) of a row."""
-    return [
-        (number(name), column.times[row]) for name, column in record.columns[table].items() if row in column.times
-    ]
-
-
-def exponents(record: Record, table: str, row: str) -> list[float]:
-    """Return a of time = c n^a, fitted to n ≥ 1,024, for each round; nothing for fewer than two n."""
-    found = [(math.log(length), times) for length, times in points(record, table, row) if length >= FITTED]
-    if len(found) < 2:
-        return []
-    lengths = [length for length, _ in found]
-    return [
-        statistics.linear_regression(lengths, [math.log(seconds) for seconds in of_round]).slope
-        for of_round in zip(*(times for _, times in found), strict=True)
-    ]
-
-
-def memory_exponent(record: Record, table: str, row: str) -> float | None:
-    """Return the same of the memory."""
-    found = [
-        (math.log(number(name)), math.log(column.sizes[row]))
-        for name, column in record.columns[table].items()
-        if row in column.sizes and number(name) >= FITTED
-    ]
-    if len(found) < 2:
-        return None
-    return statistics.linear_regression(*zip(*found, strict=True)).slope
-
-
-def crossing(ratios: list[tuple[int, float]]) -> float:
-    """Return the n from which a ratio is below 1, interpolated on logarithmic scales: 0 if it always is, and infinity
-    if it is not for the largest n."""
-    if ratios[-1][1] >= 1:
-        return math.inf
-    above = [index for index, (_, ratio) in enumerate(ratios) if ratio >= 1]
-    if not above:
-        return 0.0
-    (left, high), (right, low) = ratios[above[-1]], ratios[above[-1] + 1]
-    share = math.log(high) / (math.log(high) - math.log(low))
-    return math.exp(math.log(left) + share * (math.log(right) - math.log(left)))
-
-
-def crossings(record: Record, table: str, row: str) -> list[float]:
-    """Return the n from which a row is faster than the first one, for each round."""
-    columns = [(number(name), column.ratios(row)) for name, column in record.columns[table].items()]
-    rounds = zip(*(ratios for _, ratios in columns), strict=True)
-    return [crossing([(n, ratio) for (n, _), ratio in zip(columns, of_round, strict=True)]) for of_round in rounds]
 
 
 TABLES = {
@@ -495,14 +440,14 @@ def megabytes(record: Record, table: str) -> str:
     for name in record.rows(table):
         cells = [f"{each.sizes[name] / 1e6:,.3g}" if name in each.sizes else "–" for each in columns.values()]
         exponent = memory_exponent(record, table, name)
-        rows.append([name, *cells, *([f"{exponent:.2f}" if exponent is not None else "–"] if FITTED else [])])
+        rows.append([name, *cells, "–" if exponent is None else f"{exponent:.2f}"])
     return markdown(["n", *columns, "exponent"], rows)
 
 
-def rounded(length: float, lengths: list[int]) -> str:
+def rounded(length: float, measured: list[int]) -> str:
     if length == 0:
-        return f"{lengths[0]:,} or less"
-    return f"more than {lengths[-1]:,}" if math.isinf(length) else f"{float(f'{length:.2g}'):,.0f}"
+        return f"{measured[0]:,} or less"
+    return f"more than {measured[-1]:,}" if math.isinf(length) else f"{float(f'{length:.2g}'):,.0f}"
 
 
 def pays(record: Record) -> str:
@@ -513,9 +458,10 @@ def pays(record: Record) -> str:
     for row in rows:
         cells = []
         for table in tables:
-            lengths = [number(name) for name in record.columns[table]]
             known = row in record.rows(table)
-            cells.append(rounded(statistics.median(crossings(record, table, row)), lengths) if known else "–")
+            cells.append(
+                rounded(statistics.median(crossings(record, table, row)), lengths(record, table)) if known else "–"
+            )
         lines.append([row, *cells])
     return markdown(["faster than full attention from n =", *(_heading(table) for table in tables)], lines)
 

@@ -13,6 +13,7 @@ from benchmarks.claims.claim import (
     Panel,
     Sample,
     Statement,
+    entries_of,
     is_measured,
     keep,
     read,
@@ -38,7 +39,7 @@ def test_a_claim_is_complete(name: str) -> None:
     for statement in claim.statements:
         assert statement.left in claim.variants
         assert isinstance(statement.right, float) or statement.right in claim.variants
-    entries = [each for each in read(claim.record or name) if each["variant"] in claim.variants]
+    entries = entries_of(name, claim)
     if not is_measured(claim, entries):
         return
     for each in entries:

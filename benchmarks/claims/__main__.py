@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .claim import RECORDS, is_measured, keep, read
+from .claim import RECORDS, entries_of, is_measured, keep, read
 from .page import write
 from .registry import CLAIMS
 
@@ -28,6 +28,8 @@ def run(name: str, seeds: list[int], data: Path, records: Path = RECORDS) -> Non
 
     torch.set_num_threads(1)
     claim = CLAIMS[name]
+    if claim.measure is None:
+        raise SystemExit(f"{name} is measured by python -m benchmarks {claim.benchmark} --write; run that.")
     record = claim.record or name
     for seed in seeds:
         for variant in claim.variants:
@@ -52,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.action == "list":
         for name, claim in CLAIMS.items():
-            state = "" if is_measured(claim, read(claim.record or name)) else " (not measured yet)"
+            state = "" if is_measured(claim, entries_of(name, claim)) else " (not measured yet)"
             print(f"{name:<16}{claim.title}{state}")
     elif arguments.action == "run":
         for name in arguments.names:

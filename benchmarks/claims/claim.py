@@ -78,20 +78,24 @@ class Claim:
         source: paper and section.
         setting: model, data and budget, and what the setting cannot show.
         variants: names of the variants.
-        measure: function of variant, seed, and the folder of the data.
+        measure: function of variant, seed, and the folder of the data; None if a benchmark measures.
         statements: what the claim says of the values.
         panels: panels of the chart.
         record: name of the record, for claims that share runs; by default the name of the claim.
+        benchmark: the benchmark that measures, whose rounds take the place of seeds.
+        from_benchmark: returns the entries that its record gives.
     """
 
     title: str
     source: str
     setting: str
     variants: tuple[str, ...]
-    measure: Callable[[str, int, Path], Measurement]
+    measure: Callable[[str, int, Path], Measurement] | None
     statements: tuple[Statement, ...]
     panels: tuple[Panel, ...]
     record: str = ""
+    benchmark: str = ""
+    from_benchmark: Callable[[], list[dict[str, Any]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,12 @@ def read(name: str, records: Path = RECORDS) -> list[dict[str, Any]]:
     """Return the entries of a record: measurements with a seed, or summaries of several seeds."""
     path = records / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else []
+
+
+def entries_of(name: str, claim: Claim, records: Path = RECORDS) -> list[dict[str, Any]]:
+    """Return the entries of the variants of a claim, from its record or from that of a benchmark."""
+    found = claim.from_benchmark() if claim.from_benchmark else read(claim.record or name, records)
+    return [each for each in found if each["variant"] in claim.variants]
 
 
 def keep(name: str, variant: str, seed: int, measurement: Measurement, facts: dict[str, Any], records: Path) -> None:

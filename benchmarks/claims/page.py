@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .claim import RECORDS, Claim, Panel, is_measured, read, samples, verdicts
+from .claim import RECORDS, Claim, Panel, entries_of, is_measured, samples, verdicts
 from .registry import CLAIMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
@@ -11,22 +11,26 @@ INTRODUCTION = """# Claims from the literature
 
 Each section tests one statement: its variants differ in one setting and share the data, the order of the batches and
 the number of steps. `python -m benchmarks.claims run NAME` measures a section, and `python -m benchmarks.claims write`
-generates this page from the records in `benchmarks/claims/records/`. ± is the standard deviation over seeds. The
-models are small and the runs are short, so a section tests its statement in that setting only.
+generates this page from the records in `benchmarks/claims/records/`. ± is the standard deviation over seeds, or over
+the rounds of a benchmark. The models are small and the runs are short, so a section tests its statement in that setting
+only.
 
 The statements below a table are judged by the 95% confidence interval of a difference of means (Student's t over the
-seeds): *supported* if the whole interval agrees with the statement, *refuted* if the interval excludes zero and does
+seeds or rounds): *supported* if the whole interval agrees with the statement, *refuted* if the interval excludes zero and does
 not agree with it, and *undecided* otherwise. Settings and criteria were fixed before the measurements; a section says
 which variants were added later.
 """
 
 
 def section(name: str, claim: Claim, records: Path) -> list[str]:
-    entries = [each for each in read(claim.record or name, records) if each["variant"] in claim.variants]
+    entries = entries_of(name, claim, records)
     found = {variant: samples(entries, variant) for variant in claim.variants}
     names = list(dict.fromkeys(value for values in found.values() for value in values if _is_used(value, claim)))
     lines = [f"## {claim.title}", "", f"{claim.source}.", "", claim.setting, ""]
-    lines += [f"| | {' | '.join([*names, 'seeds'])} |", f"|---|{'---|' * (len(names) + 1)}"]
+    lines += [
+        f"| | {' | '.join([*names, 'rounds' if claim.benchmark else 'seeds'])} |",
+        f"|---|{'---|' * (len(names) + 1)}",
+    ]
     for variant, values in found.items():
         number = max((each.number for each in values.values()), default=0)
         cells = [str(values[value]) if value in values else "" for value in names]
@@ -34,7 +38,8 @@ def section(name: str, claim: Claim, records: Path) -> list[str]:
     if (PAGE.parent / "assets" / f"claims-{name}.png").exists():
         lines += ["", f"![{claim.title}](assets/claims-{name}.png)"]
     lines += ["", *(f"- {statement}: **{word}** {rest}" for statement, word, rest in _split(claim, entries))]
-    return [*lines, "", f"Measured with `python -m benchmarks.claims run {name}`{_where(entries)}.", ""]
+    command = f"benchmarks {claim.benchmark}" if claim.benchmark else f"benchmarks.claims run {name}"
+    return [*lines, "", f"Measured with `python -m {command}`{_where(entries)}.", ""]
 
 
 def _is_used(value: str, claim: Claim) -> bool:
@@ -55,7 +60,7 @@ def draw(name: str, claim: Claim, records: Path, folder: Path) -> None:
     """Draw the curves of the measurements; without curves, a chart that was drawn before is kept."""
     from matplotlib.figure import Figure
 
-    entries = [each for each in read(claim.record or name, records) if each.get("curves")]
+    entries = [each for each in entries_of(name, claim, records) if each.get("curves")]
     if not entries:
         return
     figure = Figure(figsize=(4.5 * len(claim.panels) + 1, 3.8), layout="constrained")
@@ -85,7 +90,7 @@ def render(records: Path = RECORDS) -> str:
     lines = [INTRODUCTION, "| statement | supported | refuted | undecided |", "|---|---|---|---|"]
     sections = []
     for name, claim in CLAIMS.items():
-        entries = read(claim.record or name, records)
+        entries = entries_of(name, claim, records)
         if not is_measured(claim, entries):
             continue
         words = [word for _, word, _ in _split(claim, entries)]
@@ -97,7 +102,7 @@ def render(records: Path = RECORDS) -> str:
 
 def write(records: Path = RECORDS) -> None:
     for name, claim in CLAIMS.items():
-        if is_measured(claim, read(claim.record or name, records)):
+        if is_measured(claim, entries_of(name, claim, records)):
             draw(name, claim, records, PAGE.parent / "assets")
     PAGE.write_text(render(records), encoding="utf-8")
     print(f"Written: {PAGE}")

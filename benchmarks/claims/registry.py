@@ -3,16 +3,19 @@
 from . import (
     cells,
     direction,
+    efficient_attention,
     extrapolation,
     fixed_context,
     forgetting,
     multi30k,
     padding,
     parallel,
+    random_features,
     sparsity,
     stateful,
     transformers_training,
     widths,
+    window_sizes,
 )
 from .claim import Claim
 
@@ -29,4 +32,7 @@ CLAIMS: dict[str, Claim] = {
     "widths": widths.CLAIM,
     "extrapolation": extrapolation.CLAIM,
     **multi30k.CLAIMS,
+    **efficient_attention.CLAIMS,
+    "random_features": random_features.CLAIM,
+    "window_sizes": window_sizes.CLAIM,
 }
