@@ -492,6 +492,9 @@ def _heading(table: str) -> str:
 
 def report(record: Record) -> str:
     parts = []
+    if any(table.startswith("causal") for table in record.columns):
+        parts.append(f"**Faster than full attention for n tokens, with the ratio of the times**\n\n{which(record)}")
+        parts.append(f"**From which length each is faster**\n\n{pays(record)}")
     for table, title in TABLES.items():
         if table not in record.columns:
             continue
@@ -502,9 +505,6 @@ def report(record: Record) -> str:
             parts.append(f"**Memory of the same, MB**\n\n{megabytes(record, table)}")
         if table == "decoding":
             parts.append(f"**Cache after the step, MB**\n\n{megabytes(record, table)}")
-    if any(table.startswith("causal") for table in record.columns):
-        parts.append(f"**From which length each is faster**\n\n{pays(record)}")
-        parts.append(f"**Faster than full attention for n tokens, with the ratio of the times**\n\n{which(record)}")
     return "\n".join(parts)
 
 

@@ -108,8 +108,8 @@ TIME, CACHE = "time after 10,000 / after 1,000", "cache after 10,000 / after 1,0
 
 CLAIMS = {
     "growth": Claim(
-        "Time grows as the square of the length with dense attention and as the length with efficient attention; memory "
-        "grows as its square only where the weights are stored",
+        "Time grows as the square of the length with dense attention and as the length with efficient attention; "
+        "memory grows as its square only where the weights are stored",
         "Tay et al. 2022 (survey), table 1; Rabe & Staats 2021",
         SETTING + "The exponent a is fitted to time = c n^a from 1,024 to 16,384 tokens; to 8,192 for `linformer`, "
         "`fastformer` and `fourier`, which are for encoders, and to 2,048 for *full, eager*, which stores the weights. "
@@ -140,8 +140,8 @@ CLAIMS = {
         "Efficient attention is slower than fused dense attention on short texts, and faster on long ones",
         "Dao et al. 2022 (FlashAttention), section 4.3",
         SETTING + "The value is the number of tokens n from which a variant is faster than dense causal attention "
-        "(`scaled_dot_product_attention` of torch), interpolated between the measured lengths on logarithmic scales; it "
-        "is 256 or 16,384 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
+        "(`scaled_dot_product_attention` of torch), interpolated between the measured lengths on logarithmic scales; "
+        "it is 256 or 16,384 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
         OF_DECODERS,
         None,
         tuple(
@@ -157,8 +157,8 @@ CLAIMS = {
     "decoding": Claim(
         "With a window or a kernel, a step of decoding takes the same time and memory after any number of tokens",
         "Katharopoulos et al. 2020, section 3.4; Choromanski et al. 2021; Beltagy et al. 2020, section 3.1",
-        "One step of a decoder of one layer (width 512, feed-forward network of width 2,048, 8 heads, batch 1) with its "
-        "cache, on one thread: CPU time and bytes of the cache after 10,000 tokens, divided by those after 1,000.",
+        "One step of a decoder of one layer (width 512, feed-forward network of width 2,048, 8 heads, batch 1) with "
+        "its cache, on one thread: CPU time and bytes of the cache after 10,000 tokens, divided by those after 1,000.",
         STEPS,
         None,
         (

@@ -1,0 +1,144 @@
+"""Benchmarks: functions are checked and then timed in turn; records, pages and code agree."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import efficient_attention, harness
+from benchmarks.__main__ import benchmarks
+from benchmarks.harness import (
+    Benchmark,
+    Group,
+    Record,
+    circumstances,
+    facts,
+    measure,
+    save,
+    times_table,
+    write,
+    written,
+)
+from benchmarks.lengths import crossing, crossings, exponents, memory_exponent
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "MATRIX", 32)
+    monkeypatch.setattr(harness, "COPIED", 2**12)
+    monkeypatch.setattr(harness, "SHORTEST", 0.0)
+
+
+def record_of(times: dict[str, dict[str, list[float]]], sizes: dict[str, dict[str, int]] | None = None) -> Record:
+    """Return a record with a table "t" of times by column and row."""
+    groups = [
+        {"column": column, "gflops": 50.0, "gigabytes": 10.0, "bytes": (sizes or {}).get(column, {}), "cpu": rows}
+        for column, rows in times.items()
+    ]
+    return Record({"t": {"facts": {**facts(1, CPU, 2), "load": 1.0}, "groups": groups}})
+
+
+def test_every_benchmark_is_listed_with_a_sentence() -> None:
+    listed = benchmarks()
+    assert {"attention", "claims", "comparison", "efficient_attention", "leaks"} <= set(listed)
+    assert "harness" not in listed
+    assert all(sentence.endswith(".") for sentence in listed.values()), listed
+
+
+def test_functions_are_timed_in_turn_after_the_check() -> None:
+    called: list[str] = []
+    functions = {name: lambda name=name: called.append(name) for name in "ab"}  # type: ignore[misc]
+    entry = measure(Group("t", "1", functions, lambda: called.append("check")), 3, 1, CPU)
+    assert called == ["check", *"ab", *"abababab"[:6]]  # the warm-up, then three rounds
+    assert {name: len(times) for name, times in entry["cpu"].items()} == {"a": 3, "b": 3}
+    assert set(entry["bytes"]) == set(entry["wall"]) == {"a", "b"}
+    assert entry["gflops"] > 0
+    assert entry["gigabytes"] > 0
+
+
+def test_nothing_is_timed_if_an_output_is_wrong() -> None:
+    def check() -> None:
+        torch.testing.assert_close(torch.ones(1), torch.zeros(1))
+
+    def function() -> None:
+        raise RuntimeError("called")
+
+    with pytest.raises(AssertionError):
+        measure(Group("t", "1", {"a": function}, check), 1, 1, CPU)
+
+
+def test_the_memory_of_a_function_is_its_peak() -> None:
+    def function() -> None:
+        torch.ones(8_000_000)  # 32 MB, freed at once
+        torch.ones(4_000_000)
+
+    assert 31e6 < harness.peak_memory(function, CPU) < 40e6
+
+
+def test_exponents_and_crossings_are_those_of_the_times() -> None:
+    dense, linear = {n: 1e-9 * n**2 for n in (512, 1024, 4096)}, {n: 2e-6 * n for n in (512, 1024, 4096)}
+    times = {f"{n:,}": {"full": [dense[n], 2 * dense[n]], "linear": [linear[n]] * 2} for n in dense}
+    sizes = {f"{n:,}": {"full": n**2, "linear": 3 * n} for n in dense}
+    record = record_of(times, sizes)
+    assert exponents(record, "t", "full") == pytest.approx([2, 2])
+    assert exponents(record, "t", "linear") == pytest.approx([1, 1])
+    assert memory_exponent(record, "t", "full") == pytest.approx(2)
+    assert crossings(record, "t", "linear") == pytest.approx([2000, 1000])  # where both take the same time
+    assert crossing([(10, 0.5), (20, 0.4)]) == 0
+    assert crossing([(10, 0.5), (20, 1.0)]) == math.inf
+
+
+def test_a_table_has_medians_and_the_ratio_of_each_round() -> None:
+    record = record_of({"10": {"a": [0.01, 0.03], "b": [0.005, 0.03]}, "20": {"a": [0.02, 0.02]}})
+    assert times_table(record, "t", "n").splitlines()[2:] == ["| a | 20 | 20 |", "| b | 17.5 (**0.75**) | – |"]
+    sentence = circumstances(record, "t")
+    assert "one thread: median CPU time of 2 rounds" in sentence
+    assert "50 to 50 GFLOP/s" in sentence
+
+
+def test_a_report_is_written_between_the_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- benchmark b -->\nold\n<!-- /benchmark b -->\nafter\n")
+    benchmark = Benchmark("b", page, lambda device: iter(()), lambda record: times_table(record, "t", "n"))
+    record = record_of({"10": {"a": [0.01, 0.03]}})
+    write(benchmark, record)
+    assert written(benchmark) == times_table(record, "t", "n")
+    assert page.read_text().startswith("before\n<!-- benchmark b -->\n| n | 10 |")
+    assert page.read_text().endswith("<!-- /benchmark b -->\nafter\n")
+
+
+def test_a_saved_record_is_read_again(tmp_path: Path) -> None:
+    entry = measure(Group("t", "1", {"a": lambda: None}, lambda: None), 2, 1, CPU)
+    tables: dict[str, Any] = {"t": {"facts": facts(1, CPU, 2), "groups": [entry]}}
+    save(tmp_path / "r.json", tables)
+    assert Record.read(tmp_path / "r.json").columns == Record(tables).columns
+
+
+def test_the_page_of_efficient_attention_is_what_its_record_says() -> None:
+    benchmark = efficient_attention.BENCHMARK
+    record = Record.read(benchmark.path)
+    assert written(benchmark) == benchmark.report(record), "run python -m benchmarks efficient_attention --write"
+    rows = {
+        "causal": efficient_attention.CAUSAL,
+        "encoder": efficient_attention.ENCODER,
+        "layer": efficient_attention.LAYERS,
+        "decoding": efficient_attention.DECODING,
+    }
+    assert set(record.columns) == set(efficient_attention.TABLES)
+    for table in record.columns:
+        assert record.rows(table) == list(rows[table.partition(",")[0]])
+        assert record.facts[table]["threads"] == 1
+
+
+def test_the_patterns_of_efficient_attention_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = {name: make for name, make in efficient_attention.LAYERS.items() if name == "BERT, SDPA"}
+    monkeypatch.setattr(efficient_attention, "LAYERS", dense)
+    sizes = efficient_attention.Sizes(causal=(150,), encoder=(150,), layer=(64,), layer_training=(), decoding=(20,))
+    for group in efficient_attention.groups(CPU, sizes):
+        group.check()
+        for function in group.functions.values():
+            function()
