@@ -533,8 +533,8 @@ class VaswaniConfig(StrictConfig):
         self._check_positive("latents")
         if self.positions == "rotary" or self.positions in POSITION_BIASES:
             raise ValueError(
-                f"Latents have no positions that {self.positions!r} could compare; write positions: sinusoidal, learned "
-                "or none, or leave latents out."
+                f"Latents have no positions that {self.positions!r} could compare; write positions: sinusoidal, "
+                "learned or none, or leave latents out."
             )
         if self.norm == "none":
             raise ValueError(
