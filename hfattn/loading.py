@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 import transformers
@@ -21,7 +21,6 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
     PreTrainedConfig,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
@@ -35,11 +34,13 @@ from .extras import optional, require
 from .fields import LARGEST, one_of
 from .files import read_json_object
 from .hub_access import hub_errors, is_id, model_folder
-from .models.pipeline_attn_translation import TARGET_FOLDER, load_target_tokenizer, record_target_tokenizer
 from .models.strict_config import unknown_name_message
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 # A model, the tokenizer of its input, and the tokenizer of its output if that has a vocabulary of its own.
-Translator = tuple[PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
+Translator = tuple["PreTrainedModel", PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
 
 _NAME = "pretrained_model_name_or_path"  # the name of a model among the arguments of from_pretrained
 # The files that are read.
@@ -133,7 +134,7 @@ class BaseModel(ModelLocation):
 class Loaded(NamedTuple):
     """A pretrained model, the names of its missing weights, which were initialized at random, and what was changed."""
 
-    model: PreTrainedModel
+    model: "PreTrainedModel"
     new_weights: list[str]
     changed: bool = False  # whether its configuration says what the one on the Hub does not, so that both are needed
 
@@ -300,7 +301,7 @@ def max_positions(config: PreTrainedConfig) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def check_embedded(model: PreTrainedModel, ids: torch.Tensor) -> None:
+def check_embedded(model: "PreTrainedModel", ids: torch.Tensor) -> None:
     """Check that a model has an embedding for each of these token ids.
 
     Raises:
@@ -314,7 +315,7 @@ def check_embedded(model: PreTrainedModel, ids: torch.Tensor) -> None:
         )
 
 
-def load_language_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_language_model(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """Load a causal language model and its tokenizer from a folder or from the Hub, for evaluation.
 
     The classes of this package and of transformers are used; code from a repository is never run.
@@ -358,7 +359,7 @@ def load_any_model(name: str) -> Translator:
 
 def save_translator(
     folder: str | os.PathLike[str],
-    model: PreTrainedModel,
+    model: "PreTrainedModel",
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
@@ -378,6 +379,8 @@ def save_translator(
     Raises:
         ValueError: two tokenizers are given to a model with one embedding for both sides.
     """
+    from .models.pipeline_attn_translation import TARGET_FOLDER, record_target_tokenizer
+
     record_target_tokenizer(model, target_tokenizer)
     if target_tokenizer is not None:
         target_tokenizer.save_pretrained(Path(folder) / TARGET_FOLDER)
@@ -385,7 +388,7 @@ def save_translator(
     tokenizer.save_pretrained(folder)
 
 
-def _load(name: str, choose: Callable[[Any], Any], what: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     model_folder(name)  # raises an error if the name is empty
     location = ModelLocation(name=name)
     adapter = adapter_config(location)
@@ -433,7 +436,7 @@ def base_location(location: ModelLocation, adapter: Mapping[str, Any]) -> ModelL
     return ModelLocation(name=name, revision=revision)
 
 
-def with_adapter(model: PreTrainedModel, location: ModelLocation) -> PreTrainedModel:
+def with_adapter(model: "PreTrainedModel", location: ModelLocation) -> "PreTrainedModel":
     """Return a base model with the updates of an adapter merged into its weights.
 
     Raises:
@@ -445,7 +448,7 @@ def with_adapter(model: PreTrainedModel, location: ModelLocation) -> PreTrainedM
         return peft.PeftModel.from_pretrained(model, where[_NAME], revision=where["revision"]).merge_and_unload()
 
 
-def _check_generation(name: str, model: PreTrainedModel) -> None:
+def _check_generation(name: str, model: "PreTrainedModel") -> None:
     """Raise a ``UserError`` for a value of generation_config.json that no generation can use."""
     if not model.can_generate():
         return
@@ -486,7 +489,9 @@ def quiet() -> Iterator[None]:
             transformers.logging.enable_progress_bar()
 
 
-def _with_target_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Translator:
+def _with_target_tokenizer(model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase) -> Translator:
+    from .models.pipeline_attn_translation import load_target_tokenizer
+
     try:
         return model, tokenizer, load_target_tokenizer(model)
     except ValueError as error:

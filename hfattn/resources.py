@@ -1,7 +1,10 @@
 """Paths of recipes, card templates and Spaces: next to the package in a checkout, inside it in an installation."""
 
+import ast
 import importlib.util
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -65,9 +68,65 @@ def load_recipe(path: Path) -> ModuleType:
     Raises:
         UserError: the file does not exist.
     """
+    _check_script(path)
+    return import_file(f"recipe_{path.parent.name}", path)
+
+
+def load_schema(path: Path) -> ModuleType:
+    """Import the configuration of a recipe: its ``train.py`` without ``main``, and without what only ``main`` imports.
+
+    The modules that train take seconds to import.
+
+    Raises:
+        UserError: the file does not exist.
+    """
+    _check_script(path)
+    code = compile(without_main(ast.parse(path.read_bytes(), path)), path, "exec")
+    module = ModuleType(f"schema_{path.parent.name}")
+    module.__file__ = str(path)
+    with _registered(module):
+        exec(code, module.__dict__)
+    return module
+
+
+def without_main(tree: ast.Module) -> ast.Module:
+    """Return the code of a script without ``main``, the functions that only ``main`` calls, and what only they import.
+
+    Args:
+        tree: the code of the script.
+    """
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name != "validate"}
+    calls = [node for node in tree.body if isinstance(node, ast.If) and "__name__" in _names([node.test])]
+    used: set[str] = set()
+    reading = [node for node in tree.body if node not in (*functions.values(), *calls)]
+    while reading:
+        new = _names(reading) - used
+        used |= new
+        reading = [functions[name] for name in new if name in functions]
+    left_out = [*calls, *(function for name, function in functions.items() if name not in used)]
+    unused = _names(left_out) - used
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            node.names = [each for each in node.names if (each.asname or each.name) not in unused]
+            body += [node] if node.names else []
+        elif node not in left_out:
+            body.append(node)
+    return ast.Module(body, tree.type_ignores)
+
+
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {
+        each.id
+        for node in nodes
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+    }
+
+
+def _check_script(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; a configuration must be beside the train.py that reads it.")
-    return import_file(f"recipe_{path.parent.name}", path)
 
 
 def import_file(name: str, path: Path) -> ModuleType:
@@ -76,10 +135,17 @@ def import_file(name: str, path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
+    with _registered(module):
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
     return module
+
+
+@contextmanager
+def _registered(module: ModuleType) -> Iterator[None]:
+    """Let dataclasses look a module up while its code runs, and afterwards unless that fails."""
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise

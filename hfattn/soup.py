@@ -19,10 +19,10 @@ from .data import LabeledDataConfig
 from .data.parts import as_recorded
 from .errors import UserError
 from .evaluation import DECISIONS, TASK, classify, evaluate_classifier
-from .files import write_json
+from .files import write_json, writing
 from .hub import finish_folder
 from .loading import ModelLocation, load_model, load_tokenizer
-from .training import TrainingConfig, load_config, run_facts, writing
+from .training import TrainingConfig, load_config, run_facts
 from .training.averaging import mean_weights
 from .training.expected import FinishedRun, read_run
 

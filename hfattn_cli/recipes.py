@@ -70,11 +70,11 @@ def _read_folds(found: "Configuration", overrides: list[str]) -> "tuple[RecipeCo
     """Return the command and the number of folds of a configuration with ``data.folds`` and no ``data.fold``."""
     if "folds:" not in found.path.read_text(encoding="utf-8") and "--data.folds" not in " ".join(overrides):
         return None  # without the imports of a recipe
-    from hfattn.resources import load_recipe
+    from hfattn.resources import load_schema
     from hfattn.training import load_config
     from hfattn.training.command import read_command
 
-    recipe = load_recipe(found.script)
+    recipe = load_schema(found.script)
     command = read_command(recipe.RECIPE, "", [str(found.script), "--config", str(found.path), *overrides])
     config = load_config(recipe.Config, found.path, command.overrides)
     if config.data.folds is None or config.data.fold is not None:
@@ -191,14 +191,14 @@ def validate_recipe(
     Example: hfattn recipes validate recipes/translation/dates.yaml
     """
     from hfattn.extras import require
-    from hfattn.resources import find_configuration, load_recipe
+    from hfattn.resources import find_configuration, load_schema
 
     with one_sentence():
         require("recipes")
         from hfattn.training import load_config
 
         path, script = find_configuration(config)
-        recipe = load_recipe(script)
+        recipe = load_schema(script)
         recipe.validate(load_config(recipe.Config, path, context.args))
         print(f"{config} is valid.")
 

@@ -17,10 +17,10 @@ from hfattn.models.recurrent_cells import (
     Elman,
     GRUResetBefore,
     LoopedCell,
-    RecurrentLayer,
     State,
     find_cell,
 )
+from hfattn.models.recurrent_layers import RecurrentLayer
 
 B, T, D, H = 3, 7, 4, 5
 

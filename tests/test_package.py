@@ -248,7 +248,7 @@ def test_push_to_hub_makes_a_repository_that_loads(tmp_path: Path) -> None:
         python(push, str(tmp_path / "folder"), **client)
         assert {
             "config.json", "model.safetensors", "tokenizer.json", "modeling_char_rnn.py", "configuration_char_rnn.py",
-            "recurrent_cells.py", "cache_recurrent.py", "strict_config.py",
+            "recurrent_cells.py", "recurrent_layers.py", "cache_recurrent.py", "strict_config.py",
         } <= set(hub.files("model", "me/writer"))  # fmt: skip
         (text, _, _), saved = clean_process("me/writer", tmp_path, tmp_path / "again", **client)
     inputs = tokenizer(["to be", "or"], padding=True, return_tensors="pt")

@@ -40,9 +40,9 @@ IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
 SHARED = {"custom_classes.py", "strict_config.py"}
 ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
 VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.py", "classifier_output.py"}
-RECURRENT = {"cache_recurrent.py", "recurrent_cells.py"}
+RECURRENT = {"cache_recurrent.py", "recurrent_cells.py", "recurrent_layers.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
-RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py"}
+RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py", "recurrent_layers.py"}
 KERNELS = {"cache_recurrent.py", "random_directions.py"}
 PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 

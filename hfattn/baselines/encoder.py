@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel
 
 from ..errors import UserError
 from ..fields import at_least, one_of
@@ -22,6 +22,9 @@ from ..loading import (
     load_tokenizer,
     max_positions,
 )
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 POOLINGS = ("first", "mean", "max")
 
@@ -72,7 +75,7 @@ class EncoderFeatures:
         self.model: PreTrainedModel | None = None  # loaded with the first texts, because it may be on the Hub
         self.mean, self.scale = np.zeros(0), np.ones(0)
 
-    def _loaded(self) -> PreTrainedModel:
+    def _loaded(self) -> "PreTrainedModel":
         if self.model is None:
             settings = load_model_config(self.config)
             if settings.is_encoder_decoder:

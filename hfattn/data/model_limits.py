@@ -1,10 +1,15 @@
 """Check that a pretrained model and its tokenizer can read inputs of a given length."""
 
+from typing import TYPE_CHECKING
+
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..loading import max_positions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
@@ -22,7 +27,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None
 
 
 def check_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int, option: str = "data.max_length"
+    model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, max_length: int, option: str = "data.max_length"
 ) -> None:
     """Check that a model has ``max_length`` positions, and an embedding for each entry of the vocabulary.
 
@@ -63,7 +68,7 @@ def check_length(longest: int, max_length: int, option: str = "data.max_length")
 
 
 @torch.inference_mode()
-def check_causal(model: PreTrainedModel, name: str) -> None:
+def check_causal(model: "PreTrainedModel", name: str) -> None:
     """Check that the model's predictions depend on earlier tokens only.
 
     Raises:
@@ -80,7 +85,7 @@ def check_causal(model: PreTrainedModel, name: str) -> None:
 
 
 @torch.inference_mode()
-def check_packing(model: PreTrainedModel, name: str) -> None:
+def check_packing(model: "PreTrainedModel", name: str) -> None:
     """Check that a model keeps the examples apart that are packed into one row.
 
     Raises:

@@ -23,7 +23,8 @@ from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.modeling_rnn_encoder import RNNEncoderForSequenceClassification
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniForSequenceClassification
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
-from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore, RecurrentLayer, where_moved
+from ..models.recurrent_cells import GRU, LSTM, Elman, GRUResetBefore
+from ..models.recurrent_layers import RecurrentLayer, where_moved
 
 FILE = "model.onnx"
 # Sizes on which the graph is compared with the model: batch and length.

@@ -4,14 +4,13 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
-from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 from jinja2 import UndefinedError
 
@@ -21,6 +20,7 @@ from ..files import read_json_object, write_at_once
 from ..hub_access import is_id
 from ..loading import quiet
 from ..models.strict_config import OLDEST_TRANSFORMERS
+from ..publish_sections import CardConfig
 from ..resources import resource
 from ..yaml_values import read_yaml
 from .architecture import architecture
@@ -61,24 +61,6 @@ _LOADS = re.compile(r"""(from_pretrained\(model_id|\bmodel=model_id)(?:, revisio
 # The beginnings of the code and of its output in a card; each ends with the first fence like its own.
 _CODE = re.compile(r"^(```)python\n", re.MULTILINE)
 _PRINTED = re.compile(r"^It prints:\n\n(````+)text\n", re.MULTILINE)
-
-
-@strict
-@dataclass
-class CardConfig:
-    """The section ``card``: facts for the model card that cannot be measured; the card says which are missing."""
-
-    license: str | None = None  # license of the weights, as a Hub identifier such as apache-2.0
-    intended_use: str | None = None  # what the model is for, and what it is not for, in a sentence or two
-    # The data.dataset that the fields below describe; the card leaves them out for any other dataset.
-    describes: str | None = None
-    language: list[str] = field(default_factory=list)  # ISO 639 codes of the texts
-    data: str | None = None  # origin and license of the texts, in one sentence
-    datasets: list[str] = field(default_factory=list)  # Hub ids of the datasets
-
-    def validate_describes(self) -> None:
-        if self.describes is None and (self.language or self.data or self.datasets):
-            raise ValueError("language, data and datasets describe a dataset; write its data.dataset as describes.")
 
 
 # Power under load, in watts: the manufacturer's value for a GPU board; for a CPU core, its share of a server's power.

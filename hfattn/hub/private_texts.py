@@ -3,53 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from huggingface_hub.dataclasses import strict
 
 from ..clean_process import FINGERPRINTS
 from ..data.parts import PARTS
 from ..data.rows import GIVEN, PRIVATE_DATASETS, local_data, parallel_files
 from ..data.text import EMBEDDED
-from ..errors import UserError
-from ..fields import one_of
 from ..files import read_json
 from .fingerprints import read_fingerprints
 
-TEXTS = ("none", "own_words", "samples")
 FEW = 10  # a number in fewer texts than this is rare: it may be that of a customer or of a contract
 _SHORTEST = 5  # words of a text that is searched for as a whole
 _LONGEST = 8  # words of the pieces of longer texts that are searched for
 _QUOTING = (".html", ".json", ".jsonl", ".md", ".svg", ".txt")
 _NUMBER = re.compile(r"\d{3,}")
 _WORD = re.compile(r"\w+")
-
-
-@strict
-@dataclass
-class PublishConfig:
-    """The section ``publish``: what a run folder, which is made to be published, may say of the data."""
-
-    # Texts that the card, the results, the pictures and the fingerprints quote: samples of the data; own_words, which
-    # are those of the section sample; or none. null: samples if the data are public, and none otherwise.
-    texts: str | None = one_of(TEXTS, None)
-    # The data.dataset, a file, whose texts are public. Generated data and public datasets of the Hub always are.
-    public_data: str | None = None
-
-
-def check_language_model(publish: PublishConfig) -> None:
-    """Check the section ``publish`` of a language model, whose card shows what the model writes.
-
-    Raises:
-        UserError: no text may be quoted.
-    """
-    if publish.texts == "none":
-        raise UserError(
-            "publish.texts is none, but the card of a language model shows what it writes for the texts of the section "
-            "sample; write own_words, and read what it writes before you publish it."
-        )
 
 
 def has_public_data(config: Any) -> bool:

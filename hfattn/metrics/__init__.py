@@ -1,104 +1,73 @@
 """Metrics as ``evaluate.Metric`` classes that need no network, ``compute_metrics`` functions that add up batches,
 scores by slice, and counterfactual tests."""
 
-from .answers import (
-    AnswerMetric,
-    AnswerScores,
-    answer_f1,
-    best_null_threshold,
-    normalize_answer,
-    span_logits,
-)
-from .calibration import calibration_scores, fitted_temperature
-from .classification import (
-    F1,
-    Accuracy,
-    ClassificationScores,
-    ConfusionMatrix,
-    class_probabilities,
-    class_statistics,
-)
-from .classification_report import (
-    ClassifierEvaluationConfig,
-    ClassResults,
-    abstaining_scores,
-    class_predictions,
-    class_results,
-    classification_report,
-    confidence_threshold,
-)
-from .counterfactual import counterfactual, read_swaps, read_templates, swap_words, template_test
-from .entities import Entity, EntityMetric, EntityScores, find_entities
-from .language_model import (
-    LanguageModelScores,
-    text_scores,
-    token_loss,
-    token_statistics,
-)
-from .multi_label import (
-    MultiLabelScores,
-    best_thresholds,
-    label_logits,
-    label_probabilities,
-    multi_label_report,
-    multi_label_scores,
-)
-from .regression import RegressionMetric, RegressionScores, predicted_numbers, regression_report
-from .slices import column_slices, length_slices, scores_by_slice, word_slices
-from .translation import ExactMatch, TranslationScores, bleu_by_length, decode_generated, translation_report
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "F1",
-    "Accuracy",
-    "AnswerMetric",
-    "AnswerScores",
-    "ClassResults",
-    "ClassificationScores",
-    "ClassifierEvaluationConfig",
-    "ConfusionMatrix",
-    "Entity",
-    "EntityMetric",
-    "EntityScores",
-    "ExactMatch",
-    "LanguageModelScores",
-    "MultiLabelScores",
-    "RegressionMetric",
-    "RegressionScores",
-    "TranslationScores",
-    "abstaining_scores",
-    "answer_f1",
-    "best_null_threshold",
-    "best_thresholds",
-    "bleu_by_length",
-    "calibration_scores",
-    "class_predictions",
-    "class_probabilities",
-    "class_results",
-    "class_statistics",
-    "classification_report",
-    "column_slices",
-    "confidence_threshold",
-    "counterfactual",
-    "decode_generated",
-    "find_entities",
-    "fitted_temperature",
-    "label_logits",
-    "label_probabilities",
-    "length_slices",
-    "multi_label_report",
-    "multi_label_scores",
-    "normalize_answer",
-    "predicted_numbers",
-    "read_swaps",
-    "read_templates",
-    "regression_report",
-    "scores_by_slice",
-    "span_logits",
-    "swap_words",
-    "template_test",
-    "text_scores",
-    "token_loss",
-    "token_statistics",
-    "translation_report",
-    "word_slices",
-]
+from ..first_use import on_first_use
+from .counterfactual import counterfactual as counterfactual
+from .counterfactual import read_swaps as read_swaps
+from .counterfactual import read_templates as read_templates
+from .counterfactual import swap_words as swap_words
+from .counterfactual import template_test as template_test
+
+if TYPE_CHECKING:
+    from .answers import *  # noqa: F403
+    from .calibration import *  # noqa: F403
+    from .class_report import *  # noqa: F403
+    from .classification import *  # noqa: F403
+    from .entities import *  # noqa: F403
+    from .evaluation_config import *  # noqa: F403
+    from .language_model import *  # noqa: F403
+    from .multi_label import *  # noqa: F403
+    from .regression import *  # noqa: F403
+    from .slices import *  # noqa: F403
+    from .translation import *  # noqa: F403
+
+_MODULES = {
+    "answers": ("AnswerMetric", "AnswerScores", "answer_f1", "best_null_threshold", "normalize_answer", "span_logits"),
+    "calibration": ("calibration_scores", "fitted_temperature"),
+    "classification": (
+        "Accuracy",
+        "ClassificationScores",
+        "ConfusionMatrix",
+        "F1",
+        "class_probabilities",
+        "class_statistics",
+    ),
+    "class_report": (
+        "ClassResults",
+        "abstaining_scores",
+        "class_predictions",
+        "class_results",
+        "classification_report",
+        "confidence_threshold",
+    ),
+    "entities": ("Entity", "EntityMetric", "EntityScores", "find_entities"),
+    "evaluation_config": ("ClassifierEvaluationConfig",),
+    "language_model": ("LanguageModelScores", "text_scores", "token_loss", "token_statistics"),
+    "multi_label": (
+        "MultiLabelScores",
+        "best_thresholds",
+        "label_logits",
+        "label_probabilities",
+        "multi_label_report",
+        "multi_label_scores",
+    ),
+    "regression": ("RegressionMetric", "RegressionScores", "predicted_numbers", "regression_report"),
+    "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
+    "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),
+}
+
+__getattr__ = on_first_use(__name__, _MODULES)
+
+if not TYPE_CHECKING:  # a type checker reads no computed list, and sees what is imported above
+    __all__ = sorted(
+        [
+            "counterfactual",
+            "read_swaps",
+            "read_templates",
+            "swap_words",
+            "template_test",
+            *(name for names in _MODULES.values() for name in names),
+        ]
+    )

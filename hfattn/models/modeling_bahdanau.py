@@ -29,15 +29,8 @@ from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_rec
 from .configuration_bahdanau import BahdanauConfig
 from .encoder_decoder import SourceAndTargetEmbeddings, shift_right
 from .pipeline_attn_translation import TranslationMixin
-from .recurrent_cells import (
-    DirectedLayer,
-    RecurrentCell,
-    RecurrentLayer,
-    State,
-    find_cell,
-    real_steps,
-    where_moved,
-)
+from .recurrent_cells import RecurrentCell, State, find_cell
+from .recurrent_layers import DirectedLayer, RecurrentLayer, real_steps, where_moved
 
 
 @dataclass

@@ -16,7 +16,8 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .cache_recurrent import RecurrentCache, RecurrentGenerationMixin, check_recurrent
 from .configuration_char_rnn import CharRNNConfig
-from .recurrent_cells import RecurrentCell, RecurrentLayer, State, find_cell, real_steps
+from .recurrent_cells import RecurrentCell, State, find_cell
+from .recurrent_layers import RecurrentLayer, real_steps
 
 
 class CharRNNPreTrainedModel(PreTrainedModel):

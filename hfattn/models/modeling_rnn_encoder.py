@@ -18,7 +18,8 @@ from .attention_pooling import AttentionPooling
 from .attention_scores import Parametric
 from .classifier_output import PooledClassifierOutput
 from .configuration_rnn_encoder import RNNEncoderConfig
-from .recurrent_cells import DirectedLayer, RecurrentCell, State, real_steps
+from .recurrent_cells import RecurrentCell, State
+from .recurrent_layers import DirectedLayer, real_steps
 
 
 class Sentences(NamedTuple):

@@ -1,58 +1,21 @@
 """The report of the recipe causal_lm."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedTokenizerBase
 
 from ..data import EncodedDemonstrations, PackedBlocks, PackedText, TextSize, prompt_ids
-from ..fields import at_least
 from ..generation import is_chat, read_prompt, sample_text, write_completions
 from ..hub import texts_to_publish
 from ..loading import max_positions
 from ..metrics import text_scores
 from ..training.causal_lm import EvaluatedTexts
+from ..training.sample_config import CausalSampleConfig
 from .base import TrainedRun, leave_behind
-
-DECODING = ("temperature", "top_k", "top_p")
-
-
-@strict
-@dataclass
-class SampleConfig:
-    """The section ``sample``: texts that the model writes, before and after training."""
-
-    prompts: list[str] = field(default_factory=lambda: ["The "])  # beginnings of the texts
-    # Decoding options by the name under which the report shows them; temperature 0 is greedy.
-    decoding: dict[str, dict[str, float | int]] = field(
-        default_factory=lambda: {
-            "greedy": {"temperature": 0},
-            "temperature 0.8": {"temperature": 0.8},
-            "top-k 40": {"top_k": 40},
-            "top-p 0.9": {"top_p": 0.9},
-        }
-    )
-    max_new_tokens: int = at_least(1, 60)
-
-    def validate_prompts(self) -> None:
-        if not self.prompts or not all(self.prompts):
-            raise ValueError("prompts is empty or has an empty prompt; write at least one character for each.")
-
-    def validate_decoding(self) -> None:
-        for name, options in self.decoding.items():
-            if unknown := sorted(set(options) - set(DECODING)):
-                raise ValueError(f"decoding {name!r} has {unknown[0]!r}; write {', '.join(DECODING)}.")
-            temperature, top_k, top_p = options.get("temperature", 1), options.get("top_k", 0), options.get("top_p", 1)
-            if not (temperature == 0 or 0.01 <= temperature <= 100):
-                raise ValueError(f"decoding {name!r} has temperature {temperature}; write 0, or 0.01 to 100.")
-            if not isinstance(top_k, int) or top_k < 0:
-                raise ValueError(f"decoding {name!r} has top_k {top_k}; write a whole number, 0 for all tokens.")
-            if not 0 < top_p <= 1:
-                raise ValueError(f"decoding {name!r} has top_p {top_p}; write a number above 0, at most 1.")
 
 
 def report(
@@ -147,7 +110,7 @@ def exact_match(run: TrainedRun, dataset: EncodedDemonstrations, number: int) ->
     return {"exact_match": right / len(chosen), "written": len(chosen)}
 
 
-def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: SampleConfig, seed: int) -> list[str]:
+def continuations(model: Any, tokenizer: PreTrainedTokenizerBase, sample: CausalSampleConfig, seed: int) -> list[str]:
     """Return the continuation of each prompt with each way of decoding, all with the same seed."""
     return [
         sample_text(

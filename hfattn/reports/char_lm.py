@@ -2,34 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.dataclasses import strict
-
 from ..data import Text
-from ..fields import at_least
 from ..generation import sample_text
 from ..hub import texts_to_publish
 from ..models.strict_config import own_fields
 from .base import TrainedRun, leave_behind
-
-
-@strict
-@dataclass
-class SampleConfig:
-    """The section ``sample``: texts that the model writes, during and after training."""
-
-    prompt: str = "The "  # the beginning of each text
-    temperatures: list[float | int] = field(default_factory=lambda: [0.2, 0.8, 1.5])  # one text for each
-    max_new_tokens: int = at_least(1, 200)
-
-    def validate_sizes(self) -> None:
-        if not self.prompt:
-            raise ValueError("prompt is empty; write at least one character.")
-        if not all(0.01 <= temperature <= 100 for temperature in self.temperatures):
-            raise ValueError(f"temperatures is {self.temperatures}; write numbers from 0.01 to 100.")
 
 
 def report(

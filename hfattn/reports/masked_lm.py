@@ -1,39 +1,21 @@
 """The report of the recipe masked_lm."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import Documents, MaskedTexts, SentencePairs
 from ..errors import UserError
-from ..fields import at_least
 from ..generation import evaluation_mode
 from ..hub import texts_to_publish
+from ..training.sample_config import BLANK
 from .base import TrainedRun, leave_behind
 
-BLANK = "[MASK]"  # the blank in sample.sentences, whatever the tokenizer's own mask token is
 Filled = list[dict[str, Any]]  # tokens with their probabilities, the most probable first
-
-
-@strict
-@dataclass
-class SampleConfig:
-    """The section ``sample``: sentences that the model fills in, before and after training."""
-
-    sentences: list[str] = field(default_factory=lambda: ["The capital of France is [MASK]."])  # each with one [MASK]
-    top_k: int = at_least(1, 5)  # most probable tokens to show
-
-    def validate_sentences(self) -> None:
-        if not self.sentences:
-            raise ValueError(f"sentences is empty; write at least one with {BLANK} in it.")
-        for sentence in self.sentences:
-            if sentence.count(BLANK) != 1:
-                raise ValueError(f"sentences has {sentence!r}; write {BLANK} in each sentence once.")
 
 
 def report(

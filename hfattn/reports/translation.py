@@ -2,17 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data import Pair, Pairs
 from ..explaining import alignment
-from ..fields import at_least
 from ..generation import encode_sources, translate_texts
 from ..hub.fingerprints import synthetic_text
 from ..loading import save_translator
@@ -22,26 +20,6 @@ from ..models.strict_config import own_fields
 from ..pictures import Picture
 from ..plots import bleu_varies
 from .base import TrainedRun, leave_behind, shown_part
-
-
-@strict
-@dataclass
-class SampleConfig:
-    """The section ``sample``: what the report shows."""
-
-    translations: int = at_least(1, 6)  # translations shown during and after training
-    alignments: int = at_least(1, 2)  # how many of these have their alignment drawn
-    # Sources and references of your own, shown before the others and translated as by hfattn translate.
-    pairs: list[list[str]] = field(default_factory=list)
-
-    def validate_pairs(self) -> None:
-        for pair in self.pairs:
-            if len(pair) != 2 or not all(text.strip() for text in pair):
-                raise ValueError(f"pairs contains {pair!r}; write [source, reference].")
-
-    def validate_alignments(self) -> None:
-        if self.alignments > self.translations:
-            raise ValueError(f"alignments is {self.alignments}; write at most translations, {self.translations}.")
 
 
 class EvaluatedPairs(NamedTuple):

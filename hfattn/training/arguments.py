@@ -1,19 +1,24 @@
-"""``TrainingArguments`` from the ``training`` section of a recipe, checked field by field."""
+"""``TrainingArguments`` from the ``training`` section of a recipe, checked field by field.
+
+Their module and what it imports (peft, accelerate, datasets) take seconds to import. It is therefore imported when the
+arguments are created; ``checks_alone`` checks the fields of nearly all configurations without it.
+"""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate.utils import parse_flag_from_env
-from transformers import TrainingArguments
-from transformers.integrations import get_available_reporting_integrations
 
 from ..errors import UserError
 from ..fields import LARGEST
 from ..models.recurrent_cells import cpu_has_bfloat16
 from ..models.strict_config import unknown_name_message
 from .config import checked
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 # Fields that the package sets itself, with the reason or the place to choose instead.
 _FIXED = {
@@ -51,10 +56,40 @@ _ABOVE_ZERO = (
     "save_steps",
     "logging_steps",
 )
+# Fields that ``checks_alone`` knows, with their default values.
+COMMON_FIELDS: dict[str, Any] = {
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "bf16": False,
+    "eval_steps": None,
+    "gradient_accumulation_steps": 1,
+    "label_smoothing_factor": 0.0,
+    "learning_rate": 5e-5,
+    "logging_steps": 500,
+    "max_grad_norm": 1.0,
+    "max_steps": -1,
+    "metric_for_best_model": None,
+    "num_train_epochs": 3.0,
+    "per_device_eval_batch_size": 8,
+    "per_device_train_batch_size": 8,
+    "save_steps": 500,
+    "seed": 42,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+}
+# Values that ``checks_alone`` knows of fields with a few, the default first.
+COMMON_VALUES = {
+    "eval_strategy": ("steps", "epoch", "no"),
+    "save_strategy": ("steps", "epoch", "no", "best"),
+    "lr_scheduler_type": ("linear", "constant", "constant_with_warmup", "cosine", "inverse_sqrt", "polynomial"),
+}
 
 
 def trains_on_cpu() -> bool:
     """Return whether training runs on the CPU: there is no GPU, or the launcher selects it (``cpu.yaml``)."""
+    from accelerate.utils import parse_flag_from_env
+
     return parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
@@ -70,9 +105,43 @@ def computes_bfloat16() -> bool:
     return cpu_has_bfloat16()
 
 
+def checks_alone(fields: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
+    """Check the fields of the section ``training`` without ``TrainingArguments``.
+
+    Args:
+        fields: the fields.
+        more: default values of fields that a subclass adds.
+
+    Returns:
+        Whether all of them are valid; False leaves the decision to ``TrainingArguments``.
+
+    Raises:
+        UserError: a field is mistyped or out of range.
+    """
+    defaults = {**COMMON_FIELDS, **{name: values[0] for name, values in COMMON_VALUES.items()}, **more}
+    if not fields.keys() <= defaults.keys():
+        return False
+    for name, value in fields.items():
+        if (name, value) != ("bf16", "auto"):
+            _check(name, value, defaults)
+    values = {**defaults, **fields}
+    if values["bf16"] is True or not isinstance(values["metric_for_best_model"], str | None):
+        return False
+    if any(values[name] not in known for name, known in COMMON_VALUES.items()) or values["warmup_steps"] < 0:
+        return False
+    steps = [values["logging_steps"], values["eval_steps"] or values["logging_steps"], values["save_steps"]]
+    if not all(isinstance(each, int) for each in steps):
+        return False
+    # The best checkpoint is loaded at the end, so each checkpoint needs an evaluation.
+    if values["save_strategy"] == "best":
+        return True
+    same = values["save_strategy"] == values["eval_strategy"]
+    return same and (values["save_strategy"] != "steps" or steps[2] % steps[1] == 0)
+
+
 def training_arguments(
-    run: Path, fields: dict[str, Any], arguments_class: type[TrainingArguments] = TrainingArguments
-) -> TrainingArguments:
+    run: Path, fields: dict[str, Any], arguments_class: "type[TrainingArguments] | None" = None
+) -> "TrainingArguments":
     """Create the training arguments of a run from the section ``training`` of its recipe.
 
     Any field of ``TrainingArguments`` may be written there, except for those that the package sets itself. Some
@@ -81,9 +150,18 @@ def training_arguments(
     has bfloat16 arithmetic, on a CPU as on a GPU. A higher ``metric_for_best_model`` is better, unless its name
     contains loss, nats, bits, perplexity or error. Checkpoints are saved in ``run/checkpoints``.
 
+    Args:
+        run: the run folder.
+        fields: the section.
+        arguments_class: a subclass of ``TrainingArguments``; None: that class itself.
+
     Raises:
         UserError: a field is unknown, mistyped or out of range.
     """
+    from transformers import TrainingArguments
+    from transformers.integrations import get_available_reporting_integrations
+
+    arguments_class = arguments_class or TrainingArguments
     if fields.get("bf16") == "auto":
         fields = {**fields, "bf16": computes_bfloat16()}
     fields_of_class = {field.name: field.default for field in dataclasses.fields(arguments_class)}

@@ -7,34 +7,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.dataclasses import strict
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..fields import at_least, number
-
 RAW_WEIGHTS = "raw_weights.safetensors"
-
-
-@strict
-@dataclass
-class AveragingConfig:
-    """The section ``averaging`` of a recipe: at most one of its fields."""
-
-    ema: float | None = number(None, above=0, below=1)  # decay of an exponential moving average, such as 0.999
-    last: int | None = at_least(2, None)  # number of last checkpoints to average; all of them if a run has fewer
-
-    def validate_choice(self) -> None:
-        if self.ema is not None and self.last is not None:
-            raise ValueError("ema and last are two ways to average; write one of them.")
 
 
 class MovingAverage(TrainerCallback):

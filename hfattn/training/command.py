@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 from filelock import FileLock, Timeout
-from transformers import TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
 from ..data.report import FILE, DataReport
 from ..errors import UserError
 from ..files import read_json_object, write_at_once
-from ..hub import check_may_push
 from ..yaml_values import read_yaml
 from .config import split_overrides
 from .selection import read_search
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 STARTED = Path("checkpoints") / "recipe.yaml"  # the configuration that a run was started with
 LOGS = "TENSORBOARD_LOGGING_DIR"  # environment variable
@@ -131,12 +132,14 @@ class RecipeCommand:
             if not (self.run / STARTED).exists():
                 raise UserError(f"{self.run} has no run to resume; choose another folder with --output_dir.")
 
-    def start(self, arguments: TrainingArguments) -> None:
+    def start(self, arguments: "TrainingArguments") -> None:
         """Check that the run may write to its folder, set the folder of its logs, and seed all random generators.
 
         Raises:
             UserError: under the same conditions as ``check_run``.
         """
+        from transformers import set_seed
+
         self.check_run()
         os.environ.setdefault(LOGS, str(self.run / "logs"))
         disable_progress_bar()  # bars for the shards of each checkpoint would interrupt the lines of ProgressLines
@@ -253,6 +256,8 @@ def parse_command(recipe: str, description: str, argv: list[str] | None = None) 
     Raises:
         UserError: as ``read_command``, or the Hub would refuse the push.
     """
+    from ..hub import check_may_push
+
     command = read_command(recipe, description, sys.argv if argv is None else argv)
     if command.push_to is not None:
         check_may_push(command.push_to, private=command.push_private)

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, TrainingArguments
+from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import UserError
 from ..loading import BaseModel
 from ..models.strict_config import StrictConfig, unknown_name_message
 from .config import build_section, checked, model_config
-from .fine_tuning import TuningConfig, check_averaging, check_tuning
 from .training_config import TrainingConfig
+from .tuning_config import TuningConfig, check_averaging, check_tuning
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @strict
@@ -38,9 +40,9 @@ class PretrainedOrScratchConfig(TrainingConfig):
     def validate_averaging(self) -> None:
         check_averaging(self.tuning, self.averaging)
 
-    def arguments(self, run: Path, *args: Any, **defaults: Any) -> TrainingArguments:
+    def check_agreement(self) -> None:
         check_tuning(self.pretrained, self.tuning)
-        return super().arguments(run, *args, **defaults)
+        super().check_agreement()
 
 
 def scratch_config(
@@ -81,7 +83,7 @@ def scratch_config(
     return _consistent(config_class, {**fields, **from_data})
 
 
-def scratch_model(auto_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
+def scratch_model(auto_class: Any, config: PreTrainedConfig) -> "PreTrainedModel":
     """Return a model with random weights.
 
     Args:

@@ -1,12 +1,13 @@
 """Optimizers by the names that recipes use."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import Trainer, TrainingArguments
-from transformers.training_args import OptimizerNames
 
 from ..errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adamw": torch.optim.AdamW,
@@ -16,8 +17,18 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 }
 
 
+def check_weight_decay(name: str, weight_decay: float) -> None:
+    """Check that an optimizer can decouple the weight decay from the gradient.
+
+    Raises:
+        UserError: it cannot, and there is weight decay.
+    """
+    if name == "rmsprop" and weight_decay != 0:
+        raise UserError("rmsprop has no decoupled weight decay; write training.weight_decay: 0, or optimizer: adamw.")
+
+
 def optimizer_class_and_arguments(
-    name: str, arguments: TrainingArguments
+    name: str, arguments: "TrainingArguments"
 ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
     """Return the ``optimizer_cls_and_kwargs`` of ``Trainer``, with the rate and the moments of ``TrainingArguments``.
 
@@ -28,8 +39,7 @@ def optimizer_class_and_arguments(
     Raises:
         UserError: weight decay is set for an optimizer that does not decouple it.
     """
-    if name == "rmsprop" and arguments.weight_decay != 0:
-        raise UserError("rmsprop has no decoupled weight decay; write training.weight_decay: 0, or optimizer: adamw.")
+    check_weight_decay(name, arguments.weight_decay)
     kwargs: dict[str, Any] = {"lr": arguments.learning_rate, "eps": arguments.adam_epsilon}
     if name == "rmsprop":
         kwargs["alpha"] = arguments.adam_beta2
@@ -40,7 +50,7 @@ def optimizer_class_and_arguments(
     return OPTIMIZERS[name], kwargs
 
 
-def check_optim(arguments: TrainingArguments, name: str) -> None:
+def check_optim(arguments: "TrainingArguments", name: str) -> None:
     """Check that ``Trainer`` can make the optimizer that ``training.optim`` names, before anything is loaded.
 
     Args:
@@ -50,7 +60,9 @@ def check_optim(arguments: TrainingArguments, name: str) -> None:
     Raises:
         UserError: ``optimizer`` names another one, or a package is missing.
     """
-    chosen = OptimizerNames(arguments.optim).value
+    from transformers import Trainer
+
+    chosen = getattr(arguments.optim, "value", arguments.optim)
     if name != "adamw":
         raise UserError(f"optimizer {name} and training.optim {chosen} are two optimizers; remove one.")
     try:

@@ -3,30 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase
 
 from ..data import LabeledDataConfig, LabeledTexts, Source, load_embeddings
 from ..data.report import DataReport
 from ..errors import UserError
 from ..fields import at_least, one_of
-from ..metrics import (
-    ClassificationScores,
-    ClassifierEvaluationConfig,
-    MultiLabelScores,
-    RegressionScores,
-    class_statistics,
-    label_logits,
-    predicted_numbers,
-)
+from ..metrics.evaluation_config import ClassifierEvaluationConfig
 from ..models.configuration_rnn_encoder import RNNEncoderConfig
 from ..models.configuration_vaswani import VaswaniConfig
 from ..models.strict_config import StrictConfig, own_fields
 from ..tokenizers import TokenizerConfig, uncovered_characters
 from .config import family_config, first_changed
 from .training_config import TrainingConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (RNNEncoderConfig, VaswaniConfig)}
 SEVERAL = "multi_label_classification"  # the problem_type of a sigmoid for each output
@@ -95,6 +90,15 @@ class OwnClassifierDataConfig(LabeledDataConfig):
 
     def scores(self) -> dict[str, Any]:
         """Return the arguments of a Trainer for the scores of evaluations."""
+        from ..metrics import (
+            ClassificationScores,
+            MultiLabelScores,
+            RegressionScores,
+            class_statistics,
+            label_logits,
+            predicted_numbers,
+        )
+
         functions: tuple[Any, Any] = (ClassificationScores(), class_statistics)
         if self.regression:
             functions = RegressionScores(), predicted_numbers
@@ -215,7 +219,7 @@ def own_classifier_config(
     return made
 
 
-def check_problem(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
+def check_problem(config: OwnClassifierConfig) -> None:
     """Check that the configuration of a regression has no option that needs classes, nor several labels one that needs
     one class.
 
@@ -224,16 +228,16 @@ def check_problem(config: OwnClassifierConfig, arguments: TrainingArguments) -> 
     """
     if config.data.regression and (name := first_changed(config, CLASSES_ONLY)):
         raise UserError(f"{name} is for classes, and a regression (data.regression) predicts a number; remove it.")
-    if config.data.regression and arguments.label_smoothing_factor:
+    if config.data.regression and config.training.get("label_smoothing_factor"):
         raise UserError("training.label_smoothing_factor is for classes, and a regression predicts a number; write 0.")
     one_only = [name for name in CLASSES_ONLY if name not in SEVERAL_TOO]
     if config.data.multi_label and (name := first_changed(config, one_only)):
         raise UserError(f"{name} is for texts with one label, and data.multi_label has several; remove it.")
-    if config.data.multi_label and arguments.label_smoothing_factor:
+    if config.data.multi_label and config.training.get("label_smoothing_factor"):
         raise UserError("training.label_smoothing_factor needs one label per text, and data.multi_label; write 0.")
 
 
-def check_own_classifier(config: OwnClassifierConfig, arguments: TrainingArguments) -> None:
+def check_own_classifier(config: OwnClassifierConfig) -> None:
     """Check that the configuration of a classifier from scratch has no option that only a pretrained model has.
 
     Raises:
@@ -243,7 +247,8 @@ def check_own_classifier(config: OwnClassifierConfig, arguments: TrainingArgumen
         raise UserError(
             f"data.too_long {config.data.too_long} is for a model that is pretrained (model.name); write cut."
         )
-    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and arguments.label_smoothing_factor:
+    smoothing = config.training.get("label_smoothing_factor")
+    if has_one_sigmoid(own_classifier_config(config, vocab_size=1 << 20)) and smoothing:
         raise UserError(
             "training.label_smoothing_factor needs a softmax, and this model has one sigmoid; write 0, or "
             "model.problem_type: single_label_classification."
@@ -267,7 +272,7 @@ def sentence_end_ids(tokenizer: PreTrainedTokenizerBase, characters: str) -> lis
 
 
 def initialize_embeddings(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: OwnClassifierConfig
+    model: "PreTrainedModel", tokenizer: PreTrainedTokenizerBase, config: OwnClassifierConfig
 ) -> dict[str, Any]:
     """Initialize the embeddings with ``data.vectors``, if given.
 
@@ -292,7 +297,7 @@ def initialize_embeddings(
     return facts
 
 
-def own_facts(model: PreTrainedModel, preset: str | None) -> dict[str, Any]:
+def own_facts(model: "PreTrainedModel", preset: str | None) -> dict[str, Any]:
     """Return the parameters and settings of a trained model, for ``results.json``."""
     return {
         "preset": preset,

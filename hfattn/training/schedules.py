@@ -13,15 +13,17 @@ t is the number of the update, counted from 1; lr is ``training.learning_rate``.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub.dataclasses import strict
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainingArguments, get_scheduler
 
 from ..errors import UserError
 from ..fields import at_least, one_of
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 WHOLE = ("noam", "tfixup")  # schedules that set the rate of every update
 TUNED = ("linear_warmup", "exponential_warmup")
@@ -90,7 +92,7 @@ def exponential_warmup(step: int, tau: float) -> float:
 def make_scheduler(
     schedule: ScheduleConfig,
     optimizer: torch.optim.Optimizer,
-    arguments: TrainingArguments,
+    arguments: "TrainingArguments",
     num_training_steps: int,
     hidden_size: int,
 ) -> LambdaLR:
@@ -115,6 +117,8 @@ def make_scheduler(
         tau = (2 if schedule.name == "untuned_linear" else 1) / (1 - arguments.adam_beta2)
     factor: Callable[[int, float], float]
     factor = linear_warmup if schedule.name in ("linear_warmup", "untuned_linear") else exponential_warmup
+    from transformers import get_scheduler
+
     # transformers gives the factors of its schedules only together with an optimizer; this one is never stepped.
     idle = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
     multiplied = get_scheduler(

@@ -35,9 +35,10 @@ from ..files import writing
 from ..models.cache_recurrent import RecurrentCache
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
-from .averaging import AveragingConfig, MovingAverage, mean_weights
+from .averaging import MovingAverage, mean_weights
 from .progress import Interruption, ProgressLines
 from .schedules import ScheduleConfig, make_scheduler
+from .training_config import AveragingConfig
 
 
 def complete_checkpoints(directory: str | Path) -> list[Path]:

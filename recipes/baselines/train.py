@@ -24,8 +24,9 @@ from hfattn.data import LabeledDataConfig, LabeledTexts, check_columns, fingerpr
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
 from hfattn.generated import reviews_es
-from hfattn.hub import CardConfig, PublishConfig, texts_to_publish, vocabulary_texts
+from hfattn.hub import texts_to_publish, vocabulary_texts
 from hfattn.metrics import ClassifierEvaluationConfig, class_predictions, read_swaps
+from hfattn.publish_sections import CardConfig, PublishConfig
 from hfattn.reports.base import publish_facts
 from hfattn.reports.baselines import report
 from hfattn.training import RecipeCommand, finishing, load_config, parse_command

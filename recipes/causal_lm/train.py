@@ -10,12 +10,11 @@ accelerate launch recipes/causal_lm/train.py --config recipes/causal_lm/shakespe
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerBase, TrainingArguments
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerBase
 
 from hfattn.data import (
     Demonstrations,
@@ -32,11 +31,12 @@ from hfattn.errors import UserError, one_sentence
 from hfattn.evaluation import score_rows
 from hfattn.fields import at_least
 from hfattn.generation import set_chat, set_ends
-from hfattn.hub import check_language_model, vocabulary_texts
+from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded, ModelLocation, load_model, load_tokenizer, max_positions
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
+from hfattn.publish_sections import check_language_model
 from hfattn.reports.base import TrainedRun
-from hfattn.reports.causal_lm import SampleConfig, continuations, exact_match, report, with_text_scores
+from hfattn.reports.causal_lm import continuations, exact_match, report, with_text_scores
 from hfattn.tokenizers import TokenizerConfig
 from hfattn.training import (
     FineTuningTrainer,
@@ -55,6 +55,7 @@ from hfattn.training import (
 from hfattn.training.causal_lm import CausalDataConfig as DataConfig
 from hfattn.training.causal_lm import check_text, encode_parts, learned_tokenizer, with_chat_template
 from hfattn.training.config import build_section
+from hfattn.training.sample_config import CausalSampleConfig
 
 RECIPE = "causal_lm"
 
@@ -83,31 +84,30 @@ class Config(PretrainedOrScratchConfig):
     # trust_remote_code; or the kind of a tokenizer to learn from the training texts (and vocab_size, lowercase, …).
     tokenizer: dict[str, Any] = field(default_factory=dict)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    sample: SampleConfig = field(default_factory=SampleConfig)
+    sample: CausalSampleConfig = field(default_factory=CausalSampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without data and model, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without data and model.
 
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
     """
     check_language_model(config.publish)
-    arguments = config.arguments(run)
+    config.check_training()
     stride, length = config.evaluation.stride, config.data.max_length
     if stride is not None and stride > length:
         raise UserError(f"evaluation.stride {stride} skips tokens; write at most data.max_length, {length}.")
     if config.pretrained:
         if config.tokenizer:
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
-        return arguments
+        return
     if config.tuning.method != "full":
         raise UserError(
             f"A model from scratch trains all weights; write tuning.method: full, not {config.tuning.method}."
         )
     check_positions(own_config(config, vocab_size=1 << 20), length)
     build_section(TokenizerConfig if "kind" in config.tokenizer else TokenizerLocation, config.tokenizer, "tokenizer.")
-    return arguments
 
 
 def own_config(config: Config, vocab_size: int, **ids: int | None) -> PreTrainedConfig:
@@ -143,7 +143,8 @@ def open_tokenizer(config: Config, chat: bool, train: Examples[Any] | None = Non
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: documents -> a stream of tokens -> windows; or demonstrations -> rows

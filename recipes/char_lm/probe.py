@@ -19,11 +19,12 @@ from accelerate import PartialState
 from hfattn import CharRNNForCausalLM
 from hfattn.data import LabeledDataConfig, LabeledTexts
 from hfattn.errors import UserError, one_sentence
+from hfattn.files import write_json, writing
 from hfattn.loading import load_language_model
 from hfattn.metrics import Accuracy
 from hfattn.models.strict_config import own_fields
 from hfattn.probe import Probe, Probed, final_states, fit_probe, fold_texts, plot_unit
-from hfattn.training import run_facts, write_json, writing
+from hfattn.training import run_facts
 from hfattn.training.config import checked
 
 RECIPE = "char_lm"

@@ -7,11 +7,9 @@ accelerate launch recipes/char_lm/train.py --config recipes/char_lm/quickstart.y
 
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import TrainingArguments
 
 from hfattn import CharRNNConfig, CharRNNForCausalLM
 from hfattn.data import Source, Streams, Text, Windows, check_split, encode_text, open_text, split_positions
@@ -19,10 +17,10 @@ from hfattn.data.report import describe_text
 from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
-from hfattn.hub import check_language_model
 from hfattn.metrics import LanguageModelScores, token_loss, token_statistics
+from hfattn.publish_sections import check_language_model
 from hfattn.reports.base import TrainedRun
-from hfattn.reports.char_lm import SampleConfig, report
+from hfattn.reports.char_lm import report
 from hfattn.tokenizers import build_character_tokenizer, check_options, uncovered_characters
 from hfattn.training import (
     RecipeCommand,
@@ -36,6 +34,7 @@ from hfattn.training import (
     parse_command,
     scores_of_part,
 )
+from hfattn.training.sample_config import CharSampleConfig
 
 RECIPE = "char_lm"
 
@@ -91,11 +90,11 @@ class Config(TrainingConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: dict[str, Any] = field(default_factory=dict)  # fields of CharRNNConfig
-    sample: SampleConfig = field(default_factory=SampleConfig)
+    sample: CharSampleConfig = field(default_factory=CharSampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without the data, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without the data.
 
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
@@ -104,17 +103,17 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     model_config(CharRNNConfig, config.model, vocab_size=1)
     if config.model.get("conditioning_size") is not None:
         raise UserError("model.conditioning_size needs a vector for each text, and this recipe has none; remove it.")
-    arguments = config.arguments(run)
+    config.check_training()
     if config.max_tokens is not None:
         raise UserError("All windows have the same length; write training.per_device_train_batch_size, not max_tokens.")
-    if config.data.stateful and arguments.n_gpu > 1:
-        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
-    return arguments
 
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
+    if config.data.stateful and arguments.n_gpu > 1:
+        raise UserError("Stateful training needs one process per GPU; launch it with accelerate launch --multi_gpu.")
     command.start(arguments)
 
     # Data: text -> tokenizer -> ids -> windows or streams

@@ -9,11 +9,10 @@ accelerate launch recipes/classification/train.py --config recipes/classificatio
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, TrainingArguments
+from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
 import hfattn  # noqa: F401  registers the models of the package, which can be fine-tuned like any other
 from hfattn.data import (
@@ -109,8 +108,8 @@ class Config(PretrainedOrScratchConfig, OwnClassifierConfig):
     class_weights: str | list[float | int] | None = None  # balanced, or a number per class; null: equal weights
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without model and data (``hfattn recipes validate``); return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without model and data (``hfattn recipes validate``).
 
     Raises:
         UserError: a section is invalid, or two do not go together.
@@ -120,16 +119,16 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         kind = "from scratch (model.model_type)" if config.pretrained else "that is pretrained (model.name)"
         raise UserError(f"{name} is for a model {kind}; remove it.")
     config.sample.check_examples(pairs=config.data.pair_column is not None)
-    arguments = config.arguments(run)
-    check_problem(config, arguments)
+    config.check_training()
+    check_problem(config)
     if not config.pretrained:
-        check_own_classifier(config, arguments)
-    return arguments
+        check_own_classifier(config)
 
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: texts -> ids, with the tokenizer of the pretrained model or one that is learned on the training texts

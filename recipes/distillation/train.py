@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, TrainingArguments
+from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
 from hfattn.data import (
     AugmentationConfig,
@@ -81,8 +81,8 @@ class Config(OwnClassifierConfig):
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without teacher and data (``hfattn recipes validate``); return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without teacher and data (``hfattn recipes validate``).
 
     Raises:
         UserError: a section is invalid, or two do not go together.
@@ -101,12 +101,13 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
             "tokenizer.unknown: true, or augmentation.mask: 0."
         )
     # The projection of the student's vectors is not used in the model's forward, where DistributedDataParallel looks.
-    return config.arguments(run, ddp_find_unused_parameters=False)
+    config.check_training()
 
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run, ddp_find_unused_parameters=False)
     command.start(arguments)
 
     # Data: texts, also those that only the teacher labels -> ids, with a tokenizer learned on the labeled texts

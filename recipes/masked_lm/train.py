@@ -7,7 +7,6 @@ accelerate launch recipes/masked_lm/train.py --config recipes/masked_lm/wikitext
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -15,7 +14,6 @@ from transformers import (
     DataCollatorForTokenClassification,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
-    TrainingArguments,
 )
 
 from hfattn.data import (
@@ -37,11 +35,12 @@ from hfattn.data.next_sentence import SENTENCES
 from hfattn.data.text import EMBEDDED
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least, number, one_of
-from hfattn.hub import check_language_model, vocabulary_texts
+from hfattn.hub import vocabulary_texts
 from hfattn.loading import Loaded, ModelLocation, base_model_name, load_model, load_model_config, load_tokenizer
 from hfattn.metrics.masked import MaskedScores, masked_statistics
+from hfattn.publish_sections import check_language_model
 from hfattn.reports.base import TrainedRun
-from hfattn.reports.masked_lm import SampleConfig, fill_in, report
+from hfattn.reports.masked_lm import fill_in, report
 from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 from hfattn.training import (
     RecipeCommand,
@@ -54,7 +53,9 @@ from hfattn.training import (
     scratch_model,
 )
 from hfattn.training.config import checked
-from hfattn.training.masked import MaskedTrainer, masked_lm_class
+from hfattn.training.masked import MaskedTrainer
+from hfattn.training.masked_class import masked_lm_class
+from hfattn.training.sample_config import MaskedSampleConfig
 
 RECIPE = "masked_lm"
 FAMILIES = ("bert", "distilbert", "vaswani")  # model types to train from scratch
@@ -113,7 +114,7 @@ class Config(TrainingConfig):
     # ``model`` has the name of a pretrained model (and revision, trust_remote_code, options), or the model_type of a
     # model from scratch (and for vaswani a preset, and fields of that type's configuration).
     model: dict[str, Any] = field(default_factory=dict)
-    sample: SampleConfig = field(default_factory=SampleConfig)
+    sample: MaskedSampleConfig = field(default_factory=MaskedSampleConfig)
 
     @property
     def pretrained(self) -> ModelLocation | None:
@@ -121,8 +122,8 @@ class Config(TrainingConfig):
         return checked(ModelLocation, self.model, prefix="model.") if "name" in self.model else None
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without the data, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without the data.
 
     Raises:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
@@ -136,7 +137,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
     if config.tokenizer.sampling:
         raise UserError("A masked language model needs fixed tokens; remove tokenizer.sampling.")
-    return config.arguments(run)
+    config.check_training()
 
 
 def own_config(config: Config, vocab_size: int, pad: int) -> PreTrainedConfig:
@@ -163,7 +164,8 @@ def make_examples(
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: documents -> ids, with the model's tokenizer or one learned from the training documents -> masked examples

@@ -7,11 +7,10 @@ accelerate launch recipes/multiple_choice/train.py --config recipes/multiple_cho
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, TrainingArguments
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 
 import hfattn  # noqa: F401  registers the models of the package, which can be fine-tuned like any other
 from hfattn.data import (
@@ -122,8 +121,8 @@ class Config(PretrainedOrScratchConfig):
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without model and data, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without model and data.
 
     Raises:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
@@ -134,10 +133,9 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
         raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
     if config.tokenizer.sampling:
         raise UserError("tokenizer.sampling is for single texts, and a choice is read with its context; write 0.")
-    arguments = config.arguments(run)
-    if arguments.label_smoothing_factor:
+    config.check_training()
+    if config.training.get("label_smoothing_factor"):
         raise UserError("training.label_smoothing_factor is for classes, and choices have none; write 0.")
-    return arguments
 
 
 def own_config(config: Config, vocab_size: int, pad: int) -> PreTrainedConfig:
@@ -154,7 +152,8 @@ def own_config(config: Config, vocab_size: int, pad: int) -> PreTrainedConfig:
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: each choice with its context -> ids

@@ -7,11 +7,10 @@ accelerate launch recipes/question_answering/train.py --config recipes/question_
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding, TrainingArguments
+from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 from hfattn.data import (
     EncodedQuestions,
@@ -103,21 +102,21 @@ class Config(FineTuningConfig):
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without model and data, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without model and data.
 
     Raises:
         UserError: a section does not describe a valid optimizer or training arguments.
     """
-    arguments = config.arguments(run)
-    if arguments.label_smoothing_factor:
+    config.check_training()
+    if config.training.get("label_smoothing_factor"):
         raise UserError("training.label_smoothing_factor is for classes, and an answer is a span of tokens; write 0.")
-    return arguments
 
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: questions and contexts -> token ids, one row per window of a context

@@ -11,7 +11,6 @@ accelerate launch recipes/token_classification/train.py --config recipes/token_c
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -19,7 +18,6 @@ from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
     PreTrainedConfig,
-    TrainingArguments,
 )
 
 from hfattn.data import (
@@ -126,8 +124,8 @@ class Config(PretrainedOrScratchConfig):
     sample: SampleConfig = field(default_factory=SampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
-    """Check what can be checked without model and data, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without model and data.
 
     Raises:
         UserError: a section does not describe a valid model, a tokenizer, an optimizer or training arguments.
@@ -136,7 +134,8 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     if config.pretrained:
         if tokenizer != TokenizerConfig():
             raise UserError("A pretrained model comes with its own tokenizer; remove the section tokenizer.")
-        return config.arguments(run)
+        config.check_training()
+        return
     if config.tuning != TuningConfig():
         raise UserError("A model from scratch trains all weights; remove the section tuning.")
     if tokenizer.sampling:
@@ -144,7 +143,7 @@ def validate(config: Config, run: Path = Path("runs")) -> TrainingArguments:
     if tokenizer.kind == "char" and not tokenizer.unknown:
         raise UserError("New words may have new characters; write tokenizer.kind: word, or tokenizer.unknown: true.")
     check_positions(own_config(config, vocab_size=1 << 20, pad=0, labels=["O"]), config.data.max_length)
-    return config.arguments(run)
+    config.check_training()
 
 
 def own_config(config: Config, vocab_size: int, pad: int, labels: list[str]) -> PreTrainedConfig:
@@ -164,7 +163,8 @@ def label_names(labels: list[str]) -> dict[str, Any]:
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: tagged words -> token ids, with the tag of each word at its first piece

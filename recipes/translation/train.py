@@ -6,7 +6,6 @@ accelerate launch recipes/translation/train.py --config recipes/translation/date
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -24,12 +23,11 @@ from hfattn.metrics import TranslationScores
 from hfattn.models.pipeline_attn_translation import source_prefix
 from hfattn.models.strict_config import StrictConfig
 from hfattn.reports.base import TrainedRun
-from hfattn.reports.translation import EvaluatedPairs, SampleConfig, report
+from hfattn.reports.translation import EvaluatedPairs, report
 from hfattn.tokenizers import TokenizerConfig, build_sampler, build_tokenizer
 from hfattn.training import (
     FineTuningSeq2SeqTrainer,
     RecipeCommand,
-    Seq2SeqArguments,
     Seq2SeqCollator,
     TranslationCallback,
     TranslatorConfig,
@@ -45,6 +43,7 @@ from hfattn.training import (
     tuned,
     tuning_facts,
 )
+from hfattn.training.sample_config import TranslationSampleConfig
 
 RECIPE = "translation"
 FAMILIES: dict[str, type[StrictConfig]] = {family.model_type: family for family in (BahdanauConfig, VaswaniConfig)}
@@ -111,11 +110,11 @@ class Config(TranslatorConfig):
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: PairTokenizerConfig = field(default_factory=PairTokenizerConfig)  # for a model from scratch
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    sample: SampleConfig = field(default_factory=SampleConfig)
+    sample: TranslationSampleConfig = field(default_factory=TranslationSampleConfig)
 
 
-def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
-    """Check what can be checked without the data, and return the training arguments.
+def validate(config: Config) -> None:
+    """Check what can be checked without the data.
 
     Raises:
         UserError: a section does not describe a valid model, an optimizer or training arguments.
@@ -123,7 +122,7 @@ def validate(config: Config, run: Path = Path("runs")) -> Seq2SeqArguments:
     config.check_sections(own_tokenizer=config.tokenizer != PairTokenizerConfig())
     if not config.pretrained:
         own_config(config, pad=0, start=1, end=2, size=1 << 20, source_size=1 << 20)
-    return config.arguments(run, Seq2SeqArguments, predict_with_generate=True)
+    config.check_training()
 
 
 def own_config(config: Config, pad: int, start: int, end: int, size: int, source_size: int) -> StrictConfig:
@@ -146,7 +145,8 @@ def build_tokenizers(config: Config, pairs: Pairs) -> tuple[PreTrainedTokenizerB
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
-    arguments = validate(config, command.run)
+    validate(config)
+    arguments = config.arguments(command.run)
     command.start(arguments)
 
     # Data: pairs -> tokenizers, learned from the training pairs or of the pretrained model -> token ids
