@@ -89,10 +89,12 @@ def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs
 
 
 def completions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
-    """Return the scores of completions and their size; texts are pairs of prompt and completion, or of messages."""
+    """Return the scores of completions and their size; texts are prompt, completion and tools."""
     found = {}
     for part, texts in order["texts"].items():
-        examples = Demonstrations(part, [Demonstration(prompt, completion) for prompt, completion in texts])
+        examples = Demonstrations(
+            part, [Demonstration(prompt, completion, tools=tools) for prompt, completion, tools in texts]
+        )
         dataset = EncodedDemonstrations(examples, tokenizer, order["max_length"])
         found[part] = {"scores": score_rows(model, dataset, rows=order["rows"]), "size": asdict(dataset.size)}
     return {"likelihoods": found}, {}

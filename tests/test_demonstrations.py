@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from commands import ROOT, results_of, steps, train_here, write_config, written
+from datasets import Dataset
 from huggingface_hub import ModelCard
 from recipe_contract import BadInput, BadInputs, Configure, FinishedRun, KilledRun, Stated, TwoProcesses
 from tiny_models import TEXTS, byte_tokenizer, tiny_model
@@ -25,7 +26,7 @@ from hfattn.data import (
     read_demonstrations,
     set_chat_template,
 )
-from hfattn.data.chat import CHATML, encode_conversation
+from hfattn.data.chat import CHATML, TEMPLATES, encode_conversation
 from hfattn.data.demonstrations import Messages
 from hfattn.data.model_limits import check_packing
 from hfattn.errors import UserError
@@ -181,6 +182,53 @@ def test_only_the_assistant_is_learned_with_and_without_marks_in_the_template(
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(UserError, match=r"Line 1 does not fit the chat template \(roles must alternate\); correct it"):
         encode_conversation(tokenizer, chat, 0, "Line 1")
+
+
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+
+
+def calling(city: str, arguments: Any, **message: Any) -> Messages:
+    call = {"type": "function", "function": {"name": "weather", "arguments": arguments}}
+    return [
+        {"role": "user", "content": f"Is it warm in {city}?"},
+        {"role": "assistant", "tool_calls": [call], **message},
+        {"role": "tool", "name": "weather", "content": "30 degrees"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+
+
+def test_calls_of_tools_are_learned_and_their_results_are_read(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    """Tools and arguments may be values or JSON, and a Parquet file has a null for each key that a row lacks."""
+    rows = [
+        {"messages": calling("Rome", {"city": "Rome"}), "tools": [WEATHER]},
+        {"messages": calling("Bonn", '{"city": "Bonn"}', content="One moment."), "tools": json.dumps([WEATHER])},
+        {"messages": said("Hello", "Good."), "tools": None},
+    ]
+    table = Dataset.from_list([{"messages": row["messages"], "tools": json.dumps([WEATHER])} for row in rows[::2]])
+    table.to_parquet(tmp_path / "calls.parquet")
+    data = hfattn.resources.load_recipe(RECIPE / "train.py").DataConfig
+    items = [*data().read(written(tmp_path / "calls.jsonl", rows), "train")]
+    again = [*data().read(str(tmp_path / "calls.parquet"), "train")]
+    assert (again[0].completion, again[1].tools) == (items[0].completion, [WEATHER])
+    assert [item.tools for item in items] == [[WEATHER], [WEATHER], []]
+    set_chat_template(tokenizer, "chatml")
+    dataset = EncodedDemonstrations(Demonstrations("x", items), tokenizer, 500)
+    call = '{}<tool_call>{{"name": "weather", "arguments": {{"city": "{}"}}}}</tool_call><|im_end|>Yes.<|im_end|>'
+    learned = [call.format("", "Rome"), call.format("One moment.", "Bonn"), "Good.<|im_end|>"]
+    assert learned_of(tokenizer, dataset) == learned
+    read = [tokenizer.decode(row["input_ids"]) for row in dataset.rows]
+    assert ['"type": "string"' in text and "30 degrees" in text for text in read] == [True, True, False]
+    assert items[0].last_turn == (items[0].completion[:3], "Yes.")
+    assert items[0]._replace(completion=items[0].completion[:2]).last_turn[1] == ""
+    for template in ("plain", "{% for message in messages %}{{ message['content'] }}{% endfor %}"):
+        tokenizer.chat_template = TEMPLATES.get(template, template)
+        with pytest.raises(UserError, match="Line 1 of x has the tool 'weather', and the chat template leaves out"):
+            EncodedDemonstrations(Demonstrations("x", items), tokenizer, 500)
 
 
 def test_what_is_cut_is_counted(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -436,6 +484,11 @@ BAD: list[BadInput] = [
         rows_file({"messages": [{"from": "human", "value": "a"}]}),
         r"Line 1 of r.jsonl holds \[\{'from': 'human', 'value': 'a'\}\] in 'messages'; write a list of messages such",
     ),
+    (
+        rows_file({"messages": [*said("a"), {"role": "assistant", "tool_calls": [{"function": {"arguments": {}}}]}]}),
+        r"Line 1 of r.jsonl holds \[.* in 'messages'; write a list of messages such as",
+    ),
+    (rows_file({"messages": said("a", "b"), "tools": "weather"}), "holds 'weather' in 'tools'; write a list of tools"),
     (rows_file({"messages": said("a")}), "Line 1 of r.jsonl has no message with the role 'assistant'"),
     (rows_file({"messages": said("a", " ")}), "Line 1 of r.jsonl has an empty message of the assistant"),
     (

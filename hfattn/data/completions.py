@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..tokenizers import uncovered_characters
 from .batches import IGNORED, Batch, _Batches
 from .chat import check_chat_template, encode_conversation, encode_question
-from .demonstrations import Demonstration, Demonstrations, Messages
+from .demonstrations import Demonstration, Demonstrations, Messages, Tools
 from .packing import TextSize
 
 
@@ -38,19 +38,23 @@ def encode_demonstration(
     """
     if not isinstance(item.completion, str):
         messages = [*item.prompt, *item.completion]
-        return encode_conversation(tokenizer, messages, len(item.prompt), place)
+        return encode_conversation(tokenizer, messages, len(item.prompt), place, item.tools)
     prompt = prompt_ids(item.prompt, tokenizer, place)
     completion = [*tokenizer(item.completion, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
     return prompt + completion, [False] * len(prompt) + [True] * len(completion)
 
 
-def prompt_ids(prompt: str | Messages, tokenizer: PreTrainedTokenizerBase, place: str) -> list[int]:
+def prompt_ids(
+    prompt: str | Messages, tokenizer: PreTrainedTokenizerBase, place: str, tools: Tools | None = None
+) -> list[int]:
     """Return the token ids that a model reads before it writes a completion, or the next message.
 
     Raises:
         UserError: messages do not fit the chat template.
     """
-    return list(tokenizer(prompt).input_ids) if isinstance(prompt, str) else encode_question(tokenizer, prompt, place)
+    if isinstance(prompt, str):
+        return list(tokenizer(prompt).input_ids)
+    return encode_question(tokenizer, prompt, place, tools)
 
 
 class EncodedDemonstrations(_Batches):

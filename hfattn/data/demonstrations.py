@@ -1,11 +1,12 @@
 """Demonstrations for causal language models: prompts with their completions, and conversations.
 
-The columns are those of the "prompt-completion" and "conversational" forms of TRL. The model learns the completion, or
-what the assistant says, and reads the rest.
+The columns are those of the "prompt-completion" and "conversational" forms of TRL, with calls of tools. The model
+learns the completion, or what the assistant says and calls, and reads the rest.
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,8 +16,10 @@ from .rows import Row, Rows, Source, open_rows
 
 FORMS = ("text", "prompt_completion", "messages")
 ASSISTANT = "assistant"  # the role whose messages are learned
+CALLS = "tool_calls"  # key of an assistant's message
 
 Messages: TypeAlias = list[dict[str, Any]]
+Tools: TypeAlias = list[dict[str, Any]]  # JSON schemas of functions, as chat templates read them
 
 
 class Demonstration(NamedTuple):
@@ -27,21 +30,23 @@ class Demonstration(NamedTuple):
         completion: a text, or the other messages, of which those of the assistant are learned.
         line: line or row number in the dataset; None if it is not from one.
         fields: the other columns of its row.
+        tools: the tools that the assistant may call.
     """
 
     prompt: str | Messages
     completion: str | Messages
     line: int | None = None
     fields: Mapping[str, Any] = {}
+    tools: Tools = []
 
     @property
     def last_turn(self) -> tuple[str | Messages, str]:
-        """The last answer, after what it answers: the prompt, or all messages before it."""
+        """The last answer, after what it answers: the prompt, or all messages before it. A call of a tool is empty."""
         if isinstance(self.prompt, str):
             return self.prompt, str(self.completion)
         messages: Messages = [*self.prompt, *self.completion]
         last = max(i for i, message in enumerate(messages) if message["role"] == ASSISTANT)
-        return messages[:last], messages[last]["content"]
+        return messages[:last], "" if messages[last].get(CALLS) else messages[last]["content"]
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,12 @@ class Demonstrations(Examples[Demonstration]):
     def texts(self, item: Demonstration) -> tuple[str, ...]:
         if isinstance(item.prompt, str):
             return self.columns(item)
-        return tuple(message["content"] for message in [*item.prompt, *item.completion])
+        messages: Messages = [*item.prompt, *item.completion]
+        return tuple(text for each in messages for text in (each["content"], *map(json.dumps, each.get(CALLS, ()))))
 
 
 def as_text(value: str | Messages) -> str:
-    """Return a text as it is, and messages as JSON."""
+    """Return a text as it is, and messages or tools as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -97,6 +103,7 @@ def read_demonstrations(
     messages_column: str = "messages",
     prompt_column: str = "prompt",
     completion_column: str = "completion",
+    tools_column: str = "tools",
     empty: str = "error",
     duplicates: str = "keep",
     config: str | None = None,
@@ -108,8 +115,11 @@ def read_demonstrations(
     Args:
         dataset: a source of rows, as in ``open_rows``.
         form: "prompt_completion" for two columns, both with texts or both with lists of messages; "messages" for a
-            column with a conversation. A message has a ``role`` and a ``content``.
+            column with a conversation. A message has a ``role`` and a ``content``; one of the assistant may have
+            ``tool_calls`` too, or instead.
         messages_column, prompt_column, completion_column: names of the columns.
+        tools_column: name of a column with the tools of a conversation, a list of JSON schemas or its JSON; data
+            without calls need not have it.
         empty: whether a row with an empty prompt or completion, or without an answer, is an ``"error"``, or ``"drop"``
             leaves it out.
         duplicates: ``"drop"`` reads equal rows once.
@@ -122,7 +132,7 @@ def read_demonstrations(
     rows = open_rows(dataset, config=config, split=split, revision=revision)
     columns = [(prompt_column, "prompt_column"), (completion_column, "completion_column")]
     columns = columns if form == "prompt_completion" else [(messages_column, "messages_column")]
-    used = {column.partition(".")[0] for column, _ in columns}
+    used = {column.partition(".")[0] for column in (*(column for column, _ in columns), tools_column)}
     items: dict[tuple[str, str, int], Demonstration] = {}
     number = lacking = 0
     for row in rows:
@@ -133,7 +143,8 @@ def read_demonstrations(
                 f"{rows.place(row)} has a text and messages as prompt and completion; write texts or messages in both."
             )
         fields = {name: row.values[name] for name in row.values if name not in used}
-        item = Demonstration(prompt, completion, row.number, fields)
+        tools = [] if isinstance(completion, str) else _tools(rows, row, tools_column)
+        item = Demonstration(prompt, completion, row.number, fields, tools)
         if (lack := _lack(item, form)) is not None:
             if empty == "error":
                 raise UserError(
@@ -142,7 +153,7 @@ def read_demonstrations(
             lacking += 1
             continue
         number += 1
-        key = (as_text(prompt), as_text(completion), 0 if duplicates == "drop" else number)
+        key = (as_text(prompt), as_text(completion) + as_text(tools), 0 if duplicates == "drop" else number)
         items.setdefault(key, item)
     if not items:
         reason = "is empty" if not lacking else "has only rows with nothing to learn"
@@ -154,15 +165,66 @@ def _value(rows: Rows, row: Row, column: str, field: str) -> str | Messages:
     value = rows.value(row, column, field)
     if field != "messages_column" and (value is None or isinstance(value, str)):
         return value or ""
-    whole = isinstance(value, list) and all(isinstance(each, dict) for each in value)
-    if not whole or not all(isinstance(each.get(key), str) for each in value for key in ("role", "content")):
+    if not isinstance(value, list) or not all(_is_message(each) for each in value):
         wanted = 'a list of messages such as {"role": "user", "content": "Hello"}'
         raise UserError(
             f"{rows.place(row)} holds {_shortened(value)} in {column!r}; write {wanted}"
             f"{'' if field == 'messages_column' else ', or a text'}."
         )
-    # Arrow files have a value for each key that any message has.
-    return [{key: each[key] for key in each if each[key] is not None} for each in value]
+    return [{"content": "", **_without_nulls(each), **_calls(each)} for each in value]
+
+
+def _is_message(value: Any) -> bool:
+    """Return whether a value is a message with a text, with calls of tools, or with both."""
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        return False
+    calls, content = value.get(CALLS), value.get("content")
+    if not calls:
+        return isinstance(content, str)
+    known = isinstance(calls, list) and all(isinstance(each, dict) and _function(each) for each in calls)
+    return known and value["role"] == ASSISTANT and isinstance(content, str | None)
+
+
+def _function(call: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the name and the arguments of a call; None if it has no name."""
+    function = call.get("function", call)
+    return function if isinstance(function, dict) and isinstance(function.get("name"), str) else None
+
+
+def _calls(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the calls of a message with their arguments as values; OpenAI writes them as JSON."""
+    calls = []
+    for call in _without_nulls(message.get(CALLS) or []):
+        function = _function(call) or {}
+        if isinstance(function.get("arguments"), str):
+            with suppress(ValueError):
+                function["arguments"] = json.loads(function["arguments"])
+        calls.append({"type": "function", **call, "function": function} if "function" in call else call)
+    return {CALLS: calls} if calls else {}
+
+
+def _tools(rows: Rows, row: Row, column: str) -> Tools:
+    """Return the tools of a row, which are in a list or written as JSON."""
+    value = row.values.get(column)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = json.loads(value)
+    if value is None or value == "":
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, dict) and _function(each) for each in value):
+        wanted = '{"type": "function", "function": {"name": …, "parameters": …}}'
+        raise UserError(
+            f"{rows.place(row)} holds {_shortened(value)} in {column!r}; write a list of tools such as {wanted}, or "
+            "another data.tools_column."
+        )
+    return list(_without_nulls(value))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the keys that are null: Arrow files have one for each key of any message."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _shortened(value: Any) -> str:
@@ -176,10 +238,11 @@ def _lack(item: Demonstration, form: str) -> str | None:
         return "an empty prompt"
     if isinstance(item.completion, str) or not item.completion:
         return None if _has_content(item.completion) else "an empty completion"
-    answers = [each["content"] for each in item.completion if each["role"] == ASSISTANT]
+    answers = [each for each in item.completion if each["role"] == ASSISTANT]
     if not answers:
         return f"no message with the role {ASSISTANT!r}"
-    return None if all(answer.strip() for answer in answers) else "an empty message of the assistant"
+    empty = any(not each["content"].strip() and not each.get(CALLS) for each in answers)
+    return "an empty message of the assistant" if empty else None
 
 
 def _has_content(value: str | Messages) -> bool:

@@ -140,7 +140,7 @@ def _characters(results: Any, data: Any, parts: Any, items: Any) -> dict[str, An
 
 def _tokens(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     if isinstance(next(iter(parts.values())), Demonstrations):
-        pairs = {part: [[item.prompt, item.completion] for item in items[part]] for part in parts}
+        pairs = {part: [[item.prompt, item.completion, item.tools] for item in items[part]] for part in parts}
         return {"kind": "completions", "texts": pairs, "unit": "token", "max_length": data.max_length}
     texts = {part: [item.text for item in items[part]] for part in parts}
     windows = _windows(data, results["configuration"]["evaluation"]["stride"])

@@ -93,14 +93,17 @@ def exact_match(run: TrainedRun, dataset: EncodedDemonstrations, number: int) ->
     """Return the share of completions that a model writes as they are in the data, up to white space at both ends.
 
     Args:
-        run: the run; its model writes greedily, and of a conversation the last answer.
+        run: the run; its model writes greedily, and of a conversation the last answer, if that calls no tool.
         dataset: the examples.
         number: number of examples, which are chosen at random.
     """
-    indices = range(len(dataset.examples))
+    indices = [i for i, example in enumerate(dataset.examples) if example.last_turn[1]]
+    if not indices:
+        return {}
     chosen = sorted(Random(run.trainer.args.seed).sample(indices, min(number, len(indices))))
     turns = [dataset.examples[i].last_turn for i in chosen]
-    prompts = [prompt_ids(question, run.tokenizer, "A prompt") for question, _ in turns]
+    tools = [dataset.examples[i].tools for i in chosen]
+    prompts = [prompt_ids(turn[0], run.tokenizer, "A prompt", each) for turn, each in zip(turns, tools, strict=True)]
     # The last question of a conversation that was cut may not fit.
     fitting = [i for i, ids in enumerate(prompts) if 0 < len(ids) < dataset.max_length]
     longest = int(dataset.sizes[:, 1].max())

@@ -58,6 +58,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
     text_column: str = "text"
     prompt_column: str = "prompt"
     completion_column: str = "completion"
+    tools_column: str = "tools"  # JSON schemas of the tools that the assistant may call, if the data have such a column
     messages_column: str = "messages"
     # Template for messages if the tokenizer has none, or instead of its own: chatml, plain, or a file.
     chat_template: str | None = None
@@ -110,6 +111,7 @@ class CausalDataConfig(PartsConfig[Documents | Demonstrations]):
                 messages_column=self.messages_column,
                 prompt_column=self.prompt_column,
                 completion_column=self.completion_column,
+                tools_column=self.tools_column,
                 empty=self.empty,
                 duplicates=self.duplicates,
                 config=self.config,
