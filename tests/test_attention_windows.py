@@ -1,8 +1,10 @@
 """Patterns in which a query sees some keys: equal to dense attention under a mask, in functions and in models."""
 
+import copy
 import functools
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,8 @@ LAYOUTS = {
     "window 50": lambda: Window(window=50),
     "dilated": lambda: Window(window=3, dilation=2),
     "widely dilated": lambda: Window(window=4, dilation=5),
+    "global tokens": lambda: Window(window=3, global_tokens=2),
+    "many global tokens": lambda: Window(window=2, global_tokens=11),
     "blocks of 1": lambda: BlockLocal(block=1),
     "blocks of 7": lambda: BlockLocal(block=7),
     "strides of 5": lambda: Strided(stride=5),
@@ -56,6 +60,7 @@ def literal_mask(name: str, num_queries: int, num_keys: int, causal: bool, befor
         i = t + num_keys - num_queries
         if isinstance(layout, Window):
             sees = abs(i - j) < layout.dilation * layout.window and (i - j) % layout.dilation == 0
+            sees = sees or min(i, j) - before < layout.global_tokens
         elif isinstance(layout, Strided):
             parts = {"local": abs(i - j) < layout.stride, "distant": (i - j) % layout.stride == 0}
             sees = parts.get(layout.part, any(parts.values()))
@@ -150,7 +155,13 @@ def test_every_score_and_distribution_sees_the_union_of_both_parts(make: Any) ->
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Window(window=64), lambda: Strided(stride=64), lambda: Fixed(block=64, last=1)]
+    "make",
+    [
+        lambda: Window(window=64),
+        lambda: Window(window=64, global_tokens=2),
+        lambda: Strided(stride=64),
+        lambda: Fixed(block=64, last=1),
+    ],
 )
 def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     monkeypatch.setattr(Window, "block", 64)
@@ -187,6 +198,11 @@ PATTERNS: dict[str, dict[str, Any]] = {
         "decoder_pattern_options": {"window": 3, "dilation": [[1, 2], [2, 2]]},
         "positions": "rotary",
         "num_key_value_heads": 1,
+    },
+    "sinks": {
+        "decoder_pattern": ["window", "full"],
+        "decoder_pattern_options": {"window": [[3, 5], 1], "global_tokens": 2},
+        "positions": "rotary",
     },
     "strided": {
         "decoder_pattern": "strided",
@@ -283,13 +299,82 @@ def test_the_cache_is_a_ring() -> None:
     assert [weights.shape[-1] for weights in generated.attentions[-1]] == [41, 41]  # with zeros for dropped keys
 
 
+@pytest.mark.parametrize("fields", [{}, {"positions": "rotary", "num_key_value_heads": 1}])
+@pytest.mark.parametrize("number", [2, 9])
+def test_global_tokens_of_an_encoder_have_projections_of_their_own(number: int, fields: dict[str, Any]) -> None:
+    """Which start as copies; the layer is then attention under a mask, and later each row has its projections."""
+    torch.manual_seed(0)
+    pattern = {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3, "global_tokens": number}}
+    model = VaswaniForMaskedLM(VaswaniConfig(**SMALL, **pattern, **fields, attn_implementation="eager")).double().eval()
+    dense = VaswaniForMaskedLM(VaswaniConfig(**SMALL, **fields, attn_implementation="eager")).double().eval()
+    dense.load_state_dict(model.state_dict(), strict=False)
+    ids = torch.randint(3, 23, (2, 24))
+    padding = torch.ones_like(ids)
+    padding[1, :5] = 0
+    seen = torch.stack([literal_mask("window 3", 24, 24, False, before, 0) for before in (0, 5)])
+    for row, before in ((0, 0), (1, 5)):
+        seen[row, before : before + number] = seen[row, :, before : before + number] = True
+    seen[1, :, :5] = False
+    real = padding.bool()
+    found = model(ids, padding, output_attentions=True)
+    positions = (padding.cumsum(-1) - 1).clamp(min=0)
+    expected = dense.model(ids, attention_mask=seen[:, None], position_ids=positions).last_hidden_state
+    torch.testing.assert_close(found.logits[real], dense.lm_head(expected)[real], atol=1e-12, rtol=0)
+    for weights in found.attentions:
+        assert not weights[:, :, :, :].masked_fill(seen[:, None] | ~real[:, None, :, None], 0).any()
+
+    attention = model.model.encoder.layers[0].self_attn
+    with torch.no_grad():
+        for name, parameter in attention.named_parameters():
+            if name.startswith("global"):
+                parameter.add_(torch.randn_like(parameter))
+    states = torch.randn(2, 24, 24, dtype=torch.float64)
+    rotation = model.model.encoder.rotations(states, positions)[0]
+    found, weights = attention(states, padding, rotation=rotation)
+    ordinary = dense.model.encoder.layers[0].self_attn
+    of_rows = copy.deepcopy(ordinary)
+    for part in "qkv":
+        of_rows.get_submodule(f"{part}_proj").load_state_dict(
+            attention.get_submodule(f"global_{part}_proj").state_dict()
+        )
+    expected, more = (each(states, seen[:, None], rotation=rotation) for each in (ordinary, of_rows))
+    is_global = real & (positions < number)
+    for own, first, second in zip(
+        (found, weights.transpose(1, 2)),
+        *((output, each.transpose(1, 2)) for output, each in (expected, more)),
+        strict=True,
+    ):
+        torch.testing.assert_close(own[is_global], second[is_global], atol=1e-12, rtol=0)
+        torch.testing.assert_close(own[real & ~is_global], first[real & ~is_global], atol=1e-12, rtol=0)
+
+
+def test_missing_projections_of_global_tokens_become_copies(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pattern = {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3}}
+    model = VaswaniForMaskedLM(VaswaniConfig(**SMALL, **pattern))
+    model.save_pretrained(tmp_path)
+    options = {"encoder_pattern_options": {"window": 3, "global_tokens": 1}}
+    loaded = VaswaniForMaskedLM.from_pretrained(tmp_path, **options)
+    attention = loaded.model.encoder.layers[1].self_attn
+    assert torch.equal(attention.global_v_proj.weight, model.model.encoder.layers[1].self_attn.v_proj.weight)
+    with torch.no_grad():
+        attention.global_v_proj.weight.zero_()
+    loaded.save_pretrained(tmp_path / "trained")
+    again = VaswaniForMaskedLM.from_pretrained(tmp_path / "trained")
+    assert not again.model.encoder.layers[1].self_attn.global_v_proj.weight.any()
+    assert torch.equal(again.model.encoder.layers[1].self_attn.global_q_proj.bias, attention.global_q_proj.bias)
+
+
 def test_the_cache_of_fixed_blocks_has_the_block_and_the_last_keys_of_earlier_blocks() -> None:
     model = language_model(decoder_pattern="fixed", decoder_pattern_options={"block": 6, "last": [1, [2, 1]]})
     generated = model.generate(torch.tensor([[3, 4]]), max_new_tokens=40, return_dict_in_generate=True)
     layers = generated.past_key_values.layers
     assert [layer.keys.shape[-2] for layer in layers] == [6 + 5, 2 * 6 + 5]
+    sinks = language_model(decoder_pattern="window", decoder_pattern_options={"window": [4, 1], "global_tokens": 2})
+    of_sinks = sinks.generate(torch.tensor([[3, 4]]), max_new_tokens=40, return_dict_in_generate=True)
+    assert [layer.keys.shape[-2] for layer in of_sinks.past_key_values.layers] == [3 + 2, 2]
     assert generated.past_key_values.get_seq_length() == 41
-    with pytest.raises(ValueError, match="The cache of the pattern 'fixed' cannot be cropped"):
+    with pytest.raises(ValueError, match="The cache of this pattern cannot be cropped"):
         generated.past_key_values.crop(-1)
 
 
@@ -298,6 +383,7 @@ def test_the_cache_of_fixed_blocks_has_the_block_and_the_last_keys_of_earlier_bl
     "pattern",
     [
         ("window", {"window": 3}),
+        ("window", {"window": 3, "global_tokens": 2}),
         ("block_local", {"block": 4}),
         ("strided", {"stride": 4}),
         ("fixed", {"block": 4, "last": 2}),
@@ -350,6 +436,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "layers": (
         {"encoder_pattern": ["window"], "encoder_pattern_options": {"window": 3}},
         "encoder_pattern has 1 values and the encoder 2 layers; write one value, or one for each layer.",
+    ),
+    "dilated and global": (
+        {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3, "dilation": 2, "global_tokens": 1}},
+        "dilation is 2 and global_tokens 1, which a window cannot have together; leave one of them out.",
+    ),
+    "global heads": (
+        {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3, "global_tokens": [[1, 2], 1]}},
+        "global_tokens is [1, 2], but the heads of a layer have the same ones; write a number.",
     ),
     "part": (
         {"encoder_pattern": "strided", "encoder_pattern_options": {"stride": 3, "part": "near"}},
@@ -404,6 +498,7 @@ def test_what_a_pattern_cannot_do_is_one_sentence() -> None:
     ("pattern", "options"),
     [
         ("window", {"window": 5, "dilation": 2}),
+        ("window", {"window": 5, "global_tokens": 3}),
         ("block_local", {"block": 4}),
         ("strided", {"stride": 4}),
         ("fixed", {"block": 4, "last": 1, "part": "distant"}),

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from .attention import Attention
 from .attention_windows import (
+    KeepingLayout,
     Layout,
     LayoutAttention,
     Window,
@@ -21,7 +22,7 @@ from .attention_windows import (
     check_positive,
     delayed,
     real_column,
-    real_keys,
+    scattered,
     without_delay,
 )
 from .configuration_vaswani import VaswaniConfig
@@ -183,7 +184,7 @@ class Strided(Layout):
         return nn.functional.pad(tensor, (0, 0, -tensor.shape[-2] % self.stride, 0)).unflatten(-2, (-1, self.stride))
 
 
-class Fixed(Layout):
+class Fixed(KeepingLayout):
     """A query sees the keys of its block of l positions (local), and the last c of each block (distant); if it is
     causal, only those up to its position (Child et al. 2019, section 4.3).
 
@@ -210,75 +211,15 @@ class Fixed(Layout):
         return {"both": local | distant, "local": local, "distant": distant}[self.part]
 
     def num_kept(self, count: int) -> int:
-        """Return how many keys among ``count`` or fewer later queries may see, at most."""
         return min(count, count // self.block * self.last + self.block - 1)
 
     def kept(self, count: int | torch.Tensor, number: int, device: torch.device) -> torch.Tensor:
-        """Return the positions of the last ``number`` keys, in their order, that a query after ``count`` keys may see:
-        those of its block, and the last c of each block before; negative if there are fewer.
-
-        Args:
-            count: a number, or (…, 1).
-        """
+        # Those of the block of the query, and the last c of each block before.
         newest_first = torch.arange(number - 1, -1, -1, device=device)
         before = newest_first - count % self.block  # in the blocks before
         block = count // self.block - 1 - before.div(self.last, rounding_mode="floor")
         distant = (block + 1) * self.block - 1 - before % self.last
         return torch.where(before < 0, count - 1 - newest_first, distant)
-
-    def attend_to_kept(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        *,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        real: torch.Tensor | None,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend at positions ``queries`` (…, T, 1) to keys at positions ``keys`` (…, 1, K), of which ``real`` are."""
-        mask = self.sees(queries, keys) & (keys >= 0)
-        if causal:
-            mask = mask & (keys <= queries)
-        if real is not None:
-            mask = mask & real
-        return attention(query, prepared, value, mask, need_weights, dropout=dropout)
-
-    def _attend_at_once(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        num_queries, num_keys = query.shape[-2], value.shape[-2]
-        earlier = num_keys - num_queries
-        steps = torch.arange(earlier, num_keys, device=value.device)[None] + start  # (…, 1, T)
-        kept = self.kept(earlier + start, self.num_kept(earlier), value.device)
-        keys = torch.cat([kept.expand(*steps.shape[:-1], -1), steps], -1)  # (…, 1, K)
-        places = (keys - start).clamp(min=0)
-        context, weights = self.attend_to_kept(
-            attention,
-            query,
-            tuple(at(tensor, places) for tensor in prepared),
-            at(value, places),
-            queries=steps.transpose(-1, -2),
-            keys=keys,
-            real=None if real is None else at(real.transpose(-1, -2), places).transpose(-1, -2),
-            causal=causal,
-            need_weights=need_weights,
-            dropout=dropout,
-        )
-        return context, None if weights is None else scattered(weights, places, num_keys)
 
     def _attend_in_blocks(
         self,
@@ -340,57 +281,6 @@ class Fixed(Layout):
             dense = scattered(blocks_first(weights), places, num_blocks * block).flatten(-3, -2)
             weights = without_delay(without_delay(dense, lead_of_queries, num_queries, -2), lead, num_keys, -1)
         return context, weights
-
-
-def at(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return the rows of (…, S, width) at (…, 1, K) places."""
-    places = places[(None,) * (tensor.ndim - places.ndim)]
-    return torch.take_along_dim(tensor, places.transpose(-1, -2), dim=-2)
-
-
-def scattered(weights: torch.Tensor, places: torch.Tensor, num_keys: int) -> torch.Tensor:
-    """Return weights (…, T, K) of keys at (…, 1, K) places as (…, T, S); keys that are not seen may share a place."""
-    dense = weights.new_zeros(*weights.shape[:-1], num_keys)
-    return dense.scatter_add(-1, places.expand_as(weights), weights)
-
-
-class KeptLayer(DynamicLayer):
-    """Cache of the keys and values that later queries may see."""
-
-    is_sliding = True  # the mask of all pairs, for other layers of the model, is not made from the length of this one
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seq_length = 0
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        self.seq_length += key_states.shape[-2]
-        return super().update(key_states, value_states, *args, **kwargs)
-
-    def keep(self, places: torch.Tensor) -> None:
-        """Drop all keys but those at (B or 1, 1, 1, K) places."""
-        self.keys, self.values = at(self.keys, places), at(self.values, places)
-
-    def get_seq_length(self) -> int:
-        return self.seq_length
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.seq_length + query_length, 0
-
-    def reset(self) -> None:
-        super().reset()
-        self.seq_length = 0
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Raise an error: keys that earlier queries saw are not stored."""
-        raise ValueError(
-            "The cache of the pattern 'fixed' cannot be cropped because it has dropped keys; run the model on the "
-            "shorter text."
-        )
 
 
 class SparseAttention(LayoutAttention):
@@ -467,90 +357,7 @@ class FixedAttention(SparseAttention):
         if isinstance(block, list):
             raise ValueError(f"block is {block!r}, but the heads of a layer have blocks of one length; write a number.")
         super().__init__(config, layer_idx, kind, is_causal, gain, block=block, last=last, part=part)
-        self.kept = Fixed(block=block, last=max(last) if isinstance(last, list) else last)
-
-    def cache_layer(self) -> CacheLayerMixin:
-        return KeptLayer()
-
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        past_key_values: Cache | None = None,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        layer = self.cache_of(past_key_values)
-        total, num_steps = key.shape[-2] if layer is None else layer.get_seq_length(), query.shape[-2]
-        if total == num_steps:
-            outputs = super().attend(query, key, value, attention_mask, past_key_values, **kwargs)
-        else:
-            outputs = self._attend_to_kept(query, key, value, attention_mask, total, **kwargs)
-        if isinstance(layer, KeptLayer):
-            _, start = real_keys(attention_mask)
-            before = total - num_steps + start
-            layer.keep(self._places(before, layer.keys.shape[-2] - num_steps, num_steps, total, key.device))
-        return outputs
-
-    def _attend_to_kept(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        total: int,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend to the kept ones of ``total`` keys and those of these steps, at most l steps at a time."""
-        num_steps = query.shape[-2]
-        real, start = real_keys(attention_mask)
-        (kept_key, key), (kept_value, value) = (
-            tensor.split([tensor.shape[-2] - num_steps, num_steps], -2) for tensor in (key, value)
-        )
-        contexts, all_weights, need_weights = [], [], self.needs_weights(**kwargs)
-        seen = total - num_steps
-        parts = (tensor.split(self.kept.block, -2) for tensor in (query, key, value))
-        for queries, new_key, new_value in zip(*parts, strict=True):
-            number = queries.shape[-2]
-            keys = self._positions(seen + start, kept_key.shape[-2], number, query.device)  # (B or 1, 1, 1, K)
-            places = (keys - start).clamp(min=0)
-            kept_key, kept_value = torch.cat([kept_key, new_key], -2), torch.cat([kept_value, new_value], -2)
-            context, weights = self.by_layout(
-                queries,
-                kept_key,
-                kept_value,
-                Fixed.attend_to_kept,
-                queries=keys[..., -number:].transpose(-1, -2),
-                keys=keys,
-                real=None if real is None else at(real.transpose(-1, -2), places).transpose(-1, -2),
-                causal=True,
-                need_weights=need_weights,
-                dropout=self.weight_dropout,
-            )
-            contexts.append(context)
-            if weights is not None:
-                all_weights.append(scattered(weights, places, total))
-            kept = self._places(seen + start, kept_key.shape[-2] - number, number, seen + number, query.device)
-            kept_key, kept_value = at(kept_key, kept), at(kept_value, kept)
-            seen += number
-        return torch.cat(contexts, -2).transpose(1, 2), torch.cat(all_weights, -2) if need_weights else None
-
-    def _positions(
-        self, before: int | torch.Tensor, num_kept: int, num_steps: int, device: torch.device
-    ) -> torch.Tensor:
-        """Return the positions of the kept keys and of the next steps, (B or 1, 1, 1, K + T)."""
-        steps = torch.arange(num_steps, device=device) + before
-        kept = self.kept.kept(before, num_kept, device)
-        return torch.cat([kept, steps], -1).view(-1, 1, 1, num_kept + num_steps)
-
-    def _places(
-        self, before: int | torch.Tensor, num_kept: int, num_steps: int, total: int, device: torch.device
-    ) -> torch.Tensor:
-        """Return the places of the keys to keep after ``total`` steps among the kept keys and the last steps."""
-        positions = self._positions(before, num_kept, num_steps, device)
-        wanted = self._positions(before + num_steps, self.kept.num_kept(total), 0, device)
-        return torch.searchsorted(positions, wanted).clamp(max=num_kept + num_steps - 1)
+        self.keeping = Fixed(block=block, last=max(last) if isinstance(last, list) else last)
 
 
 LAYOUTS: dict[str, type[Layout]] = {"strided": Strided, "fixed": Fixed}

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from .attention import Attention
 from .attention_scores import Location
-from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import VaswaniAttention
+from .configuration_vaswani import POSITION_BIASES, VaswaniConfig
+from .modeling_vaswani import VaswaniAttention, copied_projection, rotate
 from .score_kernels import can_read
 
 Bias = Callable[..., torch.Tensor]
@@ -34,9 +34,11 @@ class Layout:
             that is not padding.
         block: b.
         before: number of keys before a block that its queries may see.
+        global_tokens: number of keys at the start of a text that all queries see.
     """
 
     alignment = 1
+    global_tokens = 0
     block: int
     before: int
 
@@ -47,6 +49,10 @@ class Layout:
             queries, keys: positions, in shapes that broadcast.
         """
         raise NotImplementedError
+
+    def near(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Return ``sees`` without global tokens; only the distances matter to it, and the places in a block."""
+        return self.sees(queries, keys)
 
     def span(self, causal: bool) -> int:
         """Return s, the number of keys around a block that it is compared with; 0 if it is compared with others."""
@@ -97,12 +103,34 @@ class Layout:
                 "only; write another score, or the pattern 'full'."
             )
         if start is None:
-            start = 0 if real is None else -real.int().argmax(-1, keepdim=True)
+            start = first_position(real)
         given = {} if bias is None else {"bias": bias}  # which not every layout takes
         attend = self._attend_in_blocks
         if num_queries <= self.block or num_keys <= self.span(causal):  # blocks would compare more pairs
             attend = self._attend_at_once
         return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout, **given)
+
+    def attend_at(
+        self,
+        attention: Attention,
+        query: torch.Tensor,
+        prepared: tuple[torch.Tensor, ...],
+        value: torch.Tensor,
+        *,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        real: torch.Tensor | None,
+        causal: bool,
+        need_weights: bool,
+        dropout: float,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend at positions ``queries`` (…, T, 1) to keys at positions ``keys`` (…, 1, K), of which ``real`` are."""
+        mask = self.sees(queries, keys) & (keys >= 0)
+        if causal:
+            mask = mask & (keys <= queries)
+        if real is not None:
+            mask = mask & real
+        return attention(query, prepared, value, mask, need_weights, dropout=dropout)
 
     def _attend_at_once(
         self,
@@ -155,7 +183,13 @@ class Layout:
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         ahead = num_keys - num_queries
         lead = (start + ahead) % self.alignment
+        has_heads = query.ndim > 3
+        dim = -4 if has_heads else -3  # that of the blocks
         column = real_column(real, query, num_keys)
+        if self.global_tokens:
+            positions = torch.arange(num_keys, device=query.device)[:, None] + start
+            column = column & (positions >= self.global_tokens)  # the others are compared with every block
+            everywhere, global_mask = self._global_keys((value, *prepared), real, start, num_queries, dim, causal)
         tensors = [query, *prepared, value, column]
         if self.alignment > 1:
             tensors = [delayed(tensor, lead, self.alignment - 1) for tensor in tensors]
@@ -173,50 +207,145 @@ class Layout:
 
         positions = torch.arange(self.block, device=query.device)[:, None]
         keys = torch.arange(-self.before, span - self.before, device=query.device)
-        seen = self.sees(positions, keys)
+        seen = self.near(positions, keys)
         if causal:
             seen = seen & (keys <= positions)
         parts = []
-        whole = self._whole_blocks(num_queries, ahead, lead, span) if real is None else None
+        is_plain = real is None and (self.global_tokens == 0 or (isinstance(start, int) and start == 0))
+        whole = self._whole_blocks(num_queries, ahead, lead, span) if is_plain else None
         bounds = sorted({0, num_blocks} | ({whole.start, whole.stop} if whole else set()))
         for blocks in itertools.starmap(range, itertools.pairwise(bounds)):
             rows = _rows(query, blocks.start * self.block, blocks.stop * self.block)
             # One mask for all blocks that lack no key needs no memory for each block.
             mask = seen if blocks == whole else seen & spans(column, blocks).transpose(-1, -2)
+            values, *keys_of_part = (spans(tensor, blocks) for tensor in (value, *prepared_keys))
+            if self.global_tokens:
+                values, *keys_of_part = (
+                    torch.cat([own, tensor.expand(*own.shape[:-2], -1, -1)], -2)
+                    for own, tensor in zip((values, *keys_of_part), everywhere, strict=True)
+                )
+                of_blocks = global_mask.narrow(dim, blocks.start, len(blocks))
+                of_blocks = seen.new_ones(1) if blocks == whole else of_blocks
+                mask = torch.cat([mask, of_blocks.expand(*mask.shape[:-1], self.global_tokens)], -1)
             queries = blocks_first(rows.unflatten(-2, (len(blocks), self.block)))
             part = attention(
                 queries,
-                tuple(spans(tensor, blocks) for tensor in prepared_keys),
-                spans(value, blocks),
+                tuple(keys_of_part),
+                values,
                 mask,
                 need_weights,
                 dropout=dropout,
                 bias=None if bias is None else bias(queries, span, self.before),
             )
             parts.append(part)
-        has_heads = query.ndim > 3
-        dim = -4 if has_heads else -3
         weights = torch.cat([part for _, part in parts if part is not None], dim=dim) if need_weights else None
         # The heads are last but one, as in the fused kernels and in the output of the layer, so that there is one copy.
         contexts = [part.transpose(-2, -3) if has_heads else part for part, _ in parts]
         context = torch.cat(contexts, dim=dim).flatten(dim, dim + 1)
         context = without_delay(context.transpose(-2, -3) if has_heads else context, lead, num_queries, -2)
         if weights is not None:
-            weights = blocks_first(weights)  # (…, h, n, b, s)
+            weights, of_global = blocks_first(weights).split([span, self.global_tokens], -1)  # (…, h, n, b, s or g)
             columns = torch.arange(num_blocks, device=query.device)[:, None, None] * self.block + keys + self.before
             width = num_blocks * self.block + span - self.block
             dense = weights.new_zeros(*weights.shape[:-1], width).scatter(-1, columns.expand_as(weights), weights)
             dense = nn.functional.pad(dense.flatten(-3, -2), (-start_padding, -end_padding))
             weights = without_delay(without_delay(dense, lead, num_queries, -2), lead, num_keys, -1)
+            if self.global_tokens:
+                places = global_places(self.global_tokens, start, value)
+                weights = weights + scattered(of_global.flatten(-3, -2)[..., :num_queries, :], places, num_keys)
         return context, weights
 
+    def _global_keys(
+        self,
+        tensors: tuple[torch.Tensor, ...],
+        real: torch.Tensor | None,
+        start: int | torch.Tensor,
+        num_queries: int,
+        dim: int,
+        causal: bool,
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Return the first g rows of (…, h, S, width), with a dimension for the blocks, and a mask (…, n, 1, b, g)."""
+        num_keys = tensors[0].shape[-2]
+        places = global_places(self.global_tokens, start, tensors[0])
+        numbers = torch.arange(self.global_tokens, device=places.device)
+        there = places == numbers - start  # a shorter text has fewer
+        if real is not None:
+            there = there & at(real.transpose(-1, -2), places).transpose(-1, -2)
+        num_blocks = -(-num_queries // self.block)
+        queries = torch.arange(num_blocks * self.block, device=places.device) + num_keys - num_queries
+        queries = queries.view(num_blocks, *[1] * (-3 - dim), self.block, 1)
+        behind = places[..., None, :, :] <= queries
+        mask = there[..., None, :, :] & (behind if causal else torch.ones_like(behind))
+        return [at(tensor, places).unsqueeze(dim) for tensor in tensors], mask
+
     def _whole_blocks(self, num_queries: int, ahead: int, lead: int | torch.Tensor, span: int) -> range | None:
-        """Return the blocks whose s keys all exist, if no key is padding; None if there are none."""
+        """Return the blocks whose s keys all exist and are not global, if no key is padding; None if there are none."""
         if not isinstance(lead, int):
             return None
-        first = -(-max(lead + self.before - ahead, 0) // self.block)
+        first = -(-max(lead + self.before + self.global_tokens - ahead, 0) // self.block)
         stop = (lead + num_queries - (span - self.before - self.block)) // self.block
         return range(first, stop) if first < stop else None
+
+
+class KeepingLayout(Layout):
+    """A layout in which later queries see some of the earlier keys, not the last ones only."""
+
+    def num_kept(self, count: int) -> int:
+        """Return how many keys among ``count`` or fewer later queries may see, at most."""
+        raise NotImplementedError
+
+    def kept(self, count: int | torch.Tensor, number: int, device: torch.device) -> torch.Tensor:
+        """Return the positions of ``number`` keys, in their order, among which are those that a query after ``count``
+        keys may see; negative if there are fewer.
+
+        Args:
+            count: a number, or (…, 1).
+        """
+        raise NotImplementedError
+
+    def _attend_at_once(
+        self,
+        attention: Attention,
+        query: torch.Tensor,
+        prepared: tuple[torch.Tensor, ...],
+        value: torch.Tensor,
+        real: torch.Tensor | None,
+        start: int | torch.Tensor,
+        causal: bool,
+        need_weights: bool,
+        dropout: float,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        num_queries, num_keys = query.shape[-2], value.shape[-2]
+        earlier = num_keys - num_queries
+        steps = torch.arange(earlier, num_keys, device=value.device)[None] + start  # (…, 1, T)
+        kept = self.kept(earlier + start, self.num_kept(earlier), value.device)
+        keys = torch.cat([kept.expand(*steps.shape[:-1], -1), steps], -1)  # (…, 1, K)
+        places = (keys - start).clamp(min=0)
+        context, weights = self.attend_at(
+            attention,
+            query,
+            tuple(at(tensor, places) for tensor in prepared),
+            at(value, places),
+            queries=steps.transpose(-1, -2),
+            keys=keys,
+            real=None if real is None else at(real.transpose(-1, -2), places).transpose(-1, -2),
+            causal=causal,
+            need_weights=need_weights,
+            dropout=dropout,
+        )
+        return context, None if weights is None else scattered(weights, places, num_keys)
+
+
+def at(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the rows of (…, S, width) at (…, 1, K) places."""
+    places = places[(None,) * (tensor.ndim - places.ndim)]
+    return torch.take_along_dim(tensor, places.transpose(-1, -2), dim=-2)
+
+
+def scattered(weights: torch.Tensor, places: torch.Tensor, num_keys: int) -> torch.Tensor:
+    """Return weights (…, T, K) of keys at (…, 1, K) places as (…, T, S); keys that are not seen may share a place."""
+    dense = weights.new_zeros(*weights.shape[:-1], num_keys)
+    return dense.scatter_add(-1, places.expand_as(weights), weights)
 
 
 def real_keys(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, int | torch.Tensor]:
@@ -227,7 +356,49 @@ def real_keys(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None,
     if attention_mask is None or (can_read(attention_mask) and bool(attention_mask.all())):
         return None, 0
     real = attention_mask.bool()[:, None, None]
-    return real, -real.int().argmax(-1, keepdim=True)
+    return real, first_position(real)
+
+
+def first_position(real: torch.Tensor | None) -> int | torch.Tensor:
+    """Return the position of the first key, such that the first token is at position 0.
+
+    Args:
+        real: (…, 1, S), True at tokens.
+
+    Returns:
+        (…, 1, 1); 0 if there is no padding.
+    """
+    return 0 if real is None else -real.int().argmax(-1, keepdim=True)
+
+
+def global_places(number: int, first: int | torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return which rows of (…, T, width) have the positions 0, 1, …, as (…, 1, number).
+
+    Args:
+        first: position of the first row.
+    """
+    return (torch.arange(number, device=tensor.device)[None] - first).clamp(0, tensor.shape[-2] - 1)
+
+
+def with_global_rows(
+    outputs: tuple[torch.Tensor, torch.Tensor | None],
+    rows: tuple[torch.Tensor, torch.Tensor | None],
+    first: int | torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Replace the context (…, T, d) and the weights (…, T, S) of positions 0, 1, … by ``rows``.
+
+    Args:
+        first: position of the first query.
+    """
+    (context, weights), (of_rows, weights_of_rows) = outputs, rows
+    positions = torch.arange(context.shape[-2], device=context.device)[None] + first  # (…, 1, T)
+    number = of_rows.shape[-2]
+    places = positions.clamp(0, number - 1)
+    replaced = ((positions >= 0) & (positions < number)).transpose(-1, -2)
+    context = torch.where(replaced, at(of_rows, places).to(context.dtype), context)
+    if weights is not None and weights_of_rows is not None:
+        weights = torch.where(replaced, at(weights_of_rows, places), weights)
+    return context, weights
 
 
 def real_column(real: torch.Tensor | None, query: torch.Tensor, num_keys: int) -> torch.Tensor:
@@ -275,19 +446,27 @@ def check_positive(**options: int) -> None:
             raise ValueError(f"{name} is {number!r}; write a whole number of at least 1.")
 
 
-class Window(Layout):
+class Window(KeepingLayout):
     """Query i sees the keys j with |i - j| < w; causal: 0 ≤ i - j < w (Beltagy et al. 2020, section 3.1).
 
     Args:
         window: w, which includes the key at the position of the query.
         dilation: δ: of the keys with |i - j| < δ w, the query sees those for which δ divides i - j.
+        global_tokens: g: every query also sees the first g keys, and the first g queries see every key.
     """
 
     block = 128
 
-    def __init__(self, *, window: int, dilation: int = 1) -> None:
+    def __init__(self, *, window: int, dilation: int = 1, global_tokens: int = 0) -> None:
         check_positive(window=window, dilation=dilation)
-        self.window, self.dilation = window, dilation
+        if global_tokens != 0:
+            check_positive(global_tokens=global_tokens)
+            if dilation > 1:
+                raise ValueError(
+                    f"dilation is {dilation} and global_tokens {global_tokens}, which a window cannot have together; "
+                    "leave one of them out."
+                )
+        self.window, self.dilation, self.global_tokens = window, dilation, global_tokens
         self.before = dilation * (window - 1)
 
     def span(self, causal: bool) -> int:
@@ -295,8 +474,75 @@ class Window(Layout):
         return super().span(causal) if self.dilation == 1 else 0
 
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        is_global = (keys < self.global_tokens) | (queries < self.global_tokens)
+        return self.near(queries, keys) | is_global
+
+    def near(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         distance = queries - keys
         return (distance.abs() <= self.before) & (distance % self.dilation == 0)
+
+    def num_kept(self, count: int) -> int:
+        return min(count, self.global_tokens + self.before)
+
+    def kept(self, count: int | torch.Tensor, number: int, device: torch.device) -> torch.Tensor:
+        # The first g, and the last ones; or all, if there are no more.
+        places = torch.arange(number, device=device)
+        last = places + count - number
+        return torch.where((places < self.global_tokens) & (places < last), places, last)
+
+    def __call__(
+        self,
+        attention: Attention,
+        query: torch.Tensor,
+        prepared: tuple[torch.Tensor, ...],
+        value: torch.Tensor,
+        real: torch.Tensor | None = None,
+        *,
+        start: int | torch.Tensor | None = None,
+        causal: bool = False,
+        need_weights: bool = True,
+        dropout: float = 0.0,
+        bias: Bias | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend as in ``Layout``, which computes the rows of global tokens as those of others."""
+        if start is None:
+            start = first_position(real)
+        context, weights = super().__call__(
+            attention,
+            query,
+            prepared,
+            value,
+            real,
+            start=start,
+            causal=causal,
+            need_weights=need_weights,
+            dropout=dropout,
+            bias=bias,
+        )
+        if causal or self.global_tokens == 0 or query.shape[-2] == 0:
+            return context, weights
+        first = start + value.shape[-2] - query.shape[-2]  # position of the first query
+        places = global_places(self.global_tokens, first, query)
+        rows = attention(at(query, places), prepared, value, real, need_weights, dropout=dropout)
+        return with_global_rows((context, weights), rows, first)
+
+    def _attend_at_once(
+        self,
+        attention: Attention,
+        query: torch.Tensor,
+        prepared: tuple[torch.Tensor, ...],
+        value: torch.Tensor,
+        real: torch.Tensor | None,
+        start: int | torch.Tensor,
+        causal: bool,
+        need_weights: bool,
+        dropout: float,
+        bias: Bias | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        rest = (self, attention, query, prepared, value, real, start, causal, need_weights, dropout)
+        if self.global_tokens:
+            return KeepingLayout._attend_at_once(*rest)
+        return Layout._attend_at_once(*rest, bias)
 
     def _attend_in_blocks(
         self,
@@ -379,6 +625,45 @@ class RingLayer(DynamicSlidingWindowLayer):
         return keys, values
 
 
+class KeptLayer(DynamicLayer):
+    """Cache of the keys and values that later queries may see."""
+
+    is_sliding = True  # the mask of all pairs, for other layers of the model, is not made from the length of this one
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seq_length = 0
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.seq_length += key_states.shape[-2]
+        return super().update(key_states, value_states, *args, **kwargs)
+
+    def keep(self, places: torch.Tensor) -> None:
+        """Drop all keys but those at (B or 1, 1, 1, K) places."""
+        self.keys, self.values = at(self.keys, places), at(self.values, places)
+
+    def get_seq_length(self) -> int:
+        return self.seq_length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.seq_length + query_length, 0
+
+    def reset(self) -> None:
+        super().reset()
+        self.seq_length = 0
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Raise an error: keys that earlier queries saw are not stored."""
+        raise ValueError(
+            "The cache of this pattern cannot be cropped because it has dropped keys; run the model on the shorter "
+            "text."
+        )
+
+
 class LayoutAttention(VaswaniAttention):
     """Self-attention of a layer with a ``Layout``; base of the patterns of this file.
 
@@ -390,6 +675,7 @@ class LayoutAttention(VaswaniAttention):
     takes_padding_mask = True
     takes_bias = True
     layout: ClassVar[type[Layout]]
+    keeping: KeepingLayout | None = None  # a layout whose kept keys contain those of all heads
 
     def __init__(
         self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, **options: Any
@@ -411,6 +697,8 @@ class LayoutAttention(VaswaniAttention):
         ]
 
     def cache_layer(self) -> CacheLayerMixin:
+        if self.keeping is not None:
+            return KeptLayer()
         return RingLayer(max(layout.before + layout.alignment - 1 for layout, _ in self.layouts))
 
     def attend(
@@ -424,23 +712,29 @@ class LayoutAttention(VaswaniAttention):
         bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        num_keys = key.shape[-2]
-        total = self.num_so_far(num_keys, past_key_values)
+        num_steps, num_keys = query.shape[-2], key.shape[-2]
+        layer = self.cache_of(past_key_values)
+        total = num_keys if layer is None else layer.get_seq_length()
         real, start = real_keys(attention_mask)
-        context, weights = self.by_layout(
-            query,
-            key,
-            value,
-            real=None if real is None else real[..., total - num_keys :],
-            start=total - num_keys + start,
-            causal=self.is_causal,
-            need_weights=self.needs_weights(**kwargs),
-            dropout=self.weight_dropout,
-            bias=bias,
-        )
-        if weights is not None:
-            # The keys that the cache has dropped are outside of the pattern.
-            weights = nn.functional.pad(weights, (total - num_keys, 0))
+        options: dict[str, Any] = {"need_weights": self.needs_weights(**kwargs), "dropout": self.weight_dropout}
+        if self.keeping is not None and num_steps < total:
+            context, weights = self._attend_to_kept(query, key, value, real, start, total, **options)
+        else:
+            context, weights = self.by_layout(
+                query,
+                key,
+                value,
+                real=None if real is None else real[..., total - num_keys :],
+                start=total - num_keys + start,
+                causal=self.is_causal,
+                bias=bias,
+                **options,
+            )
+            if weights is not None:
+                # The keys that the cache has dropped are outside of the pattern.
+                weights = nn.functional.pad(weights, (total - num_keys, 0))
+        if isinstance(layer, KeptLayer):
+            layer.keep(self._places(total - num_steps + start, num_keys - num_steps, num_steps, total, key.device))
         return context.transpose(1, 2), weights
 
     def by_layout(
@@ -475,9 +769,80 @@ class LayoutAttention(VaswaniAttention):
             context = torch.cat(contexts, dim=1)[:, order.to(query.device)]
         return context, weights
 
+    def _attend_to_kept(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        real: torch.Tensor | None,
+        start: int | torch.Tensor,
+        total: int,
+        need_weights: bool,
+        dropout: float,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend to the kept ones of ``total`` keys and those of these steps, at most a block of queries at a time."""
+        assert self.keeping is not None
+        num_steps = query.shape[-2]
+        (kept_key, key), (kept_value, value) = (
+            tensor.split([tensor.shape[-2] - num_steps, num_steps], -2) for tensor in (key, value)
+        )
+        contexts, all_weights = [], []
+        seen = total - num_steps
+        parts = (tensor.split(self.keeping.block, -2) for tensor in (query, key, value))
+        for queries, new_key, new_value in zip(*parts, strict=True):
+            number = queries.shape[-2]
+            keys = self._positions(seen + start, kept_key.shape[-2], number, query.device)  # (B or 1, 1, 1, K)
+            places = (keys - start).clamp(min=0)
+            kept_key, kept_value = torch.cat([kept_key, new_key], -2), torch.cat([kept_value, new_value], -2)
+            context, weights = self.by_layout(
+                queries,
+                kept_key,
+                kept_value,
+                Layout.attend_at,
+                queries=keys[..., -number:].transpose(-1, -2),
+                keys=keys,
+                real=None if real is None else at(real.transpose(-1, -2), places).transpose(-1, -2),
+                causal=True,
+                need_weights=need_weights,
+                dropout=dropout,
+            )
+            contexts.append(context)
+            if weights is not None:
+                all_weights.append(scattered(weights, places, total))
+            kept = self._places(seen + start, kept_key.shape[-2] - number, number, seen + number, query.device)
+            kept_key, kept_value = at(kept_key, kept), at(kept_value, kept)
+            seen += number
+        return torch.cat(contexts, -2), torch.cat(all_weights, -2) if need_weights else None
+
+    def _positions(
+        self, before: int | torch.Tensor, num_kept: int, num_steps: int, device: torch.device
+    ) -> torch.Tensor:
+        """Return the positions of the kept keys and of the next steps, (B or 1, 1, 1, K + T)."""
+        assert self.keeping is not None
+        steps = torch.arange(num_steps, device=device) + before
+        kept = self.keeping.kept(before, num_kept, device)
+        return torch.cat([kept, steps], -1).view(-1, 1, 1, num_kept + num_steps)
+
+    def _places(
+        self, before: int | torch.Tensor, num_kept: int, num_steps: int, total: int, device: torch.device
+    ) -> torch.Tensor:
+        """Return the places of the keys to keep after ``total`` steps among the kept keys and the last steps."""
+        assert self.keeping is not None
+        positions = self._positions(before, num_kept, num_steps, device)
+        wanted = self._positions(before + num_steps, self.keeping.num_kept(total), 0, device)
+        return torch.searchsorted(positions, wanted).clamp(max=num_kept + num_steps - 1)
+
 
 class WindowAttention(LayoutAttention):
-    """The pattern "window"; for its options, see ``Window``."""
+    """The pattern "window"; for its options, see ``Window``.
+
+    In an encoder, the rows of the global tokens have projections W^Q, W^K and W^V of their own, which start as copies
+    (Beltagy et al. 2020, section 3.1). Other queries see the global keys through the ordinary ones.
+
+    Raises:
+        ValueError: the heads of a layer have several numbers of global tokens, or positions are a bias and there are
+            global tokens.
+    """
 
     layout = Window
 
@@ -491,8 +856,86 @@ class WindowAttention(LayoutAttention):
         *,
         window: int | list[int],
         dilation: int | list[int] = 1,
+        global_tokens: int = 0,
     ) -> None:
-        super().__init__(config, layer_idx, kind, is_causal, gain, window=window, dilation=dilation)
+        if isinstance(global_tokens, list):
+            raise ValueError(
+                f"global_tokens is {global_tokens!r}, but the heads of a layer have the same ones; write a number."
+            )
+        if global_tokens and config.positions in POSITION_BIASES:
+            raise ValueError(
+                f"positions is {config.positions!r}, a bias that depends on distances, and global tokens are at any "
+                "distance; write other positions, or leave global_tokens out."
+            )
+        options = {"window": window, "dilation": dilation, "global_tokens": global_tokens}
+        super().__init__(config, layer_idx, kind, is_causal, gain, **options)
+        self.global_tokens = global_tokens
+        if global_tokens and is_causal:
+            widest = max(layout.before for layout, _ in self.layouts) + 1
+            self.keeping = Window(window=widest, global_tokens=global_tokens)
+        elif global_tokens:
+            self.global_q_proj, self.global_k_proj, self.global_v_proj = map(
+                copied_projection, (self.q_proj, self.k_proj, self.v_proj)
+            )
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        key_value_states: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        rotation: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend as in ``VaswaniAttention``."""
+        if self.global_tokens and not self.is_causal and hidden_states.shape[1] > 0:
+            kwargs["global_rows"] = self._global_rows(hidden_states, attention_mask, rotation, **kwargs)
+        return super().forward(
+            hidden_states, attention_mask, key_value_states, past_key_values, rotation=rotation, **kwargs
+        )
+
+    def _global_rows(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        rotation: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the context (B, h, g, d) of the global tokens, and their weights (B, h, g, S) or None."""
+        real, start = real_keys(attention_mask)
+        places = global_places(self.global_tokens, start, hidden_states)  # (1, g) or (B, 1, 1, g)
+        query = self._heads(self.global_q_proj(at(hidden_states, places.view(-1, 1, self.global_tokens))))
+        key, value = self._heads(self.global_k_proj(hidden_states)), self._heads(self.global_v_proj(hidden_states))
+        if rotation is not None:
+            query, key = rotate(query, at(rotation, places)), rotate(key, rotation)
+        if self.num_queries_per_key > 1:
+            key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
+        return self.attention(
+            query,
+            self.attention.prepare(key),
+            value,
+            real,
+            self.needs_weights(**kwargs),
+            dropout=self.weight_dropout,
+        )
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None = None,
+        global_rows: tuple[torch.Tensor, torch.Tensor | None] | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        # The layouts compute the rows of global tokens as those of others, because ``Layout`` does.
+        context, weights = super().attend(query, key, value, attention_mask, past_key_values, **kwargs)
+        if global_rows is None:
+            return context, weights
+        outputs = context.transpose(1, 2), weights
+        context, weights = with_global_rows(outputs, global_rows, real_keys(attention_mask)[1])
+        return context.transpose(1, 2), weights
 
 
 class BlockLocalAttention(LayoutAttention):

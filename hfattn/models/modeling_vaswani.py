@@ -139,6 +139,13 @@ def projection(in_features: int, out_features: int, bias: bool, gain: float = 1.
     return linear
 
 
+def copied_projection(linear: nn.Linear) -> nn.Linear:
+    """Return a linear layer that starts as a copy of another one, unless a checkpoint has weights for it."""
+    new = copy.deepcopy(linear)
+    new.source = (linear,)  # type: ignore[assignment]  # in a tuple, it is not a sub-module
+    return new
+
+
 def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
     if config.norm != "none":
         return 1.0
@@ -573,7 +580,11 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initialize matrices by Glorot, embeddings from N(0, 1/H) (times sqrt(H), their variance is 1), with T-Fixup's
         factors if there is no normalization."""
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and "source" in vars(module):
+            (source,) = vars(module)["source"]
+            for parameter, original in zip(module.parameters(), source.parameters(), strict=True):
+                init.copy_(parameter, original)
+        elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight, gain=vars(module).get("gain", 1.0))  # the heads have none
             if module.bias is not None:
                 init.zeros_(module.bias)
