@@ -15,13 +15,19 @@ from test_vaswani import HEADED, HEADS, H, V, batch, ids, make, options_of
 from torch import nn
 from transformers import (
     AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     LlamaModel,
+    LongformerConfig,
+    LongformerForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
 )
 
 from hfattn import (
@@ -358,6 +364,98 @@ def modernbert(**fields: Any) -> ModernBertForMaskedLM:
     return randomize(ModernBertForMaskedLM(ModernBertConfig(**{**sizes, **fields})).eval())
 
 
+def like_bert(kind: Any, config: Any, **fields: Any) -> Any:
+    sizes = {"vocab_size": V, "hidden_size": H, "intermediate_size": 24, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": HEADS, "max_position_embeddings": 24}
+    return randomize(kind(config(**{**sizes, **fields})).eval())
+
+
+def longformer(**fields: Any) -> Any:
+    return like_bert(LongformerForMaskedLM, LongformerConfig, **{"attention_window": 4, **fields})
+
+
+LIKE_BERT: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "bert": (lambda: like_bert(BertForMaskedLM, BertConfig, hidden_act="relu"), {}),
+    "roberta": (lambda: like_bert(RobertaForMaskedLM, RobertaConfig, tie_word_embeddings=False), {}),
+    "longformer": (lambda: longformer(attention_window=[8, 4]), {}),
+    "longformer, 3 global": (longformer, {"encoder_pattern_options": {"window": 3, "global_tokens": 3}}),
+    "longformer, none global": (longformer, {"encoder_pattern_options": {"window": 3}}),
+}
+
+
+@pytest.mark.parametrize("name", LIKE_BERT)
+def test_weights_of_models_like_bert(tmp_path: Path, name: str) -> None:
+    """The same logits with padding on either side, and from Longformer back."""
+    make_theirs, settings = LIKE_BERT[name]
+    theirs = make_theirs()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours: Any = convert("transformers", tmp_path / "theirs", tmp_path / "ours", settings=settings).model.eval()
+    text = ids(2, 17).clamp(min=2)
+    number = ours.config.layer_pattern("encoder", 0)[1].get("global_tokens", 0)
+    is_longformer = isinstance(theirs, LongformerForMaskedLM)
+    if is_longformer:
+        export("transformers", tmp_path / "ours", tmp_path / "back")
+        back = LongformerForMaskedLM.from_pretrained(tmp_path / "back").eval()
+        assert back.config.attention_window == ([8, 4] if name == "longformer" else [4, 4])
+        again: Any = convert("transformers", tmp_path / "back", tmp_path / "again").model
+        assert again.config.encoder_pattern_options == ours.config.encoder_pattern_options
+    for before, after in ((0, 4), (4, 0)):
+        mask = torch.ones_like(text)
+        mask[1, :before] = 0
+        mask[1, 17 - after :] = 0
+        padded = text.masked_fill(mask == 0, theirs.config.pad_token_id)
+        inputs: dict[str, Any] = {"attention_mask": mask}
+        if is_longformer:
+            inputs["global_attention_mask"] = ((mask.cumsum(-1) <= number) & mask.bool()).long()
+        elif isinstance(theirs, BertForMaskedLM):
+            inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)
+        expected = theirs(padded, **inputs).logits[mask.bool()]
+        for attn_implementation in ("sdpa", "eager"):
+            ours.set_attn_implementation(attn_implementation)
+            found = ours(padded, attention_mask=mask).logits[mask.bool()]
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        if is_longformer:
+            torch.testing.assert_close(back(padded, **inputs).logits[mask.bool()], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_a_dense_model_becomes_one_of_windows(tmp_path: Path, name: str) -> None:
+    """With a window as long as the text its logits are those of the dense model; positions are repeated."""
+    theirs = LIKE_BERT[name][0]()
+    theirs.save_pretrained(tmp_path / "theirs")
+    dense: Any = convert("transformers", tmp_path / "theirs", tmp_path / "dense").model.eval()
+    number = dense.config.max_position_embeddings
+    settings = {
+        "encoder_pattern": "window",
+        "encoder_pattern_options": {"window": 20, "global_tokens": 1},
+        "max_position_embeddings": 100,
+    }
+    long: Any = convert("transformers", tmp_path / "theirs", tmp_path / "long", settings=settings).model.eval()
+    text = ids(2, 20).clamp(min=2)
+    torch.testing.assert_close(long(text).logits, theirs(text).logits, rtol=1e-5, atol=1e-5)
+    positions = long.model.encoder.embed_positions.weight
+    assert positions.shape == (100, H)
+    assert torch.equal(positions[number : 2 * number], dense.model.encoder.embed_positions.weight)
+    loss = long(ids(2, 100), labels=ids(2, 100)).loss
+    loss.backward()
+    for parameter_name, parameter in long.named_parameters():
+        assert parameter.grad is not None, parameter_name
+    # The projections of the global token are copies, which are trained apart.
+    attention = long.model.encoder.layers[0].self_attn
+    assert torch.equal(attention.global_k_proj.weight, attention.k_proj.weight)
+    assert not torch.equal(attention.global_k_proj.weight.grad, attention.k_proj.weight.grad)
+    if name == "roberta":  # whose activation is also that before the output layer
+        narrow = {**settings, "encoder_pattern_options": {"window": 2, "global_tokens": 1}}
+        convert("transformers", tmp_path / "theirs", tmp_path / "narrow", settings=narrow)
+        with pytest.raises(UserError, match=r"at least 3, and w - 1 of the largest .* the windows \[2, 2\]"):
+            export("transformers", tmp_path / "narrow", tmp_path / "back")
+        export("transformers", tmp_path / "long", tmp_path / "longformer")
+        back = LongformerForMaskedLM.from_pretrained(tmp_path / "longformer").eval()
+        inputs = {"global_attention_mask": torch.zeros_like(text)}
+        inputs["global_attention_mask"][:, 0] = 1
+        torch.testing.assert_close(back(text, **inputs).logits, theirs(text).logits, rtol=1e-5, atol=1e-5)
+
+
 THEIRS = {
     "llama": lambda: llama(),
     "grouped": lambda: llama(num_key_value_heads=2, tie_word_embeddings=True, rms_norm_eps=1e-3),
@@ -433,6 +531,14 @@ def test_a_converted_llama_keeps_its_tokenizer_and_can_be_verified(tmp_path: Pat
             lambda: llama(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}),
             "rotary positions of the type linear; only default is supported",
         ),
+        (
+            lambda: longformer(hidden_act="relu"),
+            "hidden_act=relu, and gelu before its output layer",
+        ),
+        (
+            lambda: like_bert(BertForMaskedLM, BertConfig, is_decoder=True),
+            "The model is a decoder; only encoders",
+        ),
         (lambda: llama(hidden_act="relu6"), "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
         (
             lambda: GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=5)),
@@ -476,13 +582,26 @@ def test_what_they_do_not_have(tmp_path: Path, kind: Any, fields: dict[str, Any]
     [
         (VaswaniForCausalLM, "llama", (LlamaForCausalLM, LlamaConfig)),
         (VaswaniForMaskedLM, "modernbert", (ModernBertForMaskedLM, ModernBertConfig)),
+        (VaswaniForMaskedLM, "bert", (BertForMaskedLM, BertConfig)),
+        (
+            VaswaniForMaskedLM,
+            "longformer",
+            (
+                LongformerForMaskedLM,
+                lambda: LongformerConfig(
+                    vocab_size=50_265, max_position_embeddings=4098, type_vocab_size=1, layer_norm_eps=1e-5
+                ),
+            ),
+        ),
     ],
 )
 def test_presets_have_the_sizes_of_the_published_models(kind: Any, preset: str, theirs: Any) -> None:
     """Their defaults in transformers are those sizes."""
     with torch.device("meta"):
         ours, other = kind(VaswaniConfig.preset(preset)), theirs[0](theirs[1]())
-    assert ours.num_parameters() == other.num_parameters()
+    # One vector for each token type, and the positions of padding, have no counterpart.
+    more = {"bert": 2, "longformer": 1 + 2}.get(preset, 0)
+    assert ours.num_parameters() + more * ours.config.hidden_size == other.num_parameters()
     fields = our_fields(COUNTERPARTS[preset], other.config)
     assert VaswaniConfig(**fields).to_dict() == VaswaniConfig.preset(preset, **sizes_only(fields)).to_dict()
 

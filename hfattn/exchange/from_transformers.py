@@ -1,17 +1,25 @@
-"""Convert LLaMA and ModernBERT of transformers, whose blocks are options of ``VaswaniConfig``."""
+"""Convert models of transformers whose blocks are options of ``VaswaniConfig``."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
+    BertConfig,
+    BertForMaskedLM,
     LlamaConfig,
     LlamaForCausalLM,
+    LongformerConfig,
+    LongformerForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    RobertaConfig,
+    RobertaForMaskedLM,
 )
 
 from ..errors import UserError
@@ -21,6 +29,8 @@ from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM, Va
 from ..models.strict_config import unknown_message
 from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, expand, load_ours
+
+Tensors = dict[str, torch.Tensor]
 
 
 class Counterpart(NamedTuple):
@@ -33,9 +43,14 @@ class Counterpart(NamedTuple):
         fields: fields with the same meaning: our names, and theirs.
         biases: their fields that say where biases are; here, ``bias`` says it for all places.
         untrained: their fields that change only training, in a way of their own, unless they are 0.
-        to_ours, to_theirs: the other fields, from their configuration to ours and back.
+        to_ours, to_theirs: the other fields, from their configuration to ours and back; None if the model is not
+            exported.
         stack: "encoder" or "decoder".
         outer, layer: tables of names.
+        replaceable: our fields for which the user may set another value than the model has.
+        read: from their weights to those that the tables name, for a model of ours.
+        write: from the weights that the tables name to theirs, for their configuration.
+        inputs: further inputs of their model, for a model of ours and an attention mask (B, T).
     """
 
     preset: str
@@ -46,10 +61,14 @@ class Counterpart(NamedTuple):
     biases: tuple[str, ...]
     untrained: tuple[str, ...]
     to_ours: Callable[[Any], dict[str, Any]]
-    to_theirs: Callable[[VaswaniConfig], dict[str, Any]]
+    to_theirs: Callable[[VaswaniConfig], dict[str, Any]] | None
     stack: str
     outer: Table
     layer: Table
+    replaceable: tuple[str, ...] = ()
+    read: Callable[[Any, VaswaniConfig, Tensors], Tensors] = lambda theirs, config, tensors: tensors
+    write: Callable[[Any, Tensors], Tensors] = lambda theirs, tensors: tensors
+    inputs: Callable[[VaswaniConfig, torch.Tensor], dict[str, torch.Tensor]] = lambda config, mask: {}
 
     def rows(self, model: VaswaniPreTrainedModel) -> list[Row]:
         """Return the table of names of a model; biases and norms that it does not have are left out."""
@@ -111,11 +130,162 @@ def _to_modernbert(config: VaswaniConfig) -> dict[str, Any]:
     }
 
 
+def _bert(theirs: Any) -> dict[str, Any]:
+    if theirs.is_decoder or theirs.add_cross_attention:
+        raise UserError("The model is a decoder; only encoders of this kind are supported.")
+    return {}
+
+
+def _num_unused_positions(theirs: Any) -> int:
+    """Return how many rows of a table of positions come before that of the first token."""
+    return 0 if isinstance(theirs, BertConfig) else theirs.pad_token_id + 1
+
+
+def _roberta(theirs: Any) -> dict[str, Any]:
+    if theirs.hidden_act != "gelu":
+        raise UserError(
+            f"The model has hidden_act={theirs.hidden_act}, and gelu before its output layer; our models have one "
+            "activation."
+        )
+    return {"max_position_embeddings": theirs.max_position_embeddings - _num_unused_positions(theirs)}
+
+
+def _longformer(theirs: Any) -> dict[str, Any]:
+    numbers = theirs.attention_window
+    # Theirs is the number of tokens on both sides together.
+    windows = [number // 2 + 1 for number in (numbers if isinstance(numbers, list) else [numbers])]
+    options = {"window": windows if len(set(windows)) > 1 else windows[0]}
+    # In transformers, an input says which tokens are global; the field is ours.
+    if global_tokens := theirs.to_dict().get("global_tokens", 1):
+        options["global_tokens"] = global_tokens
+    return {**_roberta(theirs), "encoder_pattern": "window", "encoder_pattern_options": options}
+
+
+def _to_longformer(config: VaswaniConfig) -> dict[str, Any]:
+    if config.pad_token_id is None:
+        raise UserError("LongformerForMaskedLM of transformers needs a pad_token_id, and this model has none.")
+    options = [config.layer_pattern("encoder", index)[1] for index in range(config.encoder_layers)]
+    # For other layers, a number that makes the configurations differ.
+    sides = [window - 1 if isinstance(window := each.get("window"), int) else 2 for each in options]
+    if min(sides) < 2 or any(max(sides) % number for number in sides):
+        raise UserError(
+            "LongformerForMaskedLM of transformers needs windows of at least 3, and w - 1 of the largest must be a "
+            f"multiple of that of the others; this model has the windows {[number + 1 for number in sides]}."
+        )
+    return {
+        "attention_window": [2 * number for number in sides],
+        "global_tokens": options[0].get("global_tokens", 0),
+        "max_position_embeddings": config.max_position_embeddings + config.pad_token_id + 1,
+        "type_vocab_size": 1,
+    }
+
+
+def _read_bert(theirs: Any, config: VaswaniConfig, tensors: Tensors) -> Tensors:
+    """Prepare the weights of a BERT, RoBERTa or Longformer.
+
+    The vector of the first token type, which each token of a single text has, is added to the positions. If the model
+    is to have more positions, they are repeated (Beltagy et al. 2020, section 5). Layers for other tasks are left out.
+    """
+    old = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "LayerNorm.bias"}
+    for pattern, name in old.items():
+        tensors = {re.sub(pattern, name, key): tensor for key, tensor in tensors.items()}
+    unused = r"\w+\.pooler\..*|cls\.seq_relationship\..*|.*\.(position|token_type)_ids"
+    tensors = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(unused, name)}
+    for head in ("cls.predictions", "lm_head"):
+        if f"{head}.bias" in tensors:  # stored once, or twice
+            tensors.setdefault(f"{head}.decoder.bias", tensors.pop(f"{head}.bias"))
+    prefix = f"{theirs.model_type}.embeddings"
+    positions = tensors.get(f"{prefix}.position_embeddings.weight")
+    types = tensors.pop(f"{prefix}.token_type_embeddings.weight", None)
+    if positions is not None and types is not None:
+        dtype = torch.promote_types(positions.dtype, torch.float32)
+        positions = positions[_num_unused_positions(theirs) :].to(dtype) + types[0].to(dtype)
+        times = -(-config.max_position_embeddings // len(positions))
+        tensors[f"{prefix}.position_embeddings.weight"] = positions.repeat(times, 1)[: config.max_position_embeddings]
+    options = [config.layer_pattern("encoder", index)[1] for index in range(config.encoder_layers)]
+    for name in [*tensors]:
+        found = re.fullmatch(r"(.*\.layer\.(\d+)\.attention\.self\.(?:query|key|value))(_global)?(\..*)", name)
+        if found is None or int(found[2]) >= len(options):
+            continue
+        is_global = options[int(found[2])].get("global_tokens", 0) > 0
+        if is_global and not found[3]:
+            tensors.setdefault(f"{found[1]}_global{found[4]}", tensors[name])
+        if found[3] and not is_global:  # computes nothing if no token is global
+            del tensors[name]
+    return tensors
+
+
+def _write_longformer(theirs: Any, tensors: Tensors) -> Tensors:
+    """Add what their model has beside ours: positions of padding, token types, and the bias a second time."""
+    name = "longformer.embeddings.{}_embeddings.weight"
+    positions = tensors[name.format("position")]
+    unused = positions.new_zeros(_num_unused_positions(theirs), theirs.hidden_size)
+    copies = {
+        re.sub(r"(query|key|value)(\.\w+)$", r"\1_global\2", key): tensor
+        for key, tensor in tensors.items()
+        if ".self." in key and "_global" not in key
+    }
+    return {
+        **copies,  # if no token is global
+        **tensors,
+        name.format("position"): torch.cat([unused, positions]),
+        name.format("token_type"): positions.new_zeros(theirs.type_vocab_size, theirs.hidden_size),
+        "lm_head.bias": tensors["lm_head.decoder.bias"],
+    }
+
+
+def _global_mask(config: VaswaniConfig, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the input that makes the first tokens global in transformers."""
+    number = config.layer_pattern("encoder", 0)[1].get("global_tokens", 0)
+    return {"global_attention_mask": ((mask.cumsum(-1) <= number) & mask.bool()).long()}
+
+
 _SHARED = (
     "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "max_position_embeddings",
     "tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id",
 )  # fmt: skip
 _LLAMA, _MODERNBERT = "model.decoder.layers.#", "model.encoder.layers.#"
+_BERT_FIELDS = {
+    **{name: name for name in _SHARED},
+    "encoder_layers": "num_hidden_layers",
+    "activation": "hidden_act",
+    "layer_norm_eps": "layer_norm_eps",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+
+
+def _bert_tables(model: str, head: str, transform: tuple[str, str]) -> tuple[Table, Table]:
+    """Return the tables of names of BERT and of the models that follow it, those outside of the layers first.
+
+    Args:
+        model, head: prefixes of the encoder and of the output layer.
+        transform: names of the linear layer and of the norm before the output layer.
+    """
+    layer, ours = f"{model}.encoder.layer.#", "model.encoder.layers.#"
+    projections = {"query": "q_proj", "key": "k_proj", "value": "v_proj"}
+    outer = {
+        f"{model}.embeddings.word_embeddings.weight": "model.encoder.embed_tokens.weight",
+        f"{model}.embeddings.position_embeddings.weight": "model.encoder.embed_positions.weight",
+        f"{model}.embeddings.LayerNorm.*": "model.encoder.embedding_norm.*",
+        f"{transform[0]}.*": "lm_head_transform.dense.*",
+        f"{transform[1]}.*": "lm_head_transform.norm.*",
+        f"{head}.decoder.*": "lm_head.*",
+    }
+    names: Table = {
+        **{f"{layer}.attention.self.{name}.*": f"{ours}.self_attn.{own}.*" for name, own in projections.items()},
+        **{
+            f"{layer}.attention.self.{name}_global.*": f"{ours}.self_attn.global_{own}.*"
+            for name, own in projections.items()
+        },
+        f"{layer}.attention.output.dense.*": f"{ours}.self_attn.out_proj.*",
+        f"{layer}.attention.output.LayerNorm.*": f"{ours}.self_attn_residual.norm.*",
+        f"{layer}.intermediate.dense.*": f"{ours}.feed_forward.fc1.*",
+        f"{layer}.output.dense.*": f"{ours}.feed_forward.fc2.*",
+        f"{layer}.output.LayerNorm.*": f"{ours}.feed_forward_residual.norm.*",
+    }
+    return outer, names
+
 
 COUNTERPARTS = {
     "llama": Counterpart(
@@ -182,6 +352,29 @@ COUNTERPARTS = {
             "model.layers.#.mlp.Wo.*": f"{_MODERNBERT}.feed_forward.fc2.*",
         },
     ),
+    "longformer": Counterpart(
+        "longformer", LongformerForMaskedLM, LongformerConfig, VaswaniForMaskedLM,
+        _BERT_FIELDS, (), (), _longformer, _to_longformer, "encoder",
+        *_bert_tables("longformer", "lm_head", ("lm_head.dense", "lm_head.layer_norm")),
+        replaceable=("encoder_pattern_options",),
+        read=_read_bert,
+        write=_write_longformer,
+        inputs=_global_mask,
+    ),
+    "bert": Counterpart(
+        "bert", BertForMaskedLM, BertConfig, VaswaniForMaskedLM,
+        _BERT_FIELDS, (), (), _bert, None, "encoder",
+        *_bert_tables(
+            "bert", "cls.predictions", ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm")
+        ),
+        read=_read_bert,
+    ),
+    "roberta": Counterpart(
+        "bert", RobertaForMaskedLM, RobertaConfig, VaswaniForMaskedLM,
+        _BERT_FIELDS, (), (), lambda theirs: {**_bert(theirs), **_roberta(theirs)}, None, "encoder",
+        *_bert_tables("roberta", "lm_head", ("lm_head.dense", "lm_head.layer_norm")),
+        read=_read_bert,
+    ),
 }  # fmt: skip
 
 
@@ -199,14 +392,15 @@ def our_fields(counterpart: Counterpart, theirs: Any) -> dict[str, Any]:
         if getattr(theirs, name):
             raise UserError(f"The model has {name}={getattr(theirs, name)}; only 0 is supported.")
     same = {ours: getattr(theirs, name) for ours, name in counterpart.fields.items()}
-    bias = {"bias": any(biases.values())}
+    bias = {"bias": any(biases.values())} if biases else {}
     return {**VaswaniConfig._presets[counterpart.preset], **same, **bias, **counterpart.to_ours(theirs)}
 
 
 def from_transformers(checkpoint: Checkpoint) -> Converted:
-    """Convert a ``LlamaForCausalLM`` to ``VaswaniForCausalLM``, a ``ModernBertForMaskedLM`` to ``VaswaniForMaskedLM``.
+    """Convert a model of ``COUNTERPARTS``: language models to ``VaswaniForCausalLM``, others to ``VaswaniForMaskedLM``.
 
-    The checkpoint is a folder with ``config.json`` and weights, and a tokenizer if there is one.
+    The checkpoint is a folder with ``config.json`` and weights, and a tokenizer if there is one. The settings may give
+    a model with learned positions more of them, and a dense one windows.
 
     Raises:
         UserError: the model is of another kind, has what our models do not have, or lacks weights.
@@ -220,11 +414,17 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     except (StrictDataclassError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"The configuration of {weights.path} is invalid: {' '.join(str(error).split())}") from error
     told = our_fields(counterpart, theirs)
-    dropouts = {field: told.pop(field) for field in [*told] if field.endswith("dropout")}
-    model = counterpart.ours(make_config(VaswaniConfig, told, {**dropouts, **checkpoint.settings}))
+    free = {
+        field: told.pop(field) for field in [*told] if field.endswith("dropout") or field in counterpart.replaceable
+    }
+    number = checkpoint.settings.get("max_position_embeddings")
+    if told["positions"] == "learned" and isinstance(number, int) and number > told["max_position_embeddings"]:
+        told["max_position_embeddings"] = number
+    model = counterpart.ours(make_config(VaswaniConfig, told, {**free, **checkpoint.settings}))
     rows = counterpart.rows(model)
     # Angles that earlier versions stored.
     tensors = {name: tensor for name, tensor in weights.tensors.items() if not name.endswith(".inv_freq")}
+    tensors = counterpart.read(theirs, model.config, tensors)
     (embedding,) = (row.theirs for row in rows if row.ours[0].endswith("embed_tokens.weight"))
     (output,) = (row.theirs for row in rows if row.ours[0] == "lm_head.weight")
     if model.config.tie_word_embeddings and embedding in tensors:

@@ -1,4 +1,4 @@
-"""Export models whose block is that of LLaMA or ModernBERT as these models of transformers, and check the result."""
+"""Export models whose block is that of a model of transformers as this model, and check the result."""
 
 from pathlib import Path
 from typing import Any
@@ -28,22 +28,26 @@ def export_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     """Write a model as one of transformers, which loads where hfattn is not installed and runs no code of the folder.
 
     Args:
-        model: a ``VaswaniForCausalLM`` with the block of LLaMA, or a ``VaswaniForMaskedLM`` with that of ModernBERT.
+        model: a ``VaswaniForCausalLM`` with the block of LLaMA, or a ``VaswaniForMaskedLM`` with that of ModernBERT or
+            Longformer.
         tokenizer: its tokenizer, if there is one.
         folder: existing folder.
 
     Raises:
         UserError: these models of transformers do not have what the model has, or compute something else.
     """
-    counterpart = next((each for each in COUNTERPARTS.values() if type(model) is each.ours), None)
+    candidates = [each for each in COUNTERPARTS.values() if each.to_theirs is not None and type(model) is each.ours]
+    # Of several models with the same output layer, that with the same positions.
+    candidates.sort(key=lambda each: VaswaniConfig._presets[each.preset]["positions"] != model.config.positions)
+    counterpart = next(iter(candidates), None)
     if counterpart is None or not isinstance(model, VaswaniPreTrainedModel):
         raise UserError(
             f"{type(model).__name__} has no counterpart in transformers; export a VaswaniForCausalLM or a "
             "VaswaniForMaskedLM, or share the folder itself, which transformers loads with trust_remote_code=True."
         )
     theirs = counterpart.theirs(_their_config(counterpart, model.config)).to(model.dtype).eval()
-    theirs.load_state_dict(to_theirs(model, counterpart.rows(model)))
-    _check(model, theirs)
+    theirs.load_state_dict(counterpart.write(theirs.config, to_theirs(model, counterpart.rows(model))))
+    _check(counterpart, model, theirs)
     theirs.save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
@@ -55,6 +59,7 @@ def _their_config(counterpart: Counterpart, config: VaswaniConfig) -> Any:
     Raises:
         UserError: a field does not survive the way there and back.
     """
+    assert counterpart.to_theirs is not None
     name = counterpart.theirs.__name__
     same = {theirs: getattr(config, ours) for ours, theirs in counterpart.fields.items()}
     biases = dict.fromkeys(counterpart.biases, config.bias)
@@ -92,14 +97,19 @@ def _computed(config: VaswaniConfig, stack: str) -> dict[str, Any]:
     }
 
 
-def _check(model: PreTrainedModel, theirs: PreTrainedModel) -> None:
+def _check(counterpart: Counterpart, model: PreTrainedModel, theirs: PreTrainedModel) -> None:
     """Compare the logits of both models on texts of two lengths."""
     random = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (2, 9), generator=random)
+    # Some models take the token of padding for padding, whatever the mask says.
+    ids = torch.where(ids == model.config.pad_token_id, (ids + 1) % model.config.vocab_size, ids)
     mask = torch.ones_like(ids)
     mask[1, 5:] = 0
     with torch.no_grad():
-        ours, other = (each(ids, attention_mask=mask).logits[mask.bool()].float() for each in (model, theirs))
+        ours, other = (
+            each(ids, attention_mask=mask, **inputs).logits[mask.bool()].float()
+            for each, inputs in ((model, {}), (theirs, counterpart.inputs(model.config, mask)))
+        )
     difference = (ours - other).abs().max()
     if not difference <= _TOLERANCE * ours.abs().max().clamp(min=1):
         raise UserError(f"The logits of both models differ by {float(difference):.2g}; nothing was kept.")

@@ -50,6 +50,24 @@ STANDARD_ATTENTION = {
 }
 
 
+# The base model of Devlin et al. (2019).
+_BERT = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "encoder_layers": 12,
+    "num_attention_heads": 12,
+    "embedding_norm": True,
+    "activation": "gelu",
+    "attention_dropout": 0.1,
+    "positions": "learned",
+    "max_position_embeddings": 512,
+    "scale_embedding": False,
+    "lm_head_bias": True,
+    "lm_head_transform": True,
+    "decoder_start_token_id": None,
+}
+
+
 def _auto_map() -> dict[str, str]:
     return {
         "AutoConfig": "configuration_vaswani.VaswaniConfig",
@@ -72,7 +90,8 @@ class VaswaniConfig(StrictConfig):
     (table 3), ``small`` (two layers of width 128, eight heads of width 16), ``small_wide_heads`` (the same with heads
     of width 128) and ``wide_layer`` (one layer of width 256, eight heads of width 256, 19,960,216 parameters).
     ``llama`` is the block of LLaMA (Touvron et al. 2023) with the sizes of its smallest model, for
-    ``VaswaniForCausalLM``; ``modernbert`` that of ModernBERT (Warner et al. 2024) with the sizes of its base model, for
+    ``VaswaniForCausalLM``; ``bert``, ``longformer`` and ``modernbert`` are those of BERT (Devlin et al. 2019),
+    Longformer (Beltagy et al. 2020) and ModernBERT (Warner et al. 2024) with the sizes of the base models, for
     ``VaswaniForMaskedLM``. ``hfattn convert transformers`` and ``hfattn export transformers`` exchange their weights.
 
     Args:
@@ -270,6 +289,18 @@ class VaswaniConfig(StrictConfig):
             "bos_token_id": 50_281,
             "eos_token_id": 50_282,
             "decoder_start_token_id": None,
+        },
+        "bert": {**_BERT, "vocab_size": 30_522, "layer_norm_eps": 1e-12, "bos_token_id": None, "eos_token_id": None},
+        "longformer": {
+            **_BERT,
+            "vocab_size": 50_265,
+            "max_position_embeddings": 4096,
+            # 256 tokens on either side.
+            "encoder_pattern": "window",
+            "encoder_pattern_options": {"window": 257, "global_tokens": 1},
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
         },
     }
 
