@@ -55,6 +55,7 @@ OPTIONS: dict[str, Any] = {
     "window": 24,
     "block": 16,
     "stride": 16,
+    "span": 64,
     "rank": 16,
     "max_length": TOKENS + PADDING,
     "buckets": 8,

@@ -441,6 +441,7 @@ def without_delay(tensor: torch.Tensor, lead: int | torch.Tensor, number: int, d
 
 
 def check_positive(**options: int) -> None:
+    """Check that options are whole numbers of at least 1."""
     for name, number in options.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{name} is {number!r}; write a whole number of at least 1.")
@@ -664,37 +665,21 @@ class KeptLayer(DynamicLayer):
         )
 
 
-class LayoutAttention(VaswaniAttention):
-    """Self-attention of a layer with a ``Layout``; base of the patterns of this file.
+class BlockwiseAttention(VaswaniAttention):
+    """Self-attention of a layer with layouts; base of the patterns that compute it in blocks.
 
     Args:
         config, layer_idx, kind, is_causal, gain: see ``VaswaniAttention``.
-        options: those of the layout; a list has one value for each head.
     """
 
     takes_padding_mask = True
     takes_bias = True
-    layout: ClassVar[type[Layout]]
     keeping: KeepingLayout | None = None  # a layout whose kept keys contain those of all heads
 
-    def __init__(
-        self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, **options: Any
-    ) -> None:
-        super().__init__(config, layer_idx, kind, is_causal, gain)
-        num_heads = config.num_attention_heads
-        for name, value in options.items():
-            if isinstance(value, list) and len(value) != num_heads:
-                raise ValueError(
-                    f"{name} has {len(value)} values for the heads of layer {layer_idx}, which has {num_heads} heads; "
-                    "write one value, or one for each head."
-                )
-        heads: dict[tuple[Any, ...], list[int]] = {}  # of each combination of options
-        for head in range(num_heads):
-            own = tuple(value[head] if isinstance(value, list) else value for value in options.values())
-            heads.setdefault(own, []).append(head)
-        self.layouts = [
-            (self.layout(**dict(zip(options, own, strict=True))), indices) for own, indices in heads.items()
-        ]
+    @property
+    def layouts(self) -> list[tuple[Layout, list[int]]]:
+        """Each layout, and the heads that have it."""
+        raise NotImplementedError
 
     def cache_layer(self) -> CacheLayerMixin:
         if self.keeping is not None:
@@ -831,6 +816,40 @@ class LayoutAttention(VaswaniAttention):
         positions = self._positions(before, num_kept, num_steps, device)
         wanted = self._positions(before + num_steps, self.keeping.num_kept(total), 0, device)
         return torch.searchsorted(positions, wanted).clamp(max=num_kept + num_steps - 1)
+
+
+class LayoutAttention(BlockwiseAttention):
+    """Self-attention with a ``Layout`` whose options are numbers.
+
+    Args:
+        config, layer_idx, kind, is_causal, gain: see ``VaswaniAttention``.
+        options: those of the layout; a list has one value for each head.
+    """
+
+    layout: ClassVar[type[Layout]]
+
+    def __init__(
+        self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, **options: Any
+    ) -> None:
+        super().__init__(config, layer_idx, kind, is_causal, gain)
+        num_heads = config.num_attention_heads
+        for name, value in options.items():
+            if isinstance(value, list) and len(value) != num_heads:
+                raise ValueError(
+                    f"{name} has {len(value)} values for the heads of layer {layer_idx}, which has {num_heads} heads; "
+                    "write one value, or one for each head."
+                )
+        heads: dict[tuple[Any, ...], list[int]] = {}  # of each combination of options
+        for head in range(num_heads):
+            own = tuple(value[head] if isinstance(value, list) else value for value in options.values())
+            heads.setdefault(own, []).append(head)
+        self._layouts = [
+            (self.layout(**dict(zip(options, own, strict=True))), indices) for own, indices in heads.items()
+        ]
+
+    @property
+    def layouts(self) -> list[tuple[Layout, list[int]]]:
+        return self._layouts
 
 
 class WindowAttention(LayoutAttention):

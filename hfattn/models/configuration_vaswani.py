@@ -25,6 +25,7 @@ PATTERNS = {
     "block_local": "attention_windows.BlockLocalAttention",
     "strided": "attention_sparse.StridedAttention",
     "fixed": "attention_sparse.FixedAttention",
+    "adaptive_span": "attention_spans.AdaptiveSpanAttention",
     "fourier": "attention_mixers.FourierMixer",
     "linformer": "attention_mixers.LinformerAttention",
     "fastformer": "attention_mixers.FastformerMixer",

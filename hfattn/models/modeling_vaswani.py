@@ -203,6 +203,10 @@ class TokenMixer(nn.Module):
     def start_pass(self) -> None:
         """Prepare for a forward pass of the stack. Gradient checkpointing runs a layer twice in a pass."""
 
+    def penalty(self) -> torch.Tensor | None:
+        """Return what is added to the loss in training, if anything is."""
+        return None
+
 
 class VaswaniAttention(TokenMixer):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
@@ -234,6 +238,7 @@ class VaswaniAttention(TokenMixer):
         key_value_states: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         rotation: torch.Tensor | None = None,
+        *,
         bias: nn.Module | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -373,6 +378,26 @@ class VaswaniAttention(TokenMixer):
             return key, value
         # A cache has one dtype, but a score may prepare float32 keys in a half-precision model.
         return cache.update(key, value.to(key.dtype), self.layer_idx)
+
+
+def penalized(model: nn.Module, loss: torch.Tensor, share: torch.Tensor | float = 1.0) -> torch.Tensor:
+    """Add the penalties of all self-attentions to the loss, if the model is in training mode.
+
+    Args:
+        model: the model, which may be wrapped.
+        loss: loss of a batch.
+        share: share of the batch in a training step of several batches.
+    """
+    if model.training:
+        for module in model.modules():
+            if isinstance(module, TokenMixer) and (penalty := module.penalty()) is not None:
+                loss = loss + share * penalty
+    return loss
+
+
+def share_of_batch(targets: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor | float:
+    """Return the share of the targets of a batch, which are not -100, in those of a training step."""
+    return 1.0 if num_items_in_batch is None else targets.ne(-100).sum() / num_items_in_batch
 
 
 def option_class(name: str) -> Any:
@@ -1068,6 +1093,8 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            targets = kwargs.get("shift_labels", labels[:, 1:])
+            loss = penalized(self, loss, share_of_batch(targets, kwargs.get("num_items_in_batch")))
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
@@ -1138,6 +1165,7 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            loss = penalized(self, loss, share_of_batch(labels, kwargs.get("num_items_in_batch")))
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -1191,6 +1219,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
             if num_items_in_batch is not None:
                 # Trainer adds up the losses of the batches of a step.
                 loss = loss * labels.ne(-100).sum() / num_items_in_batch
+            loss = penalized(self, loss, share_of_batch(labels, num_items_in_batch))
         return PooledClassifierOutput(
             loss=loss,
             logits=logits,

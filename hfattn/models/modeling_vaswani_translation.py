@@ -15,7 +15,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import shift_right
-from .modeling_vaswani import VaswaniModel, VaswaniPreTrainedModel
+from .modeling_vaswani import VaswaniModel, VaswaniPreTrainedModel, penalized, share_of_batch
 from .pipeline_attn_translation import TranslationMixin
 
 
@@ -83,6 +83,7 @@ class VaswaniForConditionalGeneration(TranslationMixin, VaswaniPreTrainedModel, 
         if labels is not None:
             # Passed as shift_labels, because the loss of language models shifts ``labels``.
             loss = self.loss_function(logits, labels, self.config.vocab_size, shift_labels=labels, **kwargs)
+            loss = penalized(self, loss, share_of_batch(labels, kwargs.get("num_items_in_batch")))
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,

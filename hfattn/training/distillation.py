@@ -32,6 +32,7 @@ from ..data import (
 from ..errors import UserError
 from ..files import writing
 from ..loading import base_model_name, load_model, load_tokenizer, max_positions
+from ..models.modeling_vaswani import penalized
 from .distillation_config import DistillationConfig, TeacherConfig
 from .trainer import ReliableTrainer
 
@@ -316,6 +317,7 @@ class DistillationTrainer(ReliableTrainer):
             distances = vector_distances(projection(outputs.pooler_output.float()), vectors.float())
             losses = losses + self.distillation.hidden_weight * distances
         loss = self.mean_over_step(losses.sum(), len(losses), num_items_in_batch)
+        loss = penalized(model, loss, 1.0 if num_items_in_batch is None else len(losses) / num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def whole_model(self) -> PreTrainedModel:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from ..models.modeling_vaswani import penalized
 from .trainer import ReliableTrainer
 
 
@@ -39,7 +40,7 @@ class MaskedTrainer(ReliableTrainer):
         chosen = labels.ne(-100)
         smoothing = self.args.label_smoothing_factor
         loss = cross_entropy(outputs[0][chosen].float(), labels[chosen], reduction="sum", label_smoothing=smoothing)
-        loss = loss / masked
+        loss = penalized(model, loss / masked, chosen.sum() / masked)
         if relations is not None:
             loss = loss + cross_entropy(outputs[1].float(), relations, reduction="sum") / rows
         loss = loss * self.accelerator.num_processes  # gradients are averaged over processes

@@ -33,6 +33,7 @@ from ..data import PermutationSampler, TokenBatches, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
 from ..models.cache_recurrent import RecurrentCache
+from ..models.modeling_vaswani import penalized
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
 from .averaging import MovingAverage, mean_weights
@@ -458,6 +459,17 @@ class ReliableTrainer(Trainer):
             self._average.save_raw(output_dir)
         # Trainer writes trainer_state.json next; every process must have written its part by then.
         self.accelerator.wait_for_everyone()
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Add the penalties of a model to a loss that the model does not compute itself."""
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if self.compute_loss_func is not None or self.label_smoother is not None:
+            # Trainer divides the mean over a batch by the number of accumulated batches, but not a share of the step.
+            batches = 1 if num_items_in_batch is None else self.current_gradient_accumulation_steps
+            loss = penalized(model, loss, 1 / batches)
+        return (loss, outputs) if return_outputs else loss
 
     def _not_finite(self, what: str, step: int) -> NonFiniteError:
         self._close()
