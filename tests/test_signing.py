@@ -219,7 +219,7 @@ def test_more_pushes_of_a_signed_model(run: Path, signed: Path, copy: Path, hub:
     assert push(copy, "user/signed").nothing_to_do  # the download, with its signature
     report = verify(copy)
     assert report.passed
-    assert report.checks[0].detail == "model.sig was not checked; --signer PUBLIC.pem does"
+    assert report.checks[0].detail == "model.sig was not checked; --signer does"
     commit = hub.put("model", "user/theirs", {"model.sig": b"{}", "config.json": b"{}"})
     (copy / "model.sig").unlink()
     plan = push(copy, "user/theirs", PushOptions(over=commit, keep=True, execute=True))

@@ -189,7 +189,7 @@ def _check_signature(folder: Path, signer: Signer | None) -> list[Check]:
         except AssertionError as error:
             return [Check(SIGNED, False, str(error))]
     signed = (folder / SIGNATURE).is_file()
-    return [Check(SIGNED, None, f"{SIGNATURE} was not checked; --signer PUBLIC.pem does")] if signed else []
+    return [Check(SIGNED, None, f"{SIGNATURE} was not checked; --signer does")] if signed else []
 
 
 def _check_card(folder: Path) -> str:
