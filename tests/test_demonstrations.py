@@ -204,7 +204,7 @@ def test_calls_of_tools_are_learned_and_their_results_are_read(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     """Tools and arguments may be values or JSON, and a Parquet file has a null for each key that a row lacks."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"messages": calling("Rome", {"city": "Rome"}), "tools": [WEATHER]},
         {"messages": calling("Bonn", '{"city": "Bonn"}', content="One moment."), "tools": json.dumps([WEATHER])},
         {"messages": said("Hello", "Good."), "tools": None},

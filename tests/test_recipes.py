@@ -132,6 +132,34 @@ def test_the_command_validates_a_configuration_with_overrides() -> None:
     )
 
 
+def test_validating_imports_nothing_that_trains(tmp_path: Path) -> None:
+    """A configuration of each recipe, and one that lies elsewhere; models from scratch are checked too."""
+    own = write_config(
+        tmp_path, {"recipe": "classification", "model": {"model_type": "rnn_encoder", "pooling": "mean"}}
+    )
+    names = (
+        *("baselines/imdb_nb", "causal_lm/wikitext2_gpt2_scratch", "char_lm/gru128", "classification/sst2_minilm_lora"),
+        *("classification/opinions_transformer", "distillation/sst2_bilstm", "masked_lm/wikitext2_vaswani"),
+        *("multiple_choice/spa_eng_transformer", "question_answering/facts_distilbert"),
+        *("token_classification/names_bilstm", "translation/dates", "translation/multi30k_en_de_marian", str(own)),
+    )
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from hfattn_cli import app\n"
+        "for name in sys.argv[1:]:\n"
+        "    done = CliRunner().invoke(app, ['recipes', 'validate', name])\n"
+        "    assert done.exit_code == 0, (done.output, done.exception)\n"
+        "slow = ['modeling_utils', 'trainer_utils', 'trainer', 'training_args', 'pipelines']\n"
+        "slow = [f'transformers.{name}' for name in slow]\n"
+        "slow += ['accelerate', 'datasets', 'evaluate', 'matplotlib', 'pandas', 'peft', 'scipy', 'sklearn']\n"
+        "print([name for name in slow if name in sys.modules])\n"
+    )
+    done = run_anew([sys.executable, "-c", code, *names])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+
+
 BAD: list[BadInput] = [
     ("--config no.yaml", "The configuration file no.yaml was not found"),
     (lambda f: ["--config", written(f / "broken.yaml", "data: [1, 2\nmodel: }")], "is not valid YAML"),

@@ -1,7 +1,8 @@
 """Learning-rate schedules against their formulas, weight decay of the optimizers, and what a configuration refuses."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hfattn import (
 )
 from hfattn.errors import UserError
 from hfattn.training import ScheduleConfig, TrainingConfig, load_config, optimizer_class_and_arguments
+from hfattn.training.arguments import COMMON_FIELDS, COMMON_VALUES, checks_alone
 from hfattn.training.schedules import make_scheduler
 
 
@@ -145,6 +147,29 @@ def test_a_recipe_inherits_the_sections_on_training(tmp_path: Path) -> None:
     assert options["averaging"].ema == 0.99
     assert options["max_tokens"] == 4096
     assert options["optimizer_cls_and_kwargs"][1]["lr"] == 1.0  # noam's own factor
+
+
+def test_fields_that_are_checked_without_the_trainer(tmp_path: Path) -> None:
+    """What ``checks_alone`` accepts, ``TrainingArguments`` accept; what it does not know, it leaves to them."""
+    known = {field.name: field.default for field in fields(TrainingArguments)}
+    assert {name: known[name] for name in COMMON_FIELDS} == COMMON_FIELDS
+    assert {type(known[name]) for name in COMMON_FIELDS} == {type(value) for value in COMMON_FIELDS.values()}
+    values = {**COMMON_VALUES, "eval_steps": (2, 3), "save_steps": (4, 6), "warmup_steps": (0, 2)}
+    del values["lr_scheduler_type"]
+    decided = []
+    for chosen in product(*values.values()):
+        training = dict(zip(values, chosen, strict=True))
+        decided.append(checks_alone(training, {}))
+        if decided[-1]:
+            arguments(tmp_path, {"training": {**training, "report_to": "none"}})
+    assert 0 < sum(decided) < len(decided)
+    for name in COMMON_VALUES["lr_scheduler_type"]:
+        assert checks_alone({"lr_scheduler_type": name}, {})
+        arguments(tmp_path, {"training": {"lr_scheduler_type": name, "report_to": "none"}})
+    more: list[dict[str, Any]] = [{"optim": "sgd"}, {"bf16": True}, {"eval_steps": 0.5}, {"lr_scheduler_type": "x"}]
+    assert not any(checks_alone(training, {}) for training in more)
+    with pytest.raises(UserError, match=r"training\.eval_steps is 0; write a number above 0"):
+        checks_alone({"eval_steps": 0}, {})
 
 
 def test_checkpoints_that_will_be_averaged_are_kept(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 
 from .score_kernels import additive_energies, broadcast, pairwise, widen
 from .strict_config import by_name, unknown_message
@@ -296,6 +295,10 @@ class ActivatedGeneral(Score):
 
 
 def activation_by_name(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    if name in ("linear", "tanh"):  # the defaults; the other activations take a second to import
+        return nn.Identity() if name == "linear" else nn.Tanh()
+    from transformers.activations import ACT2FN
+
     activation: nn.Module = by_name(ACT2FN, name, "an activation")
     if list(activation.parameters()):
         raise ValueError(f"The activation {name!r} has parameters, which no score trains; write another one.")
