@@ -20,7 +20,10 @@ from hfattn import (
     VaswaniForMaskedLM,
     VaswaniForSequenceClassification,
 )
-from hfattn.explaining import AttentionRecord, alignment, attention_groups, layer_similarity
+from hfattn.errors import UserError
+from hfattn.explaining import AttentionRecord, alignment, attention_groups, layer_similarity, self_attention
+from hfattn.pipelines import translations
+from hfattn.tokenizers import build_character_tokenizer
 
 F = 96
 
@@ -76,7 +79,7 @@ def test_pieces_change_neither_the_output_nor_a_gradient(train: bool) -> None:
     inputs = {"input_ids": ids(2, 7), "labels": ids(2, 5, seed=2)}
     fields = {"gated_feed_forward": True, "activation": "silu"}
     expected_result, expected = gradients(make(VaswaniForConditionalGeneration, train, **fields), **inputs)
-    for chunk in (1, 3, 5):
+    for chunk in (3, 5):
         model = make(VaswaniForConditionalGeneration, train, **fields, feed_forward_chunk=chunk)
         result, found = gradients(model, **inputs)
         torch.testing.assert_close(result, expected_result, atol=1e-12, rtol=0)
@@ -221,10 +224,12 @@ def check_generation(model: Any, vocab_size: int = 13) -> None:
 
 
 OTHER_WEIGHTS: dict[str, dict[str, Any]] = {
-    "standard": {},
     "one head of keys, rotated": {"num_key_value_heads": 1, "positions": "rotary"},
-    "additive entmax": {"self_attention_score": "additive", "self_attention_distribution": "entmax"},
-    "location": {"self_attention_score": "location", "self_attention_score_options": {"max_length": 30}},
+    "location entmax": {
+        "self_attention_score": "location",
+        "self_attention_score_options": {"max_length": 30},
+        "self_attention_distribution": "entmax",
+    },
 }
 
 
@@ -245,11 +250,11 @@ def test_groups_with_dropout_and_gradient_checkpointing() -> None:
     for checkpointing in (False, True):
         model = make(VaswaniForConditionalGeneration, train=True, **GROUPS, attention_dropout=0.3)
         if checkpointing:
-            model.activation_checkpointing_enable({"use_reentrant": False})
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         torch.manual_seed(3)
         found.append(gradients(model, **inputs))
     torch.testing.assert_close(found[1], found[0], atol=1e-12, rtol=0)
-    model.activation_checkpointing_enable({"use_reentrant": True})
+    model.gradient_checkpointing_enable({"use_reentrant": True})
     with pytest.raises(ValueError, match=r"pass {'use_reentrant': False} as gradient_checkpointing_kwargs"):
         model(**inputs)
 
@@ -437,7 +442,7 @@ def test_reversible_layers_that_cannot_be(fields: dict[str, Any], message: str) 
 
 def test_reversible_layers_refuse_gradient_checkpointing() -> None:
     model = make(VaswaniForMaskedLM, train=True, **REVERSIBLE)
-    model.activation_checkpointing_enable()
+    model.gradient_checkpointing_enable()
     with pytest.raises(ValueError, match="leave gradient_checkpointing out, or write reversible: false"):
         model(ids(2, 7))
 
@@ -508,6 +513,16 @@ def test_a_translator_reads_latents() -> None:
     torch.testing.assert_close(alone, outputs.logits[1:], atol=1e-12, rtol=0)
     with pytest.raises(ValueError, match=r"the weights need \(batch, 4\)"):
         alignment(outputs, input_ids=inputs["input_ids"], labels=target)
+
+
+def test_latents_have_no_alignment_with_the_tokens() -> None:
+    """Also where there are as many latents as tokens."""
+    tokenizer = build_character_tokenizer(["to be"])
+    model = make(VaswaniForConditionalGeneration, latents=5)
+    (found,) = translations(model, tokenizer, None, ["to be"], max_new_tokens=4)
+    assert found["alignment"] is None
+    with pytest.raises(UserError, match="The encoder of it computes with latents, which are not tokens"):
+        self_attention("it", model, tokenizer, "to be")
 
 
 def test_reversible_latents_have_the_gradients_of_stored_activations() -> None:

@@ -162,8 +162,8 @@ class AttnTranslationPipeline(Pipeline):
         for logits, beam, token in zip(outputs.logits, path.beams, written, strict=False):
             score += logits[beam].float().log_softmax(-1)[token].item()
         record = None
-        layers = outputs.cross_attentions[0] if outputs.cross_attentions else ()
-        if layers and layers[0].shape[-1] == inputs["input_ids"].shape[1]:
+        reads_tokens = self.model.config.to_dict().get("latents") is None
+        if outputs.cross_attentions and outputs.cross_attentions[0] and reads_tokens:
             record = alignment(
                 outputs,
                 index,
