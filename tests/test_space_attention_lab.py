@@ -1,5 +1,6 @@
 """Attention lab: its figures match the formulas, and a user can move the points."""
 
+import itertools
 import math
 import os
 import re
@@ -17,7 +18,7 @@ from commands import ROOT
 from gradio_client import Client
 from playwright.sync_api import Browser, Locator
 
-from hfattn.attention import DISTRIBUTIONS, SCORES, attend
+from hfattn.attention import DISTRIBUTIONS, LAYOUTS, SCORES, attend
 from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running
 
@@ -26,7 +27,8 @@ LINE: list[list[Any]] = [[-3, -2], [0.5, 3], [2.5, 1]]
 PLANE: list[list[Any]] = [[-3, 2, 2, 4], [-3, -2, 4, 0], [-1, 0, None, None]]
 OPTIONS = {
     "score": "gaussian", "distribution": "softmax", "s": 0.7, "p": 3, "beta": 3, "feature_map": "elu", "seed": 1,
-    "alpha": 1.5, "dissimilarity": "manhattan",
+    "alpha": 1.5, "dissimilarity": "manhattan", "pattern": "full", "causal": False, "size": 2, "dilation": 1,
+    "position": 3,
 }  # fmt: skip
 
 
@@ -50,7 +52,8 @@ def numbers(text: str) -> list[float]:
 def rows(page: str) -> tuple[list[float], list[float]]:
     """Energies and weights of the table."""
     found = re.findall(r"<td>([^<]*)</td><td class=\"bar\">.*?</td><td>([^<]*)</td>", page)
-    return [numbers(energy)[0] for energy, _ in found], [numbers(weight)[0] for _, weight in found]
+    energies = [math.nan if energy == "–" else numbers(energy)[0] for energy, _ in found]  # – if a key is not seen
+    return energies, [numbers(weight)[0] for _, weight in found]
 
 
 def context(page: str) -> list[float]:
@@ -118,6 +121,39 @@ def test_every_score_and_every_distribution_is_that_of_the_package(user: Client)
         if distribution == "hard":  # the largest energy, never a draw
             exact = torch.tensor([[1.0, 0.0, 0.0]])
         assert rows(shown)[1] == pytest.approx(exact[0].tolist(), abs=6e-4), distribution
+
+
+def test_every_pattern_is_that_of_the_package_and_of_the_code_that_is_shown(user: Client) -> None:
+    """At each position, causal and not. Keys that are not seen have no energy, no weight and a mark of their own."""
+    keys: list[list[Any]] = [[-4, 1], [-3, -2], [-1, 2], [0.5, 3], [2.5, 1], [4, -3]]
+    key, value = torch.tensor(keys, dtype=torch.float64)[:, :, None].unbind(1)
+    queries = torch.full((6, 1), 0.8, dtype=torch.float64)  # one at each position
+    listed = user.view_api(print_info=False, return_format="dict")["named_endpoints"]["/line"]["parameters"]
+    (names,) = [each["type"]["enum"] for each in listed if each["parameter_name"] == "pattern"]
+    assert set(names) == {"full", *LAYOUTS}
+    hidden = 0
+    for pattern, causal, position in itertools.product(names, (False, True), (1, 4, 6)):
+        if pattern == "full" and not causal:
+            continue
+        chosen: dict[str, Any] = {"pattern": pattern, "causal": causal, "position": position}
+        picture, shown, hand = line(user, keys, score="manhattan", distribution="sparsemax", **chosen)
+        code = hand.partition("```python")[2].partition("```")[0]
+        found: dict[str, Any] = {"attend": attend, "queries": queries, "key": key, "value": value}
+        exec(code, found)
+        assert f"weights[{position - 1}]" in code
+        energies, weights = rows(shown)
+        assert weights == pytest.approx(found["weights"][position - 1].tolist(), abs=6e-4)
+        assert context(shown) == pytest.approx(found["context"][position - 1].tolist(), abs=6e-3)
+        exec(code.replace("sparsemax", "softmax"), found)
+        unseen = (found["weights"][position - 1] == 0).tolist()
+        assert [math.isnan(energy) for energy in energies] == unseen
+        assert picture.count("mark unseen") == sum(unseen)
+        hidden += sum(unseen)
+    assert hidden > 10
+    assert sum(rows(line(user, keys, score="location", causal=True)[1])[1]) == pytest.approx(1, abs=2e-3)
+    assert "score location needs the index" in line(user, keys, score="location", pattern="window")[0]
+    last = line(user, LINE, pattern="window", size=1, position=12)  # there are three keys
+    assert rows(last[1])[1] == [0, 0, 1]
 
 
 def test_learned_matrices_are_used_as_they_are_shown(user: Client) -> None:
@@ -303,11 +339,13 @@ def test_a_score_is_suggested_for_normalize(browser: Browser, url: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "language", "names"), [
-    (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key is weighted", "Distribution g(e)")),
-    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "clave se pondera", "Distribución g(e)")),
+    (1280, "en-US", ("Score f(q, k)", "Two dimensions", "Query q₁", "Each key is weighted", "Distribution g(e)",
+                     "Pattern")),
+    (360, "es-ES", ("Puntuación f(q, k)", "Dos dimensiones", "Consulta q₁", "clave se pondera", "Distribución g(e)",
+                    "Patrón")),
 ])  # fmt: skip
 def test_in_a_browser(browser: Browser, url: str, width: int, language: str, names: tuple[str, ...]) -> None:
-    score, plane_tab, query, of_sigmoid, distribution = names
+    score, plane_tab, query, of_sigmoid, distribution, pattern = names
     with visited(browser, url, language, width) as page:
         picture, shown = page.locator("#line svg"), page.locator(".legend b:visible")
         picture.wait_for()
@@ -347,6 +385,11 @@ def test_in_a_browser(browser: Browser, url: str, width: int, language: str, nam
             "([...document.querySelectorAll('.legend b')].filter((each) => each.offsetParent)[2]?.innerText ?? '1.00')"
             " !== '1.00'"
         )
+        page.get_by_label(pattern).click()
+        page.get_by_role("option", name="window").click()
+        page.locator("#plane .unseen").first.wait_for()
+        page.get_by_label("Causal").check()
+        page.locator(".formula:visible .katex-html", has_text="j≤i").wait_for()
         page.get_by_label(score).click()
         page.get_by_role("option", name="mahalanobis").click()
         page.locator(".hand .katex:visible mtable").last.wait_for(state="attached")

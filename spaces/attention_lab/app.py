@@ -1,4 +1,4 @@
-"""Place keys, values and a query by hand and see energies, weights and context for any score and distribution.
+"""Place keys, values and a query by hand and see energies, weights and context for any score, distribution and pattern.
 
 hfattn space run attention_lab
 """
@@ -59,7 +59,17 @@ FORMULAS = {
     "hard": r"\alpha_i = [\,i = \arg\max_j e_j\,]",
     "compositional": r"\alpha_i = \tanh(e_i)\,\sigma(-\mathrm{dist}(q, k_i))",
     "normalize": r"\alpha_i = \dfrac{e_i}{\sum_j e_j}",
+    "full": r"j \in \{1, \dots, n\}",
+    "window": r"|i - j| < \delta w, \quad \delta \mid i - j",
+    "block_local": r"\left|\left\lceil i / b \right\rceil - \left\lceil j / b \right\rceil\right| \le 1",
 }
+# The options of each pattern, from the sliders for a size and a dilation.
+PATTERNS: dict[str, Callable[[int, int], dict[str, int]]] = {
+    "full": lambda size, dilation: {},
+    "window": lambda size, dilation: {"window": size, "dilation": dilation},
+    "block_local": lambda size, dilation: {"block": size},
+}
+CAUSAL = r", \quad j \le i"
 # "concat" is another name of "additive".
 SCORE_NAMES = [name for name, kind in SCORES.items() if list(SCORES.values()).index(kind) == list(SCORES).index(name)]
 # Keys and values of one dimension, and of two; without a value, the key is the value.
@@ -86,10 +96,12 @@ NONNEGATIVE = ("boxcar", "generalized_kernel")  # scores that ``normalize`` divi
 
 
 class Choice(NamedTuple):
-    """A score, a distribution and their options; options of other functions are ignored."""
+    """A score, a distribution, a pattern and their options; options of other functions are ignored."""
 
     score: str
     distribution: str
+    pattern: str
+    causal: bool
     feature_map: str
     dissimilarity: str
     s: float
@@ -97,6 +109,20 @@ class Choice(NamedTuple):
     beta: float
     seed: float
     alpha: float
+    size: float
+    dilation: float
+    position: float
+
+    @property
+    def hides_keys(self) -> bool:
+        return self.causal or self.pattern != "full"
+
+    def pattern_options(self) -> dict[str, int]:
+        return PATTERNS[self.pattern](int(self.size), int(self.dilation))
+
+    def row(self, num_keys: int) -> int:
+        """Return the row of the key at whose position the query is, from 0; the last one if there are fewer."""
+        return min(int(self.position), num_keys) - 1
 
     def score_options(self, num_keys: int) -> dict[str, Any]:
         own: dict[str, dict[str, Any]] = {
@@ -134,14 +160,17 @@ LEARNED = {
     *("general", "biased_general", "activated_general", "location", "standardized_euclidean", "mahalanobis"),
     *WITH_HIDDEN,
 }
-SHOWN_FOR: dict[str, Callable[[str, str], bool]] = {  # option: whether it belongs to this score or distribution
-    "s": lambda score, _: score == "gaussian",
-    "p": lambda score, _: score == "minkowski",
-    "beta": lambda score, _: score == "cosine",
-    "feature_map": lambda score, _: score == "generalized_kernel",
-    "seed": lambda score, _: score in LEARNED,
-    "alpha": lambda _, distribution: distribution == "entmax",
-    "dissimilarity": lambda _, distribution: distribution == "compositional",
+SHOWN_FOR: dict[str, Callable[[str, str, str, bool], bool]] = {  # option: whether it belongs to what is chosen
+    "s": lambda score, *_: score == "gaussian",
+    "p": lambda score, *_: score == "minkowski",
+    "beta": lambda score, *_: score == "cosine",
+    "feature_map": lambda score, *_: score == "generalized_kernel",
+    "seed": lambda score, *_: score in LEARNED,
+    "alpha": lambda _, distribution, *__: distribution == "entmax",
+    "dissimilarity": lambda _, distribution, *__: distribution == "compositional",
+    "size": lambda _, __, pattern, ___: pattern != "full",
+    "dilation": lambda _, __, pattern, ___: pattern == "window",
+    "of_pattern": lambda _, __, pattern, causal: causal or pattern != "full",
 }
 
 
@@ -153,31 +182,38 @@ class Energies(Distribution):
 
 
 class Result(NamedTuple):
-    """Energies and weights (T, S) and contexts (T, d_v) of T queries, with the parameters used."""
+    """Energies and weights (T, S) and contexts (T, d_v) of T queries, the parameters, and which keys are seen (S,)."""
 
     energies: np.ndarray
     weights: np.ndarray
     context: np.ndarray
     parameters: Mapping[str, torch.Tensor]
+    seen: np.ndarray
 
 
 def attention_of(query: np.ndarray, key: np.ndarray, value: np.ndarray, choice: Choice) -> Result:
-    """Attend with queries (T, d) to keys (S, d) and values (S, d_v)."""
+    """Attend with queries (T, d), all at the position of the choice, to keys (S, d) and values (S, d_v)."""
     parameters = choice.parameters(key.shape[1], len(key))
+    given: dict[str, Any] = {}
+    queries = torch.from_numpy(query)
+    if choice.hides_keys:
+        # ``attend`` puts the last query at the position of the last key: the first of these is at that of the choice.
+        queries = queries[:, None].expand(-1, len(key) - choice.row(len(key)), -1)
+        given = {"pattern": choice.pattern, "pattern_options": choice.pattern_options(), "causal": choice.causal}
 
-    def through(distribution: str | Distribution, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-        context, weights = attend(
-            torch.from_numpy(query), torch.from_numpy(key), torch.from_numpy(value), choice.score, distribution,
-            score_options=choice.score_options(len(key)), parameters=parameters, **options,
-        )  # fmt: skip
-        assert weights is not None
-        return context.numpy(), weights.numpy()
+    def through(queries: torch.Tensor, score: str, distribution: str | Distribution, **options: Any) -> Any:
+        found = attend(queries, torch.from_numpy(key), torch.from_numpy(value), score, distribution, **options, **given)
+        return [tensor[..., 0, :].numpy() if given else tensor.numpy() for tensor in found if tensor is not None]
 
     hard = choice.distribution == "hard"  # the name would sample; evaluation mode takes the largest energy
+    of_score = {"score_options": choice.score_options(len(key)), "parameters": parameters}
+    distribution = Hard().eval() if hard else choice.distribution
     context, weights = through(
-        Hard().eval() if hard else choice.distribution, distribution_options=choice.distribution_options()
+        queries, choice.score, distribution, distribution_options=choice.distribution_options(), **of_score
     )
-    return Result(through(Energies())[1], weights, context, parameters)
+    _, energies = through(queries, choice.score, Energies(), **of_score)
+    _, uniform = through(torch.zeros_like(queries[:1]), "dot", "softmax")
+    return Result(energies, weights, context, parameters, uniform[0] > 0)
 
 
 def read_table(rows: Sequence[Sequence[Any]], columns: int, needed: int, request: gr.Request) -> np.ndarray:
@@ -241,14 +277,16 @@ def matrix(name: str, tensor: torch.Tensor) -> str:
 def by_hand(query: Sequence[float], values: np.ndarray, result: Result, choice: Choice, warning: str) -> str:
     """Return the computation for the first query as Markdown with formulas."""
     weights, context = result.weights[0], result.context[0]
-    order = np.argsort(-np.abs(weights), kind="stable")
+    seen = np.flatnonzero(result.seen)
+    order = seen[np.argsort(-np.abs(weights[seen]), kind="stable")]
     # Only those that round to a nonzero number, as many as fit on a line.
     shown = sorted(int(i) for i in order[: 4 - values.shape[1]] if abs(weights[i]) >= 0.005)
     terms = [rf"{factor([weights[i]])} \cdot {factor(values[i].tolist())}" for i in shown]
     dots = [r"\cdots"] if np.count_nonzero(weights) > len(terms) else []
     first = int(order[0])
+    place = rf"_{{{choice.row(len(values)) + 1}}}" if choice.hides_keys else ""
     lines = [
-        rf"q = {vector(query)}",
+        rf"q{place} = {vector(query)}",
         rf"e_{{{first + 1}}} = {vector([result.energies[0, first]])}, \quad "
         rf"\alpha_{{{first + 1}}} = {vector([weights[first]])}",
         rf"\begin{{aligned}} c &= \textstyle\sum_i \alpha_i v_i \\ &= {' + '.join(terms + dots) or '0'} \\ "
@@ -263,6 +301,12 @@ def by_hand(query: Sequence[float], values: np.ndarray, result: Result, choice: 
     if learned or choice.score == "cosine":
         given += ", parameters={…}"
     code = f'attend(query, key, value, "{choice.score}", "{choice.distribution}"{given})'
+    if choice.hides_keys:  # one query at each position
+        if choice.pattern != "full":
+            given += f', pattern="{choice.pattern}", pattern_options={choice.pattern_options()}'
+        given += ", causal=True" if choice.causal else ""
+        code = f'attend(queries, key, value, "{choice.score}", "{choice.distribution}"{given})'
+        code = f"context, weights = {code}\nweights[{choice.row(len(values))}]"
     return "\n\n".join(
         [
             *([f"⚠️ {warning}"] if warning else []),
@@ -285,7 +329,7 @@ def build() -> gr.Blocks:
     """Build the page."""
 
     def warning(choice: Choice, result: Result, request: gr.Request) -> str:
-        if choice.distribution == "normalize" and (result.energies < 0).any():
+        if choice.distribution == "normalize" and (result.energies[:, result.seen] < 0).any():
             return TEXTS.say(request, "warning_normalize")
         if not result.weights[0].any():
             return TEXTS.say(request, "warning_nothing")
@@ -295,7 +339,8 @@ def build() -> gr.Blocks:
         picture: str, query: list[float], result: Result, values: np.ndarray, choice: Choice, request: gr.Request
     ) -> tuple[str, str, str]:
         weights = result.weights[0]
-        numbers = legend(q=query, c=result.context[0], sum=[weights.sum()]) + draw_weights(result.energies[0], weights)
+        numbers = legend(q=query, c=result.context[0], sum=[weights.sum()])
+        numbers += draw_weights(result.energies[0], weights, result.seen)
         hand = by_hand(query, values, result, choice, warning(choice, result, request))
         return f'<div class="lab">{picture}</div>', f'<div class="lab">{numbers}</div>', hand
 
@@ -307,37 +352,49 @@ def build() -> gr.Blocks:
             gr.skip(),
         )
 
+    def check(choice: Choice, request: gr.Request) -> None:
+        if choice.score == "location" and choice.pattern != "full":
+            raise UserError(TEXTS.say(request, "location_in_pattern"))
+
     def line(
-        keys: list[list[Any]], query: float, score: str, distribution: str, s: float, p: float,
-        beta: float, feature_map: str, seed: float, alpha: float, dissimilarity: str,
-        request: gr.Request,
+        keys: list[list[Any]], query: float, score: str, distribution: str, pattern: str, causal: bool,
+        s: float, p: float, beta: float, feature_map: str, seed: float, alpha: float, dissimilarity: str,
+        size: float, dilation: float, position: float, request: gr.Request,
     ) -> tuple[Any, ...]:  # fmt: skip
+        choice = Choice(
+            score, distribution, pattern, causal, feature_map, dissimilarity, s, p, beta, seed, alpha,
+            size, dilation, position,
+        )  # fmt: skip
         try:
             table, at = read_table(keys, 2, 2, request), [query]
+            check(choice, request)
         except UserError as error:
             return refused(error)
-        choice = Choice(score, distribution, feature_map, dissimilarity, s, p, beta, seed, alpha)
         key, value = table[:, :1], table[:, 1:]
         grid = np.linspace(-LIMIT, LIMIT, QUERIES)
         result = attention_of(np.array([at, *grid[:, None]]), key, value, choice)
         context, weights = result.context[:, 0], result.weights
         said = TEXTS.say(request, "picture_line", keys=len(key), query=number(at[0]), context=number(context[0]))
         picture = draw_line(
-            key[:, 0], value[:, 0], at[0], weights[0], context[0], grid, context[1:], weights[1:], LIMIT, said,
-            names(request),
+            key[:, 0], value[:, 0], at[0], weights[0], result.seen, context[0], grid, context[1:], weights[1:], LIMIT,
+            said, names(request),
         )  # fmt: skip
         return shown(picture, at, result, value, choice, request)
 
     def plane(
-        keys: list[list[Any]], query_x: float, query_y: float, score: str, distribution: str,
-        s: float, p: float, beta: float, feature_map: str, seed: float,
-        alpha: float, dissimilarity: str, request: gr.Request,
+        keys: list[list[Any]], query_x: float, query_y: float, score: str, distribution: str, pattern: str,
+        causal: bool, s: float, p: float, beta: float, feature_map: str, seed: float, alpha: float,
+        dissimilarity: str, size: float, dilation: float, position: float, request: gr.Request,
     ) -> tuple[Any, ...]:  # fmt: skip
+        choice = Choice(
+            score, distribution, pattern, causal, feature_map, dissimilarity, s, p, beta, seed, alpha,
+            size, dilation, position,
+        )  # fmt: skip
         try:
             table, at = read_table(keys, 4, 2, request), [query_x, query_y]
+            check(choice, request)
         except UserError as error:
             return refused(error)
-        choice = Choice(score, distribution, feature_map, dissimilarity, s, p, beta, seed, alpha)
         key = table[:, :2]
         value = np.where(np.isnan(table[:, 2:]), key, table[:, 2:])
         centres = np.linspace(-LIMIT, LIMIT, 2 * SIDE + 1)[1::2]
@@ -349,17 +406,20 @@ def build() -> gr.Blocks:
             context=", ".join(map(number, context)),
         )  # fmt: skip
         field = result.weights[1:].reshape(SIDE, SIDE, len(key))
-        picture = draw_plane(key, value, np.array(at), weights, context, field, LIMIT, said, names(request))
+        picture = draw_plane(
+            key, value, np.array(at), weights, result.seen, context, field, LIMIT, said, names(request)
+        )
         return shown(picture, at, result, value, choice, request)
 
     def names(request: gr.Request) -> dict[str, str]:
         return {mark: TEXTS.say(request, f"mark_{mark}") for mark in "qkv"}
 
-    def describe(score: str, distribution: str) -> tuple[Any, ...]:
+    def describe(score: str, distribution: str, pattern: str, causal: bool) -> tuple[Any, ...]:
         return (
             f"$${FORMULAS[score]}$$", TEXTS(f"score_{score}"),
             f"$${FORMULAS[distribution]}$$", TEXTS(f"distribution_{distribution}"),
-            *(gr.update(visible=has(score, distribution)) for has in SHOWN_FOR.values()),
+            f"$${FORMULAS[pattern]}{CAUSAL if causal else ''}$$", TEXTS(f"pattern_{pattern}"),
+            *(gr.update(visible=has(score, distribution, pattern, causal)) for has in SHOWN_FOR.values()),
             gr.update(visible=distribution == "normalize" and score not in NONNEGATIVE),
         )  # fmt: skip
 
@@ -404,10 +464,12 @@ def build() -> gr.Blocks:
     with gr.Blocks(title="Attention laboratory", analytics_enabled=False) as page:
         gr.Markdown(TEXTS("title"))
         gr.Markdown(TEXTS("intro"))
-        visible = {name: has("gaussian", "softmax") for name, has in SHOWN_FOR.items()}
+        visible = {name: has("gaussian", "softmax", "full", False) for name, has in SHOWN_FOR.items()}
         with gr.Row():
             score = gr.Dropdown(SCORE_NAMES, value="gaussian", label=TEXTS("score"), min_width=140)
             distribution = gr.Dropdown(list(DISTRIBUTIONS), value="softmax", label=TEXTS("distribution"), min_width=140)
+            pattern = gr.Dropdown(list(PATTERNS), value="full", label=TEXTS("pattern"), min_width=140)
+            causal = gr.Checkbox(label=TEXTS("causal"), min_width=140)
         s = slider(0.1, 4, 0.7, 0.05, "s", visible=visible["s"])
         p = slider(1, 10, 3, 0.5, "p", visible=visible["p"])
         beta = slider(0.1, 20, 3, 0.1, "beta", visible=visible["beta"])
@@ -417,6 +479,10 @@ def build() -> gr.Blocks:
         dissimilarity = gr.Dropdown(
             DISSIMILARITIES, value="manhattan", label=TEXTS("dissimilarity"), visible=visible["dissimilarity"]
         )
+        with gr.Row(visible=visible["of_pattern"]) as of_pattern:
+            size = slider(1, MOST, 3, 1, "size", visible=visible["size"], min_width=140)
+            dilation = slider(1, 4, 1, 1, "dilation", visible=visible["dilation"], min_width=140)
+            position = slider(1, MOST, 6, 1, "position", min_width=140)
         suggestion = gr.Button(TEXTS("suggestion"), visible=False, size="sm")
         with gr.Row(equal_height=False, elem_id="explained"):
             with gr.Column(min_width=300):
@@ -425,8 +491,12 @@ def build() -> gr.Blocks:
             with gr.Column(min_width=300):
                 distribution_formula = markdown(f"$${FORMULAS['softmax']}$$", elem_classes="formula")
                 distribution_text = markdown(TEXTS("distribution_softmax"), elem_classes="explained")
-        settings = [s, p, beta, feature_map, seed, alpha, dissimilarity]
-        chosen = [score, distribution, *settings]
+            with gr.Column(min_width=300):
+                pattern_formula = markdown(f"$${FORMULAS['full']}$$", elem_classes="formula")
+                pattern_text = markdown(TEXTS("pattern_full"), elem_classes="explained")
+        settings = [s, p, beta, feature_map, seed, alpha, dissimilarity, size, dilation]
+        kinds = [score, distribution, pattern, causal]
+        chosen = [*kinds, *settings, position]
         with gr.Tabs():
             with gr.Tab(TEXTS("line"), id="line"), gr.Row():
                 with gr.Column(scale=3, min_width=300):
@@ -468,9 +538,12 @@ def build() -> gr.Blocks:
             plane, in_plane, plane_shown, api_name="plane", **quick,
         )  # fmt: skip
         gr.on(
-            [score.change, distribution.change],
-            describe, [score, distribution],
-            [score_formula, score_text, distribution_formula, distribution_text, *settings, suggestion],
+            [each.change for each in kinds],
+            describe, kinds,
+            [
+                score_formula, score_text, distribution_formula, distribution_text, pattern_formula, pattern_text,
+                *settings, of_pattern, suggestion,
+            ],
             api_name="describe", **quick,
         )  # fmt: skip
         suggestion.click(lambda: "boxcar", outputs=score, api_visibility="private", **quick)

@@ -37,6 +37,7 @@ CSS = """
 .lab svg .query { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 5 4; }
 .lab svg .hull { fill: none; stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 2 3; opacity: .8; }
 .lab svg .mark { stroke: var(--background-fill-primary); stroke-width: 1.5; }
+.lab svg .mark.unseen { fill: var(--background-fill-primary); stroke: var(--own); stroke-dasharray: 3 2; }
 .lab svg .ink { fill: var(--ink); }
 .lab svg .number { font-size: 10px; font-weight: 700; text-anchor: middle; pointer-events: none; }
 .lab svg [data-handle] { cursor: grab; touch-action: none; outline: none; }
@@ -148,13 +149,17 @@ def _slider(name: str, label: str, place: tuple[float, float]) -> str:
     return f'data-handle="{name}" data-x="{x:g}" data-y="{y:g}" tabindex="0" role="slider" aria-label="{label}" {value}'
 
 
-def _key(row: int, x: float, y: float, weight: float) -> str:
+def _key(row: int, x: float, y: float, weight: float, seen: bool) -> str:
+    if not seen:
+        circle = f'<circle class="mark unseen" cx="{x:.1f}" cy="{y:.1f}" r="9" style="--own:{COLORS[row]}"/>'
+        return circle + _number(row, x, y, "var(--ink)")
     radius = 9 + 8 * min(1.0, abs(weight)) ** 0.5
-    return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{COLORS[row]}"/>{_number(row, x, y)}'
+    circle = f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{COLORS[row]}"/>'
+    return circle + _number(row, x, y, _on(row))
 
 
-def _number(row: int, x: float, y: float) -> str:
-    return f'<text class="number" x="{x:.1f}" y="{y + 3.6:.1f}" style="fill:{_on(row)}">{row + 1}</text>'
+def _number(row: int, x: float, y: float, color: str) -> str:
+    return f'<text class="number" x="{x:.1f}" y="{y + 3.6:.1f}" style="fill:{color}">{row + 1}</text>'
 
 
 def _on(row: int) -> str:
@@ -186,6 +191,7 @@ def draw_line(
     values: np.ndarray,
     query: float,
     weights: np.ndarray,
+    seen: np.ndarray,
     context: float,
     grid: np.ndarray,
     curve: np.ndarray,
@@ -198,6 +204,7 @@ def draw_line(
 
     Args:
         keys, values, weights: (S,); ``weights`` belong to ``query``.
+        seen: (S,), whether the query sees the key.
         context: context of ``query``.
         grid, curve: (N,), queries and their contexts.
         curve_weights: (N, S), weights of the queries in ``grid``.
@@ -223,7 +230,7 @@ def draw_line(
     parts.append(f"<g {slider} data-along>{wide}{stem}</g>")
     for i, (key, value) in enumerate(zip(keys, values, strict=True)):
         at = upper.at(key, value)
-        parts.append(_handle(f"k{i}", names["k"], (key, value), at, _key(i, *at, weights[i])))
+        parts.append(_handle(f"k{i}", names["k"], (key, value), at, _key(i, *at, weights[i], seen[i])))
     parts.append(f'<g data-handle="q" data-x="{query:g}" data-y="{context:g}" data-along>{_diamond(x, y)}</g>')
     return _svg(bottom + BOTTOM, upper, description, *parts)
 
@@ -233,6 +240,7 @@ def draw_plane(
     values: np.ndarray,
     query: np.ndarray,
     weights: np.ndarray,
+    seen: np.ndarray,
     context: np.ndarray,
     field: np.ndarray,
     limit: float,
@@ -248,6 +256,7 @@ def draw_plane(
         keys, values: (S, 2).
         query, context: (2,).
         weights: (S,).
+        seen: (S,), whether the query sees the key.
         field: (G, G, S), weights of queries on a grid, top row first.
         limit: largest absolute value on either axis.
         description: alternative text for screen readers.
@@ -277,11 +286,11 @@ def draw_plane(
             x, y = frame.at(*value)
             square = (
                 f'<rect class="mark" x="{x - 8:.1f}" y="{y - 8:.1f}" width="16" height="16" rx="3" '
-                f'fill="{COLORS[i]}"/>{_number(i, x, y)}'
+                f'fill="{COLORS[i]}"/>{_number(i, x, y, _on(i))}'
             )
             parts.append(_handle(f"v{i}", names["v"], tuple(value), (x, y), square))
         at = frame.at(*key)
-        parts.append(_handle(f"k{i}", names["k"], tuple(key), at, _key(i, *at, weights[i])))
+        parts.append(_handle(f"k{i}", names["k"], tuple(key), at, _key(i, *at, weights[i], seen[i])))
     parts.append(_diamond(cx, cy))
     x, y = frame.at(*query)
     cross = f"M{x - 9:.1f} {y:.1f}h18M{x:.1f} {y - 9:.1f}v18"
@@ -327,8 +336,11 @@ def convex_hull(points: np.ndarray) -> list[tuple[float, float]]:
     return chain(ordered) + chain(ordered[::-1])
 
 
-def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
-    """Return energies and weights (S,) as a table with bars; negative bars extend to the left."""
+def draw_weights(energies: np.ndarray, weights: np.ndarray, seen: np.ndarray) -> str:
+    """Return energies and weights (S,) as a table with bars; negative bars extend to the left.
+
+    A key that the query does not see has no energy.
+    """
     low, high = min(0.0, weights.min()), max(1.0, weights.max())
     rows = []
     for i, (energy, weight) in enumerate(zip(energies.tolist(), weights.tolist(), strict=True)):
@@ -338,7 +350,8 @@ def draw_weights(energies: np.ndarray, weights: np.ndarray) -> str:
             f'background:{COLORS[i]}"></i>'
         )
         rows.append(
-            f'<tr><td><i style="background:{COLORS[i]};color:{_on(i)}">{i + 1}</i></td><td>{number(energy)}</td>'
+            f'<tr><td><i style="background:{COLORS[i]};color:{_on(i)}">{i + 1}</i></td>'
+            f"<td>{number(energy) if seen[i] else '–'}</td>"
             f'<td class="bar"><div>{bar}</div></td><td>{number(weight, 3)}</td></tr>'
         )
     head = '<tr><th scope="col">i</th><th scope="col">e</th><th></th><th scope="col">α</th></tr>'
