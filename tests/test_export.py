@@ -34,6 +34,8 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
 )
 
 from hfattn import (
@@ -554,6 +556,8 @@ def test_the_page_from_top_to_bottom(
     sizes = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2}
     stories = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes))
     model_folder(tmp_path / "stories15M", stories, tokenizer)
+    roberta = RobertaForMaskedLM(RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=40, **sizes))
+    model_folder(tmp_path / "roberta", roberta, tokenizer)
 
     names: dict[str, Any] = {}
     printed = []

@@ -5,11 +5,11 @@ import json
 import pytest
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
-from benchmarks.leaks import CHECKS, END, PAGE, RECORD, START, THEIRS, Found, checks, models, ours, table
+from benchmarks.leaks import CHECKS, END, PAGE, RECORD, START, THEIRS, VARIANTS, Found, checks, models, ours, table
 from hfattn.models.configuration_vaswani import PATTERNS
 
 
-@pytest.mark.parametrize("pattern", ["full", *PATTERNS])
+@pytest.mark.parametrize("pattern", ["full", *PATTERNS, *VARIANTS])
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_pattern_leaks(pattern: str, causal: bool) -> None:
     name = f"{'causal ' if causal else ''}vaswani, {pattern}"

@@ -423,6 +423,9 @@ def test_a_dense_model_becomes_one_of_windows(tmp_path: Path, name: str) -> None
     """With a window as long as the text its logits are those of the dense model; positions are repeated."""
     theirs = LIKE_BERT[name][0]()
     theirs.save_pretrained(tmp_path / "theirs")
+    tokenizer = build_character_tokenizer(["to be"])
+    tokenizer.model_max_length = 24
+    tokenizer.save_pretrained(tmp_path / "theirs")
     dense: Any = convert("transformers", tmp_path / "theirs", tmp_path / "dense").model.eval()
     number = dense.config.max_position_embeddings
     settings = {
@@ -430,7 +433,9 @@ def test_a_dense_model_becomes_one_of_windows(tmp_path: Path, name: str) -> None
         "encoder_pattern_options": {"window": 20, "global_tokens": 1},
         "max_position_embeddings": 100,
     }
-    long: Any = convert("transformers", tmp_path / "theirs", tmp_path / "long", settings=settings).model.eval()
+    converted = convert("transformers", tmp_path / "theirs", tmp_path / "long", settings=settings)
+    long: Any = converted.model.eval()
+    assert AutoTokenizer.from_pretrained(tmp_path / "long").model_max_length == 100
     text = ids(2, 20).clamp(min=2)
     torch.testing.assert_close(long(text).logits, theirs(text).logits, rtol=1e-5, atol=1e-5)
     positions = long.model.encoder.embed_positions.weight

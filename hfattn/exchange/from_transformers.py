@@ -431,7 +431,10 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
         tensors[output] = tensors[embedding]
     weights.tensors = tensors
     load_ours(model, weights, rows)
-    return Converted(model, _tokenizer(checkpoint))
+    tokenizer = _tokenizer(checkpoint)
+    if tokenizer is not None and told["positions"] == "learned" and number is not None:
+        tokenizer.model_max_length = number
+    return Converted(model, tokenizer)
 
 
 def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
