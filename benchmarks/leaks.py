@@ -62,6 +62,9 @@ OPTIONS: dict[str, Any] = {
     "keys": 16,
 }
 
+# Patterns with an option that they do not need.
+VARIANTS = {"window, global tokens": ("window", {"global_tokens": 2})}
+
 Make = Callable[[], PreTrainedModel]
 
 
@@ -242,13 +245,13 @@ THEIRS: dict[str, tuple[Make, bool]] = {
 }
 
 
-def ours(pattern: str, causal: bool) -> Make:
-    """Return a function that makes a ``vaswani`` with a pattern.
+def ours(pattern: str, causal: bool, **options: int) -> Make:
+    """Return a function that makes a ``vaswani`` with a pattern, and ``options`` beside those that it needs.
 
     Raises:
         StrictDataclassClassValidationError: the pattern is for encoders only.
     """
-    stack, options = "decoder" if causal else "encoder", {}
+    stack = "decoder" if causal else "encoder"
     if pattern != "full":
         for name, each in inspect.signature(find_pattern(pattern)).parameters.items():
             if each.kind == each.KEYWORD_ONLY and each.default is each.empty:
@@ -264,9 +267,10 @@ def ours(pattern: str, causal: bool) -> Make:
 def models() -> dict[str, tuple[Make, bool]]:
     """Return every model by the name in the table, with whether it is causal."""
     found = dict(THEIRS)
-    for causal, pattern in itertools.product((False, True), ("full", *PATTERNS)):
+    patterns = {**{name: (name, {}) for name in ("full", *PATTERNS)}, **VARIANTS}
+    for causal, (name, (pattern, options)) in itertools.product((False, True), patterns.items()):
         with contextlib.suppress(StrictDataclassClassValidationError):
-            found[f"{'causal ' if causal else ''}vaswani, {pattern}"] = (ours(pattern, causal), causal)
+            found[f"{'causal ' if causal else ''}vaswani, {name}"] = (ours(pattern, causal, **options), causal)
     return found
 
 

@@ -13,7 +13,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
-from hfattn.attention import Attention, Window
+from hfattn.attention import Attention, Fixed, Layout, Strided, Window
 from hfattn.models.configuration_vaswani import POSITION_BIASES
 from hfattn.models.modeling_vaswani import make_position_bias
 
@@ -271,3 +271,16 @@ def test_a_mistake_is_one_sentence(fields: dict[str, Any], sentence: str) -> Non
     with pytest.raises(StrictDataclassError) as error:
         VaswaniConfig(**SMALL, **fields)
     assert sentence in str(error.value.__cause__)
+
+
+@pytest.mark.parametrize("layout", [Strided(stride=3), Fixed(block=3, last=1), Window(window=3, global_tokens=1)])
+def test_a_layout_with_distant_keys_refuses_a_bias(layout: Layout) -> None:
+    attention, states = Attention(4, 4), torch.randn(1, 2, 9, 4)
+    with pytest.raises(ValueError, match="write the pattern 'full' or 'window'"):
+        layout(attention, states, attention.prepare(states), states, bias=lambda *block: torch.zeros(1))
+
+
+def test_positions_that_are_a_bias_refuse_global_tokens() -> None:
+    pattern = {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3, "global_tokens": 1}}
+    with pytest.raises(ValueError, match="leave global_tokens out"):
+        VaswaniForMaskedLM(VaswaniConfig(**SMALL, **pattern, positions="alibi"))

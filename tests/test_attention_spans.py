@@ -34,7 +34,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def make(kind: Any = VaswaniForCausalLM, penalty: float = 0.1, **fields: Any) -> Any:
     torch.manual_seed(0)
     options = {"span": 10, "ramp": 3, "penalty": penalty}
-    patterns = {f"{stack}_pattern": "adaptive_span" for stack in ("encoder", "decoder")}
+    patterns: dict[str, Any] = {f"{stack}_pattern": "adaptive_span" for stack in ("encoder", "decoder")}
     patterns |= {f"{stack}_pattern_options": options for stack in ("encoder", "decoder")}
     config = VaswaniConfig(**{**SMALL, **patterns, "eos_token_id": None, **fields})
     model = kind(config).double().eval()

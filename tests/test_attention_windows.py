@@ -351,7 +351,7 @@ def test_global_tokens_of_an_encoder_have_projections_of_their_own(number: int, 
 def test_missing_projections_of_global_tokens_become_copies(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pattern = {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3}}
-    model = VaswaniForMaskedLM(VaswaniConfig(**SMALL, **pattern))
+    model: Any = VaswaniForMaskedLM(VaswaniConfig(**SMALL, **pattern))
     model.save_pretrained(tmp_path)
     options = {"encoder_pattern_options": {"window": 3, "global_tokens": 1}}
     loaded = VaswaniForMaskedLM.from_pretrained(tmp_path, **options)

@@ -14,6 +14,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from .attention import Attention
 from .attention_windows import (
+    Bias,
     KeepingLayout,
     Layout,
     LayoutAttention,
@@ -45,6 +46,7 @@ class Strided(Layout):
         part: "both", "local" or "distant".
     """
 
+    takes_bias = False
     block = 16  # for so few queries, it is faster to gather the keys of each
 
     def __init__(self, *, stride: int, part: str = "both") -> None:
@@ -71,6 +73,8 @@ class Strided(Layout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each query to its own keys, of which there are about l + S / l (causal), or twice as many."""
         num_queries, num_keys = query.shape[-2], value.shape[-2]
@@ -113,6 +117,8 @@ class Strided(Layout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         rest = (attention, query, prepared, value, real, start, causal, need_weights, dropout)
         if self.part == "local":
@@ -232,6 +238,8 @@ class Fixed(KeepingLayout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each block of queries to the keys of its block, then to the last c of each other block."""
         num_queries, num_keys, block = query.shape[-2], value.shape[-2], self.block

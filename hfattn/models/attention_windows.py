@@ -35,10 +35,12 @@ class Layout:
         block: b.
         before: number of keys before a block that its queries may see.
         global_tokens: number of keys at the start of a text that all queries see.
+        takes_bias: whether a bias can be added to its energies.
     """
 
     alignment = 1
     global_tokens = 0
+    takes_bias = True
     block: int
     before: int
 
@@ -104,11 +106,15 @@ class Layout:
             )
         if start is None:
             start = first_position(real)
-        given = {} if bias is None else {"bias": bias}  # which not every layout takes
+        if bias is not None and not self.takes_bias:
+            raise ValueError(
+                "A bias of distances is given, and this pattern also compares positions far from each other; leave the "
+                "bias out, or write the pattern 'full' or 'window'."
+            )
         attend = self._attend_in_blocks
         if num_queries <= self.block or num_keys <= self.span(causal):  # blocks would compare more pairs
             attend = self._attend_at_once
-        return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout, **given)
+        return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout, bias=bias)
 
     def attend_at(
         self,
@@ -143,6 +149,7 @@ class Layout:
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
         bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with few queries, under a mask of the last keys."""
@@ -177,6 +184,7 @@ class Layout:
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
         bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each block of b queries to the s keys around it."""
@@ -290,6 +298,8 @@ class Layout:
 class KeepingLayout(Layout):
     """A layout in which later queries see some of the earlier keys, not the last ones only."""
 
+    takes_bias = False
+
     def num_kept(self, count: int) -> int:
         """Return how many keys among ``count`` or fewer later queries may see, at most."""
         raise NotImplementedError
@@ -314,6 +324,8 @@ class KeepingLayout(Layout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
+        bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         earlier = num_keys - num_queries
@@ -468,6 +480,7 @@ class Window(KeepingLayout):
                     "leave one of them out."
                 )
         self.window, self.dilation, self.global_tokens = window, dilation, global_tokens
+        self.takes_bias = global_tokens == 0
         self.before = dilation * (window - 1)
 
     def span(self, causal: bool) -> int:
@@ -538,12 +551,13 @@ class Window(KeepingLayout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
         bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         rest = (self, attention, query, prepared, value, real, start, causal, need_weights, dropout)
         if self.global_tokens:
             return KeepingLayout._attend_at_once(*rest)
-        return Layout._attend_at_once(*rest, bias)
+        return Layout._attend_at_once(*rest, bias=bias)
 
     def _attend_in_blocks(
         self,
@@ -556,11 +570,12 @@ class Window(KeepingLayout):
         causal: bool,
         need_weights: bool,
         dropout: float,
+        *,
         bias: Bias | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.dilation == 1:
             return super()._attend_in_blocks(
-                attention, query, prepared, value, real, start, causal, need_weights, dropout, bias
+                attention, query, prepared, value, real, start, causal, need_weights, dropout, bias=bias
             )
         # Positions with the same remainder modulo δ are a sequence of their own, in which the window has no gaps.
         num_queries, num_keys = query.shape[-2], value.shape[-2]
