@@ -1,8 +1,8 @@
 """Time functions that do comparable work, in turn, and keep what was measured.
 
-A benchmark module defines ``groups`` of functions. The functions of a group are called once to warm up, and then in
-rounds, each function in each round, so that a change of the machine's load affects all of them. A product of matrices
-and a copy, whose rates are those of the machine at that time, are timed in the same rounds.
+A benchmark has tables, whose columns are groups of functions. The functions of a group are called once to warm up, and
+then in rounds, each function in each round, so that a change of the machine's load affects all of them. A product of
+matrices and a copy, whose rates are those of the machine at that time, are timed in the same rounds.
 
 The time is that of the process on the CPU with one thread, which other processes lengthen less than the time that
 passes; otherwise (several threads, an accelerator), it is the time that passes. Both are recorded.
@@ -39,7 +39,6 @@ class Group:
     """Functions that are timed in turn, a column of a table.
 
     Attributes:
-        table: name of the table.
         column: what the functions have in common, such as "4,096".
         functions: by the names of the rows. Others are compared with the first one.
         check: raises an AssertionError if an output is wrong; it is called before anything is timed.
@@ -47,7 +46,6 @@ class Group:
             function above that of its inputs is measured.
     """
 
-    table: str
     column: str
     functions: dict[str, Function]
     check: Callable[[], None]
@@ -61,13 +59,14 @@ class Benchmark:
     Attributes:
         name: of the module, of the record in docs/records and of the markers on the page.
         page: the page with the tables, between ``<!-- benchmark NAME -->`` and ``<!-- /benchmark NAME -->``.
-        groups: makes the groups on a device, one after the other, so that only one is in memory.
+        tables: by name, what makes the groups of a table on a device, one after the other, so that only one is in
+            memory.
         report: returns the Markdown of a record.
     """
 
     name: str
     page: Path
-    groups: Callable[[torch.device], Iterator[Group]]
+    tables: dict[str, Callable[[torch.device], Iterator[Group]]]
     report: Callable[["Record"], str]
 
     @property
@@ -304,7 +303,9 @@ def run(benchmark: Benchmark, documentation: str) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--rounds", type=int, default=5, help="at least 2 (default: 5)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="TABLE", help="keep the record of the other tables")
+    parser.add_argument(
+        "--only", nargs="+", choices=benchmark.tables, metavar="TABLE", help="leave the others as recorded"
+    )
     parser.add_argument("--write", action="store_true", help=f"write docs/records/{benchmark.name}.json and the page")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -315,14 +316,12 @@ def run(benchmark: Benchmark, documentation: str) -> None:
         known = json.loads(benchmark.path.read_text(encoding="utf-8")) if benchmark.path.is_file() else {}
         return {**known, **tables}
 
-    for group in benchmark.groups(arguments.device):
-        if arguments.only and group.table not in arguments.only:
-            continue
-        own = facts(arguments.threads, arguments.device, arguments.rounds)
-        table = tables.setdefault(group.table, {"facts": own, "groups": []})
-        table["groups"].append(measure(group, arguments.rounds, arguments.threads, arguments.device))
-        table["facts"]["load"] = max(table["facts"]["load"], own["load"])
-        print(f"{group.table}, {group.column}: {Record(tables).columns[group.table][group.column]}", flush=True)
+    for name in arguments.only or benchmark.tables:
+        table = tables[name] = {"facts": facts(arguments.threads, arguments.device, arguments.rounds), "groups": []}
+        for group in benchmark.tables[name](arguments.device):
+            table["groups"].append(measure(group, arguments.rounds, arguments.threads, arguments.device))
+            table["facts"]["load"] = max(table["facts"]["load"], round(os.getloadavg()[0], 1))
+            print(f"{name}, {group.column}: {Record(tables).columns[name][group.column]}", flush=True)
         if arguments.write:
             save(benchmark.path, all_tables())
     if arguments.write:

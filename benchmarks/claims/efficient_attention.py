@@ -111,8 +111,10 @@ CLAIMS = {
         "Time grows as the square of the length with dense attention and as the length with efficient attention; "
         "memory grows as its square only where the weights are stored",
         "Tay et al. 2022 (survey), table 1; Rabe & Staats 2021",
-        SETTING + "The exponent a is fitted to time = c n^a from 1,024 to 16,384 tokens; to 8,192 for `linformer`, "
-        "`fastformer` and `fourier`, which are for encoders, and to 2,048 for *full, eager*, which stores the weights. "
+        SETTING
+        + "The exponent a is fitted to time = c n^a from 1,024 to 8,192 tokens, and to 2,048 for *full, eager*, which "
+        "stores the weights. `linformer`, `fastformer` and `fourier` are measured in an encoder, the others in a "
+        "decoder. "
         "Memory is that of one call, as Linux counts it, and the same in all rounds. The criteria are at least 1.8 for "
         "dense attention, 0.9 to 1.2 for windows and `linformer`, and 0.9 to 1.4 for the others.",
         GROWTH,
@@ -141,7 +143,7 @@ CLAIMS = {
         "Dao et al. 2022 (FlashAttention), section 4.3",
         SETTING + "The value is the number of tokens n from which a variant is faster than dense causal attention "
         "(`scaled_dot_product_attention` of torch), interpolated between the measured lengths on logarithmic scales; "
-        "it is 256 or 16,384 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
+        "it is 256 or 8,192 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
         OF_DECODERS,
         None,
         tuple(
