@@ -17,17 +17,17 @@ def lengths(record: Record, table: str) -> list[int]:
 
 
 def exponents(record: Record, table: str, row: str) -> list[float]:
-    """Return a of time = c n^a, fitted to n ≥ 1,024, for each round; nothing for fewer than two n."""
+    """Return a of time = c n^a, fitted to n ≥ 1,024, for each round; nothing for fewer than three n."""
     columns = record.columns[table].items()
     found = [
         (number(name), column.times[row]) for name, column in columns if row in column.times and number(name) >= FITTED
     ]
     rounds = zip(*(times for _, times in found), strict=True)
-    return [_slope([n for n, _ in found], list(times)) for times in rounds] if len(found) > 1 else []
+    return [_slope([n for n, _ in found], list(times)) for times in rounds] if len(found) > 2 else []
 
 
 def memory_exponent(record: Record, table: str, row: str) -> float | None:
-    """Return a of memory = c n^a, fitted in the same way."""
+    """Return a of memory = c n^a, fitted to n ≥ 1,024; None for fewer than two n."""
     columns = record.columns[table].items()
     found = [
         (number(name), float(column.sizes[row]))

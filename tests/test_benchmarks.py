@@ -26,6 +26,7 @@ from benchmarks.harness import (
 from benchmarks.lengths import crossing, crossings, exponents, memory_exponent
 
 CPU = torch.device("cpu")
+LENGTHS = (512, 1024, 2048, 4096)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +83,7 @@ def test_the_memory_of_a_function_is_its_peak() -> None:
 
 
 def test_exponents_and_crossings_are_those_of_the_times() -> None:
-    dense, linear = {n: 1e-9 * n**2 for n in (512, 1024, 4096)}, {n: 2e-6 * n for n in (512, 1024, 4096)}
+    dense, linear = {n: 1e-9 * n**2 for n in LENGTHS}, {n: 2e-6 * n for n in LENGTHS}
     times = {f"{n:,}": {"full": [dense[n], 2 * dense[n]], "linear": [linear[n]] * 2} for n in dense}
     sizes = {f"{n:,}": {"full": n**2, "linear": 3 * n} for n in dense}
     record = record_of(times, sizes)
