@@ -282,5 +282,5 @@ def test_a_layout_with_distant_keys_refuses_a_bias(layout: Layout) -> None:
 
 def test_positions_that_are_a_bias_refuse_global_tokens() -> None:
     pattern = {"encoder_pattern": "window", "encoder_pattern_options": {"window": 3, "global_tokens": 1}}
-    with pytest.raises(ValueError, match="leave global_tokens out"):
+    with pytest.raises(StrictDataclassError, match="leave global_tokens out"):
         VaswaniForMaskedLM(VaswaniConfig(**SMALL, **pattern, positions="alibi"))
