@@ -245,7 +245,11 @@ PATTERNS: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("full", {}),
     "window: 4": ("window", {"window": 4}),
     "window: 4, dilation: 2": ("window", {"window": 4, "dilation": 2}),
+    "window: 2, global_tokens: 2": ("window", {"window": 2, "global_tokens": 2}),
     "block_local, block: 4": ("block_local", {"block": 4}),
+    "strided, stride: 4": ("strided", {"stride": 4}),
+    "fixed, block: 4": ("fixed", {"block": 4}),
+    "adaptive_span, ramp: 8": ("adaptive_span", {"span": 8, "ramp": 8}),
     "lsh, keys: 2": ("lsh", {"buckets": 4, "keys": 2, "rounds": 1}),
 }
 
@@ -259,7 +263,7 @@ def patterns() -> Figure:
     for index in range(bands * columns):
         of_encoder, of_decoder = grid[2 * (index // columns) :, index % columns][:2]
         title, pattern = [*PATTERNS.items(), *[("", None)] * columns][index]
-        of_encoder.set_title(title)
+        of_encoder.set_title(title.replace(", ", ",\n"))
         for axes, stack in ((of_encoder, "encoder"), (of_decoder, "decoder")):
             weights = None if pattern is None else _pattern_weights(*pattern, stack)
             if weights is None:

@@ -62,12 +62,16 @@ FORMULAS = {
     "full": r"j \in \{1, \dots, n\}",
     "window": r"|i - j| < \delta w, \quad \delta \mid i - j",
     "block_local": r"\left|\left\lceil i / b \right\rceil - \left\lceil j / b \right\rceil\right| \le 1",
+    "strided": r"|i - j| < l \;\lor\; l \mid i - j",
+    "fixed": r"\left\lceil i / l \right\rceil = \left\lceil j / l \right\rceil \;\lor\; l \mid j",
 }
 # The options of each pattern, from the sliders for a size and a dilation.
 PATTERNS: dict[str, Callable[[int, int], dict[str, int]]] = {
     "full": lambda size, dilation: {},
     "window": lambda size, dilation: {"window": size, "dilation": dilation},
     "block_local": lambda size, dilation: {"block": size},
+    "strided": lambda size, dilation: {"stride": size},
+    "fixed": lambda size, dilation: {"block": size, "last": 1},
 }
 CAUSAL = r", \quad j \le i"
 # "concat" is another name of "additive".
