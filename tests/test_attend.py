@@ -63,6 +63,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ),
             pieces,
         ),
+        "mean": (RNNEncoderForSequenceClassification(RNNEncoderConfig(vocab_size=len(pieces), hidden_size=8, pooling="mean")), pieces),
         "rnn": (
             RNNEncoderForSequenceClassification(
                 RNNEncoderConfig(
@@ -330,6 +331,7 @@ def test_the_unit_that_moves_most(models: Path) -> None:
         ("bert", "unit", (), "is a classifier (BertForSequenceClassification), not a language model; use hfattn"),
         ("writer", "unit", ("--unit", "99"), "unit is 99; the model has"),
         ("writer", "rollout", (), "has no attention; choose"),
+        ("mean", "attend", (), "has no attention; choose a model with attention, or hfattn show gradient"),
         ("writer", "gradient", ("--agreement",), "has no attention; choose"),
         ("translator", "rollout", (), "has no self-attention; hfattn attend shows"),
         ("translator", "gradient", ("--target", "9"), "target is 9; write the index of a token"),

@@ -65,9 +65,12 @@ def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedToken
     with torch.inference_mode():
         outputs = reader(input_ids=ids, attention_mask=mask, output_attentions=True)
     if not outputs.get("attentions"):
-        if model.config.to_dict().get("attention_score"):
+        if model.config.is_encoder_decoder and model.config.to_dict().get("attention_score"):
             raise UserError(f"{name} has no self-attention; hfattn attend shows its attention to the source.")
-        raise UserError(f"{name} has no attention; choose a model with attention.")
+        raise UserError(
+            f"{name} has no attention; choose a model with attention, or hfattn show gradient for what an answer "
+            "depends on."
+        )
     if lacking := layers_without_weights(outputs.attentions):
         raise UserError(
             f"The pattern of layer {lacking[0]} of {name} computes no attention weights; choose a model with other "
