@@ -63,7 +63,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ),
             pieces,
         ),
-        "mean": (RNNEncoderForSequenceClassification(RNNEncoderConfig(vocab_size=len(pieces), hidden_size=8, pooling="mean")), pieces),
+        "mean": (
+            RNNEncoderForSequenceClassification(
+                RNNEncoderConfig(vocab_size=len(pieces), embedding_size=8, hidden_size=8, pooling="mean")
+            ),
+            pieces,
+        ),
         "rnn": (
             RNNEncoderForSequenceClassification(
                 RNNEncoderConfig(
