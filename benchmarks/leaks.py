@@ -60,6 +60,8 @@ OPTIONS: dict[str, Any] = {
     "max_length": TOKENS + PADDING,
     "buckets": 8,
     "keys": 16,
+    "segment_length": 16,
+    "memory_length": 24,
 }
 
 # Patterns with an option that they do not need.

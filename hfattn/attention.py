@@ -17,6 +17,7 @@ from .models import (
     attention_distances,
     attention_distributions,
     attention_local,
+    attention_memory,
     attention_pooling,
     attention_scores,
     attention_sparse,
@@ -28,6 +29,8 @@ from .models.attention_distances import *  # noqa: F403
 from .models.attention_distributions import *  # noqa: F403
 from .models.attention_distributions import Distribution
 from .models.attention_local import *  # noqa: F403
+from .models.attention_memory import *  # noqa: F403
+from .models.attention_memory import Segments
 from .models.attention_pooling import *  # noqa: F403
 from .models.attention_scores import *  # noqa: F403
 from .models.attention_scores import Parametric, Score, options_of, required_options
@@ -46,7 +49,7 @@ DISTRIBUTIONS = {
     "compositional": attention_distances.Compositional,
 }
 # The patterns that have no weights of their own.
-LAYOUTS = {**attention_windows.LAYOUTS, **attention_sparse.LAYOUTS}
+LAYOUTS = {**attention_windows.LAYOUTS, **attention_sparse.LAYOUTS, "memory": Segments}
 
 
 def attend(
@@ -188,6 +191,7 @@ __all__ = sorted(
     + attention_distances.__all__
     + attention_distributions.__all__
     + attention_local.__all__
+    + attention_memory.__all__
     + attention_modules.__all__
     + attention_pooling.__all__
     + attention_scores.__all__

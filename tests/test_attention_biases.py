@@ -108,6 +108,50 @@ def test_self_attention_is_the_formula(name: str, is_causal: bool) -> None:
         torch.testing.assert_close(*gradients, atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("pattern", ["full", "window", "block_local"])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_relative_sinusoids_are_the_formula(is_causal: bool, pattern: str) -> None:
+    """((q_i + u)·k_j + (q_i + v)·W_R R_{i-j}) / √d in a loop, with gradients; in blocks, some of the heads dilated."""
+    stack = "decoder" if is_causal else "encoder"
+    kind: Any = VaswaniForCausalLM if is_causal else VaswaniForMaskedLM
+    options = {"window": {"window": 3, "dilation": [[1, 2], [1, 2]]}, "block_local": {"block": 3}}.get(pattern, {})
+    pairs = {f"{stack}_pattern": pattern, f"{stack}_pattern_options": options}
+    torch.manual_seed(0)
+    model = kind(VaswaniConfig(**{**SMALL, **pairs, "positions": "relative_sinusoidal"})).double()
+    layer = getattr(model.model, stack).layers[0].self_attn
+    own = layer.relative_positions
+    assert getattr(model.model, stack).position_bias is None
+    states = torch.randn(1, 14, 24, dtype=F64)
+    query, key, value = (getattr(layer, f"{part}_proj")(states)[0].unflatten(-1, (2, 12)) for part in "qkv")
+    matrix = own.W_R.view(2, 12, 24)
+    seen = torch.ones(2, 14, 14, dtype=torch.bool)
+    for layout, heads in getattr(layer, "layouts", []):
+        seen[heads] = layout.sees(torch.arange(14)[:, None], torch.arange(14))
+    if is_causal:
+        seen = seen.tril()
+    rows = []
+    for i in range(14):
+        context = []
+        for head in range(2):
+            keys = [j for j in range(14) if seen[head, i, j]]
+            energies = []
+            for j in keys:
+                angles = [(i - j) / 10_000 ** (2 * pair / 24) for pair in range(12)]
+                sinusoid = torch.tensor([f(angle) for angle in angles for f in (math.sin, math.cos)], dtype=F64)
+                content = (query[i, head] + own.u[head]) @ key[j, head]
+                energies.append((content + (query[i, head] + own.v[head]) @ (matrix[head] @ sinusoid)) / math.sqrt(12))
+            weights = torch.stack(energies).softmax(0)
+            context.append(sum(weight * value[j, head] for weight, j in zip(weights, keys, strict=True)))
+        rows.append(torch.cat(context))
+    expected = layer.out_proj(torch.stack(rows))
+    mask = torch.ones(14, 14, dtype=torch.bool).tril()[None, None] if is_causal and pattern == "full" else None
+    found = layer(states, mask)[0][0]
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+    parameters = [layer.q_proj.weight, *own.parameters()]
+    gradients = [torch.autograd.grad(each.square().sum(), parameters) for each in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("is_decoder", [True, False])
 def test_relative_buckets_are_the_attention_of_t5(is_decoder: bool) -> None:
     """With its table, and padding in a row; T5 divides by no √d."""

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import DynamicCache
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
-from hfattn.attention import DISTRIBUTIONS, SCORES, Attention, BlockLocal, Fixed, Strided, Window, attend
+from hfattn.attention import DISTRIBUTIONS, SCORES, Attention, BlockLocal, Fixed, Segments, Strided, Window, attend
 from hfattn.attention import LAYOUTS as LAYOUTS_BY_NAME
 
 SMALL: dict[str, Any] = {
@@ -41,6 +41,7 @@ LAYOUTS = {
     "fixed blocks": lambda: Fixed(block=5, last=2),
     "the block alone": lambda: Fixed(block=6, last=2, part="local"),
     "the last keys of blocks": lambda: Fixed(block=6, last=2, part="distant"),
+    "segments of 5 with 7": lambda: Segments(segment_length=5, memory_length=7),
 }
 
 
@@ -69,6 +70,9 @@ def literal_mask(name: str, num_queries: int, num_keys: int, causal: bool, befor
             is_last = (j - before) % block >= block - layout.last
             parts = {"local": (i - before) // block == (j - before) // block, "distant": is_last}
             sees = parts.get(layout.part, any(parts.values()))
+        elif isinstance(layout, Segments):
+            start = (i - before) // layout.block * layout.block
+            sees = start - layout.before <= j - before < start + layout.block
         else:
             assert isinstance(layout, BlockLocal)
             sees = abs((i - before) // layout.block - (j - before) // layout.block) <= 1
@@ -226,6 +230,11 @@ PATTERNS: dict[str, dict[str, Any]] = {
         "num_buckets": 8,
         "max_distance": 20,
         "num_key_value_heads": 1,
+    },
+    "memory": {
+        "decoder_pattern": ["memory", "full"],
+        "decoder_pattern_options": {"segment_length": 5, "memory_length": 7},
+        "positions": "relative_sinusoidal",
     },
     "additive": {
         "decoder_pattern": "window",

@@ -6,11 +6,14 @@ Shapes: ``…`` any batch dimensions, T queries, S keys, h heads, d width of a h
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
+from .attention_scores import Parametric
 from .configuration_vaswani import VaswaniConfig
+from .modeling_vaswani import sinusoidal_positions
 from .score_kernels import widen
 
 
@@ -102,6 +105,63 @@ class RelativeBuckets(PositionBias):
 
     def of_distances(self, distances: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return self.table(self.buckets(distances)).T
+
+
+class RelativeSinusoids(PositionBias, Parametric):
+    """Positions of Transformer-XL (Dai et al. 2019, section 3.3), for each layer:
+
+        e_ij = ((q_i + u)·k_j + (q_i + v)·W_R R_{i-j}) / √d
+
+    R_x (H) is the sinusoid of the distance x. Parameters: u and v (h, d), W_R (h d, H). The first term is the score
+    ``scaled_dot`` of the queries with u; with another score, only that term is another.
+
+    Args:
+        config, is_causal: see ``PositionBias``.
+    """
+
+    u: torch.Tensor
+    v: torch.Tensor
+    W_R: torch.Tensor
+
+    def __init__(self, config: VaswaniConfig, is_causal: bool) -> None:
+        super().__init__()
+        num_heads, width = config.num_attention_heads, config.head_width
+        self._parameter("u", num_heads, width)
+        self._parameter("v", num_heads, width)
+        self._parameter("W_R", num_heads * width, config.hidden_size)
+        self.initialize_()
+
+    def forward(self, *inputs: Any, method: str = "bias", **named: Any) -> torch.Tensor:
+        """Call ``bias``, or another method by its name."""
+        found: torch.Tensor = getattr(self, method)(*inputs, **named)
+        return found
+
+    def with_u(self, query: torch.Tensor) -> torch.Tensor:
+        """Return q + u for queries (B, h, T, d)."""
+        return query + self.u[:, None]
+
+    def bias(
+        self,
+        query: torch.Tensor,
+        num_keys: int,
+        ahead: int | torch.Tensor,
+        step: int = 1,
+        heads: slice | list[int] = slice(None),
+    ) -> torch.Tensor:
+        """Return (q + v)·W_R R / √d, (…, h, T, S), for q + u (…, h, T, d); arguments as in ``PositionBias``."""
+        num_queries, width = query.shape[-2:]
+        if 0 in (num_queries, num_keys):  # texts without a token
+            return query.new_zeros(num_queries, num_keys)
+        query = query + (self.v - self.u)[heads][:, None]
+        # In falling order: each row of the bias has S of them in turn, and begins one further left than the row before.
+        distances = step * (ahead + num_queries - 1 - torch.arange(num_queries + num_keys, device=query.device))
+        sinusoids = sinusoidal_positions(distances, self.W_R.shape[-1], self.W_R.dtype).T  # (H, D)
+        matrix = self.W_R.unflatten(0, (-1, width))[heads]  # (h, d, H)
+        # A decoder's step has one query, and must not project all sinusoids.
+        energies = (query @ matrix) @ sinusoids if num_queries < width else query @ (matrix @ sinusoids)  # (…, h, T, D)
+        row = num_queries + num_keys - 1
+        shifted = energies.flatten(-2)[..., num_queries - 1 : num_queries - 1 + num_queries * row]
+        return shifted.unflatten(-1, (num_queries, row))[..., :num_keys] / math.sqrt(width)
 
 
 __all__: list[str] = []

@@ -640,6 +640,22 @@ class RingLayer(DynamicSlidingWindowLayer):
             self.keys, self.values = keys[..., :0, :], values[..., :0, :]
         return keys, values
 
+    @property
+    def state(self) -> tuple[torch.Tensor, ...]:
+        """The keys and values; no tensors before the first step."""
+        return (self.keys, self.values) if self.is_initialized else ()
+
+    def restore(self, state: tuple[torch.Tensor, ...], num_steps: int) -> None:
+        """Set the ``state`` of an empty cache, after a number of steps."""
+        if state:
+            self.update(*state)
+        self.cumulative_length = num_steps
+
+    def detach(self) -> None:
+        """Detach keys and values from the graph."""
+        if self.is_initialized:
+            self.keys, self.values = self.keys.detach(), self.values.detach()
+
 
 class KeptLayer(DynamicLayer):
     """Cache of the keys and values that later queries may see."""

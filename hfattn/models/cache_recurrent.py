@@ -38,6 +38,10 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.is_initialized = True
         return state
 
+    def restore(self, state: State, num_steps: int) -> None:
+        """Set the ``state`` of an empty cache, after a number of steps."""
+        self.update(state, num_steps)
+
     def get_seq_length(self) -> int:
         return self.seq_length
 
@@ -139,6 +143,10 @@ class RecurrentGenerationMixin(GenerationMixin):
 
     num_cache_layers: int
 
+    def empty_cache(self) -> RecurrentCache:
+        """Return the cache of no steps."""
+        return RecurrentCache(self.num_cache_layers)
+
     def _prepare_cache_for_generation(
         self,
         generation_config: Any,
@@ -155,7 +163,7 @@ class RecurrentGenerationMixin(GenerationMixin):
         cache = model_kwargs.get("past_key_values")
         if cache is None:
             if generation_config.use_cache is not False:
-                model_kwargs["past_key_values"] = RecurrentCache(self.num_cache_layers)
+                model_kwargs["past_key_values"] = self.empty_cache()
             return
         state = cache.get_state(0)
         rows = max(generation_config.num_beams, generation_config.num_return_sequences)

@@ -10,13 +10,14 @@ from huggingface_hub.dataclasses import strict
 ACTIVATION_NAMES = ("relu", "gelu", "gelu_new", "silu", "tanh")
 NORM_NAMES = ("post", "pre", "none")
 NORM_TYPES = ("layer", "rms")
-POSITION_NAMES = ("sinusoidal", "learned", "rotary", "alibi", "relative_buckets", "none")
+POSITION_NAMES = ("sinusoidal", "learned", "rotary", "alibi", "relative_buckets", "relative_sinusoidal", "none")
 POOLING_NAMES = ("mean", "first")
 
 # File and class of the positions that are a bias of the energies. The file is saved only with models that have one.
 POSITION_BIASES = {
     "alibi": "attention_biases.Alibi",
     "relative_buckets": "attention_biases.RelativeBuckets",
+    "relative_sinusoidal": "attention_biases.RelativeSinusoids",
 }
 
 # File and class of each pattern. Only the files of the patterns that a configuration names are saved with a model.
@@ -26,6 +27,7 @@ PATTERNS = {
     "strided": "attention_sparse.StridedAttention",
     "fixed": "attention_sparse.FixedAttention",
     "adaptive_span": "attention_spans.AdaptiveSpanAttention",
+    "memory": "attention_memory.MemoryAttention",
     "fourier": "attention_mixers.FourierMixer",
     "linformer": "attention_mixers.LinformerAttention",
     "fastformer": "attention_mixers.FastformerMixer",
@@ -141,8 +143,9 @@ class VaswaniConfig(StrictConfig):
         positions: "sinusoidal" (section 3.5; for any length), "learned" (up to ``max_position_embeddings``), "rotary"
             (RoPE, Su et al. 2021: the score of a self-attention compares queries and keys that are rotated by their
             positions), "none", or a bias that is added to the energies of self-attention and depends on the distance of
-            query and key: "alibi" (Press et al. 2022) or "relative_buckets" (T5, Raffel et al. 2020: one table for all
-            layers of a stack). ``position_ids`` do not change a bias.
+            query and key: "alibi" (Press et al. 2022), "relative_buckets" (T5, Raffel et al. 2020: one table for all
+            layers of a stack) or "relative_sinusoidal" (Transformer-XL, Dai et al. 2019, section 3.3). ``position_ids``
+            do not change a bias.
         rope_theta: base of the wavelengths of rotary positions.
         local_rope_theta: another base for the layers whose pattern is not "full"; default ``rope_theta``.
         max_position_embeddings: number of learned positions.
@@ -160,8 +163,8 @@ class VaswaniConfig(StrictConfig):
         encoder_pattern, decoder_pattern: which keys a query of a self-attention sees, or what replaces self-attention:
             "full" (all keys), a name of ``PATTERNS`` ("linear" and "performer" replace the softmax by a kernel; "lsh"
             has one projection for queries and keys; "fourier", "linformer" and "fastformer" are for encoders,
-            "gated_linear" and "gated_delta" for decoders), a custom class such as "my_patterns.Diagonal", or a list
-            with one of these for each layer.
+            "memory", "gated_linear" and "gated_delta" for decoders), a custom class such as "my_patterns.Diagonal", or
+            a list with one of these for each layer.
         encoder_pattern_options, decoder_pattern_options: options of the patterns, such as ``{"window": 256}``. A list
             has a value for each layer, ``{"window": [64, 128, 256, 256]}``; a list in it has a value for each head.
             Each layer takes the options that its pattern has.
@@ -536,10 +539,10 @@ class VaswaniConfig(StrictConfig):
                 f"rotary positions rotate pairs of features, but head_dim is {self.head_dim}; write an even head_dim, "
                 "or other positions."
             )
-        if self.positions == "sinusoidal" and self.hidden_size % 2:
+        if self.positions in ("sinusoidal", "relative_sinusoidal") and self.hidden_size % 2:
             raise ValueError(
-                f"sinusoidal positions are pairs of a sine and a cosine, but hidden_size is {self.hidden_size}; write "
-                "an even hidden_size, or positions: learned."
+                f"{self.positions} positions are pairs of a sine and a cosine, but hidden_size is {self.hidden_size}; "
+                "write an even hidden_size, or positions: learned."
             )
 
     def _check_attention(self, kind: str) -> None:

@@ -230,6 +230,7 @@ class VaswaniAttention(TokenMixer):
         self.v_proj = projection(config.hidden_size, key_width, config.bias, gain)
         self.out_proj = projection(width, config.hidden_size, config.bias, gain)
         self.attention = Attention(self.head_dim, self.head_dim, **config.attention_parts(kind))
+        self.relative_positions = make_position_bias(config, is_causal, of_layer=True) if kind == "self" else None
 
     def forward(
         self,
@@ -244,8 +245,8 @@ class VaswaniAttention(TokenMixer):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend from ``hidden_states`` (B, T, H) to themselves, or to ``key_value_states`` (B, S, H).
 
-        ``rotation`` are the ``rotary_angles`` of a self-attention, and ``bias`` is its ``PositionBias``; both belong to
-        self-attention only.
+        ``rotation`` are the ``rotary_angles`` of a self-attention, and ``bias`` is the ``PositionBias`` of the stack;
+        both belong to self-attention only.
 
         Returns:
             (B, T, H), and the weights (B, h, T, S), or None if they were not requested or the implementation does not
@@ -256,6 +257,9 @@ class VaswaniAttention(TokenMixer):
         query = self._heads(self.q_proj(hidden_states))  # (B, h, T, d)
         if rotation is not None:
             query = rotate(query, rotation)
+        if self.relative_positions is not None:
+            bias = self.relative_positions
+            query = bias(query, method="with_u")
         key, value = self._keys_and_values(hidden_states, key_value_states, past_key_values, rotation)
         if self.num_queries_per_key > 1:
             key, value = (tensor.repeat_interleave(self.num_queries_per_key, dim=1) for tensor in (key, value))
@@ -445,9 +449,14 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
     return kind(config, layer_idx, "self", is_causal, gain, **options)
 
 
-def make_position_bias(config: VaswaniConfig, is_causal: bool) -> nn.Module | None:
-    """Return the bias that the configuration names as positions, or None if its positions are no bias."""
-    if config.positions not in POSITION_BIASES:
+def make_position_bias(config: VaswaniConfig, is_causal: bool, of_layer: bool = False) -> nn.Module | None:
+    """Return the bias that the configuration names as positions, or None if its positions are no bias.
+
+    Args:
+        is_causal: hide the keys after a query.
+        of_layer: return one that belongs to a layer, or otherwise one that belongs to a stack.
+    """
+    if config.positions not in POSITION_BIASES or of_layer != (config.positions == "relative_sinusoidal"):
         return None
     kind = class_by_name({}, config.positions, nn.Module, "a bias", POSITION_BIASES)
     return kind(config, is_causal)
@@ -1102,6 +1111,13 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def empty_cache(self) -> DynamicCache:
+        """Return the cache of no steps, with the layers of the patterns."""
+        cache = DynamicCache()
+        cache.layers = [mixer.cache_layer() for mixer in self.model.decoder.mixers]
+        cache.layer_class_to_replicate = None
+        return cache
 
 
 class OutputTransform(nn.Module):

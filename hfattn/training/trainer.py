@@ -25,6 +25,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.cache_utils import Cache, DynamicLayer
 from transformers.trainer_callback import ExportableState, PrinterCallback, ProgressCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
@@ -32,7 +33,6 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from ..data import PermutationSampler, TokenBatches, padding_share
 from ..errors import NonFiniteError, UserError
 from ..files import writing
-from ..models.cache_recurrent import RecurrentCache
 from ..models.modeling_vaswani import penalized
 from ..models.strict_config import unknown_message
 from .arguments import trains_on_cuda
@@ -487,7 +487,10 @@ class ReliableTrainer(Trainer):
 
 
 class StatefulTrainer(ReliableTrainer):
-    """Truncated backpropagation through time: the hidden state is carried from batch to batch and detached.
+    """Truncated backpropagation through time: the state of the model is carried from batch to batch and detached.
+
+    The state is the cache of the model, which must not grow: that of a recurrent model, or of a Transformer with the
+    pattern "memory" or others whose cache has a fixed size.
 
     This trainer is for datasets (``hfattn.data.Streams``) in which row b of a batch continues row b of the previous
     batch. The state is zero at the start of each epoch. Each process carries the state of its own rows, through every
@@ -496,8 +499,13 @@ class StatefulTrainer(ReliableTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._training_state: RecurrentCache | None = None
-        self._evaluation_state: RecurrentCache | None = None
+        self._training_state: Cache | None = None
+        self._evaluation_state: Cache | None = None
+        if any(isinstance(layer, DynamicLayer) and not layer.is_sliding for layer in self.model.empty_cache().layers):
+            raise UserError(
+                "Stateful training carries a state that does not grow, and layers that see all keys have none; write "
+                "decoder_pattern: memory for all layers."
+            )
 
     def begin_epoch(self, epoch: int) -> None:
         super().begin_epoch(epoch)
@@ -513,7 +521,9 @@ class StatefulTrainer(ReliableTrainer):
         state = self._training_state if model.training else self._evaluation_state
         inputs = {**inputs, "past_key_values": state, "use_cache": True}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        state = outputs.past_key_values.detach()
+        state = outputs.past_key_values
+        for layer in state.layers:
+            layer.detach()
         if model.training:
             self._training_state = state
         else:
@@ -540,10 +550,10 @@ class StatefulTrainer(ReliableTrainer):
         super()._load_rng_state(checkpoint)
         if checkpoint is None or not self._state_file(checkpoint).exists():
             return
-        cache = RecurrentCache(self.model.config.num_hidden_layers)
+        cache = self.model.empty_cache()
         with safe_open(self._state_file(checkpoint), "pt", device=str(self.args.device)) as file:
             names = sorted(file.keys())
-            for i in range(len(cache)):
+            for i, layer in enumerate(cache.layers):
                 state = tuple(file.get_tensor(name) for name in names if name.startswith(f"{i}."))
-                cache.update_state(state, i, int(file.metadata()["steps"]))
+                layer.restore(state, int(file.metadata()["steps"]))
         self._training_state = cache
