@@ -221,7 +221,7 @@ def test_files_that_are_too_large_to_be_read_are_not(tmp_path: Path) -> None:
         read_json(tmp_path / "config.json")
     with pytest.raises(ValueError, match="it has more than 64 MiB"):
         read_fingerprints(tmp_path)
-    with pytest.raises(AssertionError, match=r"^config\.json has more than 64 MiB"):
+    with pytest.raises(AssertionError, match=r"^config\.json has more than 4 MiB"):
         check_data_files(tmp_path, ["README.md", "config.json"])
 
 

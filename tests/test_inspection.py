@@ -22,7 +22,8 @@ from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, VaswaniConf
 from hfattn.errors import UserError
 from hfattn.hub import code_findings, known_code
 from hfattn.hub.code_findings import KINDS, Finding, printable, read_modules
-from hfattn.hub.inspection import LARGEST, inspect
+from hfattn.hub.data_files import LARGEST
+from hfattn.hub.inspection import inspect
 from hfattn.pipelines import AttnTranslationPipeline
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app

@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from safetensors import SafetensorError, safe_open
 
 from ..errors import UserError
-from ..files import LARGEST_JSON, read_json_object
+from ..files import read_json_object
 
+LARGEST = 4 * 2**20  # bytes of a configuration; larger ones hold data, or hide in it, and are copied many times
 _LONGEST_HEADER = 2**25  # bytes; a header has about a hundred for each tensor
 _MOST_PARTS = 100_000  # tensors of an ONNX graph whose values are in other files
 _LOCATION = b"\n\x08location"  # the key of an external file in an ONNX graph, as a field of protobuf: tag, length, text
@@ -89,8 +90,7 @@ def _is_outside(name: str) -> bool:
 
 
 def _in_config(path: Path) -> str | None:
-    large = path.stat().st_size > LARGEST_JSON
-    return f"has more than {LARGEST_JSON // 2**20} MiB" if large else None
+    return f"has more than {LARGEST // 2**20} MiB" if path.stat().st_size > LARGEST else None
 
 
 _CHECKS = {"config.json": _in_config, ".safetensors": _in_safetensors, ".index.json": _in_index, ".onnx": _in_onnx}

@@ -28,12 +28,11 @@ from .code_findings import (
     printable,
     read_modules,
 )
-from .data_files import check_data_files
+from .data_files import LARGEST, check_data_files
 from .known_code import custom_classes, is_code, origin
 from .manifest import COMPILED, DEEPEST, LEFT_OUT, MANIFEST, PICKLES, matches, published_files
 
 _MOST_LINES = 1000  # of requirements, whose names are compared with those of usual packages
-LARGEST = 4 * 2**20  # bytes of a configuration that is read; larger ones hold data, or hide in it
 MOST_FILES = 300  # code files and configurations that are read
 _MODULES = "modules.json"  # the layers of a model of sentence-transformers, each with its class
 _NAMING = (_MODULES, "chat_template.json")  # files without "config" in their names that name code, or contain Jinja
