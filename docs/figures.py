@@ -250,6 +250,7 @@ PATTERNS: dict[str, tuple[str, dict[str, Any]]] = {
     "strided, stride: 4": ("strided", {"stride": 4}),
     "fixed, block: 4": ("fixed", {"block": 4}),
     "adaptive_span, ramp: 8": ("adaptive_span", {"span": 8, "ramp": 8}),
+    "memory, memory_length: 2": ("memory", {"segment_length": 4, "memory_length": 2}),
     "lsh, keys: 2": ("lsh", {"buckets": 4, "keys": 2, "rounds": 1}),
 }
 

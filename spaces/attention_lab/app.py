@@ -64,6 +64,7 @@ FORMULAS = {
     "block_local": r"\left|\left\lceil i / b \right\rceil - \left\lceil j / b \right\rceil\right| \le 1",
     "strided": r"|i - j| < l \;\lor\; l \mid i - j",
     "fixed": r"\left\lceil i / l \right\rceil = \left\lceil j / l \right\rceil \;\lor\; l \mid j",
+    "memory": r"T \left\lceil i / T \right\rceil - T - 2 < j \le T \left\lceil i / T \right\rceil",
 }
 # The options of each pattern, from the sliders for a size and a dilation.
 PATTERNS: dict[str, Callable[[int, int], dict[str, int]]] = {
@@ -72,6 +73,7 @@ PATTERNS: dict[str, Callable[[int, int], dict[str, int]]] = {
     "block_local": lambda size, dilation: {"block": size},
     "strided": lambda size, dilation: {"stride": size},
     "fixed": lambda size, dilation: {"block": size, "last": 1},
+    "memory": lambda size, dilation: {"segment_length": size, "memory_length": 2},
 }
 CAUSAL = r", \quad j \le i"
 # "concat" is another name of "additive".
