@@ -384,6 +384,7 @@ def test_reversible_stacks_equal_their_formula() -> None:
         {},
         {"norm": "none", "norm_type": "layer", "encoder_pattern": "linear", "positions": "rotary"},
         {"feed_forward_chunk": 2, "embedding_norm": True, "self_attention_score": "additive"},
+        {"positions": "relative_buckets"},
     ],
 )
 def test_gradients_without_stored_activations(fields: dict[str, Any]) -> None:

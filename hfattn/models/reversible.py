@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import get_device_states, set_device_states
 
@@ -60,9 +61,10 @@ class ReversibleResidual(AddAndNorm):
         """
         steps = []
         for layer, args, kwargs in calls:
-            tensors = [
-                each for each in (*args, *kwargs.values(), *layer.parameters()) if isinstance(each, torch.Tensor)
-            ]
+            # A module among the arguments, such as a bias of positions, has parameters that all layers share.
+            modules = [each for each in (layer, *kwargs.values()) if isinstance(each, nn.Module)]
+            tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)]
+            tensors += [parameter for module in modules for parameter in module.parameters()]
             inputs = [tensor for tensor in tensors if tensor.requires_grad]
             steps += [Step(residual, function, inputs) for residual, function in layer.sublayers(*args, **kwargs)]
         inputs = list({id(tensor): tensor for step in steps for tensor in step.inputs}.values())
