@@ -427,14 +427,17 @@ def with_exponents(record: Record, table: str) -> str:
 
 
 def megabytes(record: Record, table: str) -> str:
-    """Return a table of memory."""
+    """Return a table of memory, with the exponents of n if there are any."""
     columns = record.columns[table]
-    rows = []
+    rows, found = [], []
     for name in record.rows(table):
         cells = [f"{each.sizes[name] / 1e6:,.3g}" if name in each.sizes else "–" for each in columns.values()]
         exponent = memory_exponent(record, table, name)
-        rows.append([name, *cells, "–" if exponent is None else f"{exponent:.2f}"])
-    return markdown(["n", *columns, "exponent"], rows)
+        found.append("–" if math.isnan(exponent) else f"{exponent:.2f}")
+        rows.append([name, *cells])
+    if set(found) == {"–"}:
+        return markdown(["n", *columns], rows)
+    return markdown(["n", *columns, "exponent"], [[*row, cell] for row, cell in zip(rows, found, strict=True)])
 
 
 def rounded(length: float, measured: list[int]) -> str:

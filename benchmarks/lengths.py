@@ -26,15 +26,15 @@ def exponents(record: Record, table: str, row: str) -> list[float]:
     return [_slope([n for n, _ in found], list(times)) for times in rounds] if len(found) > 2 else []
 
 
-def memory_exponent(record: Record, table: str, row: str) -> float | None:
-    """Return a of memory = c n^a, fitted to n ≥ 1,024; None for fewer than two n."""
+def memory_exponent(record: Record, table: str, row: str) -> float:
+    """Return a of memory = c n^a, fitted to n ≥ 1,024; NaN for fewer than three n."""
     columns = record.columns[table].items()
     found = [
         (number(name), float(column.sizes[row]))
         for name, column in columns
         if row in column.sizes and number(name) >= FITTED
     ]
-    return _slope(*map(list, zip(*found, strict=True))) if len(found) > 1 else None
+    return _slope(*map(list, zip(*found, strict=True))) if len(found) > 2 else math.nan
 
 
 def _slope(numbers: list[int], values: list[float]) -> float:
