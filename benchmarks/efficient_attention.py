@@ -62,8 +62,8 @@ Reference = Callable[[Any, torch.Tensor, bool], torch.Tensor]
 class Sizes:
     """Numbers of tokens in each table."""
 
-    causal: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)
-    encoder: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    causal: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16_384)
+    encoder: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)
     layer: tuple[int, ...] = (1024, 4096, 8192)
     layer_training: tuple[int, ...] = (1024, 4096)
     decoding: tuple[int, ...] = (100, 1000, 10_000)

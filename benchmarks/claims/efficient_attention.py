@@ -139,7 +139,7 @@ CLAIMS = {
         "Dao et al. 2022 (FlashAttention), section 4.3",
         SETTING + "The value is the number of tokens n from which a variant is faster than dense causal attention "
         "(`scaled_dot_product_attention` of torch), interpolated between the measured lengths on logarithmic scales; "
-        "it is 256 or 8,192 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
+        "it is 256 or 16,384 if it lies outside of them. Short is up to 512 tokens, long is from 2,048.",
         OF_DECODERS,
         None,
         tuple(
