@@ -48,7 +48,7 @@ from hfattn.models.attention_scores import FEATURE_MAPS
 from hfattn.models.attention_windows import LayoutAttention
 from hfattn.models.modeling_vaswani import TokenMixer, VaswaniDecoder, VaswaniEncoder, boolean_mask
 
-from .harness import ROOT, Benchmark, Function, Group, Record, circumstances, markdown, run, times_table
+from .harness import ROOT, Benchmark, Function, Group, Record, circumstances, markdown, run, three_digits, times_table
 from .lengths import crossings, exponents, lengths, memory_exponent
 
 WIDTH, HEADS, INNER = 512, 8, 2048
@@ -431,7 +431,7 @@ def megabytes(record: Record, table: str) -> str:
     columns = record.columns[table]
     rows, found = [], []
     for name in record.rows(table):
-        cells = [f"{each.sizes[name] / 1e6:,.3g}" if name in each.sizes else "–" for each in columns.values()]
+        cells = [three_digits(each.sizes[name] / 1e6) if name in each.sizes else "–" for each in columns.values()]
         exponent = memory_exponent(record, table, name)
         found.append("–" if math.isnan(exponent) else f"{exponent:.2f}")
         rows.append([name, *cells])

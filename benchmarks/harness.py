@@ -253,8 +253,8 @@ def markdown(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
+def three_digits(number: float) -> str:
+    return f"{number:,.3g}" if number < 1000 else f"{number:,.0f}"
 
 
 def times_table(record: Record, table: str, first: str) -> str:
@@ -269,7 +269,7 @@ def times_table(record: Record, table: str, first: str) -> str:
                 continue
             ratio = column.ratio(name)
             shown = f"**{ratio:.2f}**" if ratio < 0.95 else f"{ratio:.2f}"
-            cells.append(milliseconds(column.median(name)) + (f" ({shown})" if name != rows[0] else ""))
+            cells.append(three_digits(1e3 * column.median(name)) + (f" ({shown})" if name != rows[0] else ""))
         lines.append([name, *cells])
     return markdown([first, *columns], lines)
 

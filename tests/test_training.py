@@ -39,6 +39,7 @@ from hfattn import (
 )
 from hfattn.data import PermutationSampler, Streams, Windows, split_positions
 from hfattn.errors import NonFiniteError, UserError
+from hfattn.files import write_json, writing
 from hfattn.tokenizers import build_character_tokenizer
 from hfattn.training import (
     OPTIMIZERS,
@@ -50,8 +51,6 @@ from hfattn.training import (
     StatefulTrainer,
     last_complete_checkpoint,
     optimizer_class_and_arguments,
-    write_json,
-    writing,
 )
 from hfattn.training.averaging import RAW_WEIGHTS
 
