@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 LENGTHS = (512, 1024, 2048, 4096)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "MATRIX", 32)
     monkeypatch.setattr(harness, "COPIED", 2**12)
@@ -52,6 +52,7 @@ def test_every_benchmark_is_listed_with_a_sentence() -> None:
     assert all(sentence.endswith(".") for sentence in listed.values()), listed
 
 
+@pytest.mark.usefixtures("small_machine")
 def test_functions_are_timed_in_turn_after_the_check() -> None:
     called: list[str] = []
     functions: dict[str, Function] = {"a": lambda: called.append("a"), "b": lambda: called.append("b")}
@@ -63,6 +64,7 @@ def test_functions_are_timed_in_turn_after_the_check() -> None:
     assert entry["gigabytes"] > 0
 
 
+@pytest.mark.usefixtures("small_machine")
 def test_nothing_is_timed_if_an_output_is_wrong() -> None:
     def check() -> None:
         torch.testing.assert_close(torch.ones(1), torch.zeros(1))
@@ -114,6 +116,7 @@ def test_a_report_is_written_between_the_markers(tmp_path: Path) -> None:
     assert page.read_text().endswith("<!-- /benchmark b -->\nafter\n")
 
 
+@pytest.mark.usefixtures("small_machine")
 def test_a_saved_record_is_read_again(tmp_path: Path) -> None:
     entry = measure(Group("1", {"a": lambda: None}, lambda: None), 2, 1, CPU)
     tables: dict[str, Any] = {"t": {"facts": facts(1, CPU, 2), "groups": [entry]}}
