@@ -47,7 +47,7 @@ def test_the_names_are_those_that_the_documentation_promises() -> None:
         "evaluate": "model, data, options",
         "predict": "model, inputs, batch_size, abstain, hypotheses, num_beams, max_new_tokens",
         "explain": "model, text, method, target, contrast",
-        "verify": "model, measure, signer, trust",
+        "verify": "model, measure, signer, issuer, trust",
         "push": "model, repo_id, private, public, sign, execute",
         "Run": "folder",
     }

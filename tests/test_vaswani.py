@@ -97,7 +97,7 @@ def test_defaults_are_the_base_model_of_the_paper() -> None:
         ),
         ({"head_dim": 0}, "head_dim is 0; write a whole number of at least 1"),
         ({"norm": "LayerNorm"}, "write one of 'post', 'pre', 'none'"),
-        ({"positions": "rope"}, "write one of 'sinusoidal', 'learned', 'rotary', 'none'"),
+        ({"positions": "rope"}, "write one of 'sinusoidal', 'learned', 'rotary', 'alibi', "),
         ({"activation": "ReLU"}, "write one of 'relu', 'gelu', 'gelu_new', 'silu', 'tanh'"),
         ({"classifier_pooling": "max"}, "write one of 'mean', 'first'"),
         ({"share_positions": True}, "positions is 'sinusoidal', which has none; write positions: learned, or leave"),

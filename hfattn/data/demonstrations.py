@@ -171,7 +171,11 @@ def _value(rows: Rows, row: Row, column: str, field: str) -> str | Messages:
             f"{rows.place(row)} holds {_shortened(value)} in {column!r}; write {wanted}"
             f"{'' if field == 'messages_column' else ', or a text'}."
         )
-    return [{"content": "", **_without_nulls(each), **_calls(each)} for each in value]
+    without_text = {"content": ""}  # of a message that only calls tools
+    return [
+        {**_without_nulls(each), **({} if isinstance(each.get("content"), str) else without_text), **_calls(each)}
+        for each in value
+    ]
 
 
 def _is_message(value: Any) -> bool:

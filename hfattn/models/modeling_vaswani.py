@@ -749,9 +749,9 @@ class VaswaniStack(VaswaniPreTrainedModel):
                     "Reversible layers compute their inputs again, so gradient checkpointing has nothing to add; leave "
                     "gradient_checkpointing out, or write reversible: false."
                 )
-            recorded = ("output_attentions", "output_hidden_states")
-            is_recorded = any(kwargs.get(name, getattr(self.config, name)) for name in recorded)
-            if not is_recorded and kwargs.get("past_key_values") is None:
+            has_weights = kwargs.get("output_attentions", self.config.output_attentions)
+            has_states = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+            if not has_weights and not has_states and kwargs.get("past_key_values") is None:
                 output: torch.Tensor = self.reversible.run(hidden_states, calls)
                 return output
         for layer, args, options in calls:

@@ -467,7 +467,7 @@ class ReliableTrainer(Trainer):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self.compute_loss_func is not None or self.label_smoother is not None:
             # Trainer divides the mean over a batch by the number of accumulated batches, but not a share of the step.
-            batches = 1 if num_items_in_batch is None else self.current_gradient_accumulation_steps
+            batches = 1 if num_items_in_batch is None else self.args.gradient_accumulation_steps
             loss = penalized(model, loss, 1 / batches)
         return (loss, outputs) if return_outputs else loss
 
