@@ -165,15 +165,15 @@ from hfattn import errors
 errors._WAIT = {wait}
 with errors.one_sentence():
     if os.environ["LOCAL_RANK"] == "0":
-        time.sleep(2)
+        time.sleep({sleep})
     raise errors.UserError(f"process {{os.environ['LOCAL_RANK']}} has this error")
 """
 
 
-@pytest.mark.parametrize(("wait", "reported"), [(60, 0), (0, 1)])
-def test_an_error_of_a_launch_is_reported_once(tmp_path: Path, wait: int, reported: int) -> None:
+@pytest.mark.parametrize(("sleep", "wait", "reported"), [(2, 120, 0), (120, 0, 1)])
+def test_an_error_of_a_launch_is_reported_once(tmp_path: Path, sleep: int, wait: int, reported: int) -> None:
     """The launcher stops all processes when one ends: also the first one, before it could report the error."""
-    (tmp_path / "fails.py").write_text(FAILS.format(wait=wait))
+    (tmp_path / "fails.py").write_text(FAILS.format(sleep=sleep, wait=wait))
     launch = [sys.executable, "-P", ROOT / "hfattn_cli" / "launcher.py", "--config_file", ACCELERATE / "ddp.yaml"]
     done = run_anew([*launch, "fails.py"], cwd=tmp_path)
     assert done.returncode == 2
