@@ -26,7 +26,7 @@ from .attention_scoreless import ScorelessMixer
 from .attention_scores import Parametric
 from .cache_recurrent import RecurrentCacheLayer, State
 from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import projection
+from .modeling_vaswani import check_whole, projection
 from .score_kernels import full_precision, widen
 
 CHUNK = 64  # steps that are computed together; a power of 2
@@ -358,7 +358,7 @@ class GatedLinearMixer(GatedMixer):
         gate_logit_normalizer: float = 16,
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain, expand_k, expand_v)
-        _check_whole("gate_low_rank_dim", gate_low_rank_dim, 1)
+        check_whole(1, gate_low_rank_dim=gate_low_rank_dim)
         is_number = isinstance(gate_logit_normalizer, int | float) and not isinstance(gate_logit_normalizer, bool)
         if not is_number or not 0 < gate_logit_normalizer < math.inf:
             raise ValueError(f"gate_logit_normalizer is {gate_logit_normalizer!r}; write a number above 0.")
@@ -411,7 +411,7 @@ class GatedDeltaMixer(GatedMixer, Parametric):
         conv_size: int = 4,
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain, expand_k, expand_v)
-        _check_whole("conv_size", conv_size, 0)
+        check_whole(0, conv_size=conv_size)
         self.forget_proj = projection(config.hidden_size, self.num_groups, bias=False)
         self.rate_proj = projection(config.hidden_size, self.num_groups, bias=False)
         self.conv_size = conv_size
@@ -446,11 +446,6 @@ class GatedDeltaMixer(GatedMixer, Parametric):
         bias, A_log = (widen(parameter)[:, None, None, None] for parameter in (self.dt_bias, self.A_log))
         log_gate = -A_log.exp() * nn.functional.softplus(self.heads(self.forget_proj(hidden_states)) + bias)
         return [query, key, value, log_gate, self.heads(self.rate_proj(hidden_states)).sigmoid()], stored
-
-
-def _check_whole(name: str, number: int, least: int) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise ValueError(f"{name} is {number!r}; write a whole number of at least {least}.")
 
 
 __all__: list[str] = []

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicIndexedLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicIndexedLayer
 
 from .attention_distributions import Softmax
 from .attention_scores import Dot, unit
 from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import VaswaniAttention, rotate
+from .modeling_vaswani import VaswaniAttention, check_whole, rotate
 from .random_directions import RandomDirections
 from .score_kernels import full_precision, widen
 
@@ -181,8 +181,7 @@ class LSHAttention(RandomDirections, VaswaniAttention):
         if not isinstance(buckets, int) or isinstance(buckets, bool) or buckets < 2 or buckets % 2:
             raise ValueError(f"buckets is {buckets!r}; write an even number, because a direction has two sides.")
         self.hold_directions(redraw, rounds=rounds, buckets=buckets // 2)
-        if not isinstance(keys, int) or isinstance(keys, bool) or keys < 1:
-            raise ValueError(f"keys is {keys!r}; write a whole number of at least 1.")
+        check_whole(1, keys=keys)
         if not isinstance(self.attention.score, Dot):
             raise ValueError(
                 "The pattern 'lsh' hashes vectors by their directions, so that keys of one bucket have large inner "
@@ -227,11 +226,9 @@ class LSHAttention(RandomDirections, VaswaniAttention):
             query = rotate(query, rotation)
         buckets = buckets_of(query, self.directions)
         (key,) = self.attention.prepare(unit(widen(query)).to(query.dtype))
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
-            stored = past_key_values.layers[self.layer_idx].update_indexer(buckets.flatten(1, 2).transpose(1, 2))
+        if (layer := self.cache_of(past_key_values)) is not None:
+            key, value = layer.update(key, value)
+            stored = layer.update_indexer(buckets.flatten(1, 2).transpose(1, 2))
             buckets = stored.transpose(1, 2).unflatten(1, buckets.shape[1:3])
         num_queries, num_keys = query.shape[-2], key.shape[-2]
         real = None if attention_mask is None else attention_mask.bool()

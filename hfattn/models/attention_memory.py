@@ -4,10 +4,11 @@ Shapes: see ``attention_windows.py``; B batch, H hidden width.
 """
 
 import torch
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 
-from .attention_windows import Layout, LayoutAttention, RingLayer, check_positive
+from .attention_windows import Layout, LayoutAttention, RingLayer
 from .configuration_vaswani import VaswaniConfig
+from .modeling_vaswani import check_whole
 
 
 class Segments(Layout):
@@ -21,7 +22,7 @@ class Segments(Layout):
     """
 
     def __init__(self, *, segment_length: int, memory_length: int) -> None:
-        check_positive(segment_length=segment_length, memory_length=memory_length)
+        check_whole(1, segment_length=segment_length, memory_length=memory_length)
         self.block = self.alignment = segment_length
         self.before = memory_length
 
@@ -117,12 +118,9 @@ class MemoryAttention(LayoutAttention):
         rotation: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return those of the cached and the current steps."""
-        cache = past_key_values
-        if isinstance(cache, EncoderDecoderCache):
-            cache = cache.self_attention_cache
-        if cache is None:
+        layer = self.cache_of(past_key_values)
+        if layer is None:
             return super()._keys_and_values(hidden_states, None, None, None)
-        layer = cache.layers[self.layer_idx]
         assert isinstance(layer, MemoryLayer)  # the stack has checked it
         layer.check_mode(self.training)
         if not self.training:

@@ -18,7 +18,7 @@ from .attention_distributions import Softmax
 from .attention_scoreless import ScorelessMixer
 from .attention_scores import Location, Parametric
 from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import VaswaniAttention, projection
+from .modeling_vaswani import VaswaniAttention, check_whole, projection
 from .score_kernels import widen
 from .strict_config import unknown_message
 
@@ -299,9 +299,7 @@ class LinformerAttention(VaswaniAttention):
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         check_encoder("linformer", is_causal)
-        for name, number in {"rank": rank, "max_length": max_length}.items():
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ValueError(f"{name} is {number!r}; write a whole number of at least 1.")
+        check_whole(1, rank=rank, max_length=max_length)
         if share not in SHARED:
             raise ValueError(unknown_message(str(share), SHARED, "a way to share E and F (share)"))
         if isinstance(self.attention.score, Location):

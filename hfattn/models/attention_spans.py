@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from .attention_scores import Parametric
-from .attention_windows import Bias, BlockwiseAttention, Layout, Window, check_positive
+from .attention_windows import Bias, BlockwiseAttention, Inputs, Layout, Window
 from .configuration_vaswani import VaswaniConfig
+from .modeling_vaswani import check_whole
 
 
 class _Clamped(torch.autograd.Function):
@@ -71,11 +72,11 @@ class Spans(Layout):
 
         return added
 
-    def _attend_at_once(self, *args: Any, bias: Bias | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return super()._attend_at_once(*args, bias=self.with_shares(bias))
+    def _attend_at_once(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return super()._attend_at_once(inputs._replace(bias=self.with_shares(inputs.bias)))
 
-    def _attend_in_blocks(self, *args: Any, bias: Bias | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return super()._attend_in_blocks(*args, bias=self.with_shares(bias))
+    def _attend_in_blocks(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return super()._attend_in_blocks(inputs._replace(bias=self.with_shares(inputs.bias)))
 
 
 class AdaptiveSpanAttention(BlockwiseAttention, Parametric):
@@ -108,7 +109,7 @@ class AdaptiveSpanAttention(BlockwiseAttention, Parametric):
         penalty: float = 2e-6,
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
-        check_positive(span=span, ramp=ramp)
+        check_whole(1, span=span, ramp=ramp)
         if not isinstance(penalty, int | float) or isinstance(penalty, bool) or not 0 <= penalty < math.inf:
             raise ValueError(f"penalty is {penalty!r}; write a number of at least 0, such as 2e-6.")
         self._parameter("spans", config.num_attention_heads)

@@ -12,21 +12,20 @@ import torch
 from torch import nn
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
-from .attention import Attention
 from .attention_windows import (
-    Bias,
+    Inputs,
     KeepingLayout,
     Layout,
     LayoutAttention,
     Window,
     blocks_first,
-    check_positive,
     delayed,
     real_column,
     scattered,
     without_delay,
 )
 from .configuration_vaswani import VaswaniConfig
+from .modeling_vaswani import check_whole
 from .strict_config import unknown_message
 
 PARTS = ("both", "local", "distant")
@@ -50,7 +49,7 @@ class Strided(Layout):
     block = 16  # for so few queries, it is faster to gather the keys of each
 
     def __init__(self, *, stride: int, part: str = "both") -> None:
-        check_positive(stride=stride)
+        check_whole(1, stride=stride)
         _check_part(part)
         self.stride, self.part = stride, part
 
@@ -62,21 +61,9 @@ class Strided(Layout):
         local, distant = distance.abs() < self.stride, distance % self.stride == 0
         return {"both": local | distant, "local": local, "distant": distant}[self.part]
 
-    def _attend_at_once(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_at_once(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each query to its own keys, of which there are about l + S / l (causal), or twice as many."""
+        attention, query, prepared, value, real, _, causal, need_weights, dropout, _ = inputs
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         offsets = self._offsets(num_keys, causal, value.device)
         places = torch.arange(num_keys - num_queries, num_keys, device=value.device)[:, None] + offsets  # (T, s)
@@ -93,9 +80,7 @@ class Strided(Layout):
             dropout=dropout,
         )
         if weights is not None:
-            weights = weights[..., 0, :]
-            dense = weights.new_zeros(*weights.shape[:-1], num_keys)
-            weights = dense.scatter_add(-1, places.expand_as(weights), weights)
+            weights = scattered(weights[..., 0, :], places, num_keys)
         return context[..., 0, :], weights
 
     def _offsets(self, num_keys: int, causal: bool, device: torch.device) -> torch.Tensor:
@@ -106,45 +91,22 @@ class Strided(Layout):
         seen = {"both": {*local, *distant}, "local": local, "distant": distant}[self.part]
         return torch.tensor(sorted(seen), device=device)
 
-    def _attend_in_blocks(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        rest = (attention, query, prepared, value, real, start, causal, need_weights, dropout)
+    def _attend_in_blocks(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.part == "local":
-            return Window(window=self.stride)._attend_in_blocks(*rest)
+            return Window(window=self.stride)._attend_in_blocks(inputs)
         if self.part == "distant":
-            window = Window(window=-(-value.shape[-2] // self.stride), dilation=self.stride)
-            return window._attend_in_blocks(*rest)
-        if attention.score.uses_mask or attention.distribution.compares_vectors:
-            return self._attend_at_once(*rest)
-        return self._attend_to_both(attention, query, prepared[0], value, real, causal, need_weights, dropout)
+            window = Window(window=-(-inputs.value.shape[-2] // self.stride), dilation=self.stride)
+            return window._attend_in_blocks(inputs)
+        if inputs.attention.score.uses_mask or inputs.attention.distribution.compares_vectors:
+            return self._attend_at_once(inputs)
+        return self._attend_to_both(inputs)
 
-    def _attend_to_both(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_to_both(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Compute energies by blocks (local) and by remainders modulo l (distant), and one distribution over both.
 
         The positions are written in rows of l: a row is a block, and a column the positions with the same remainder.
         """
+        attention, query, (key, *_), value, real, _, causal, need_weights, dropout, _ = inputs
         num_queries, num_keys, stride = query.shape[-2], value.shape[-2], self.stride
         column = query.new_ones(num_keys, 1, dtype=torch.bool) if real is None else real_column(real, query, num_keys)
         query, key, value, there = map(self._rows, (query, key, value, column))  # (…, rows, l, width)
@@ -201,7 +163,7 @@ class Fixed(KeepingLayout):
     """
 
     def __init__(self, *, block: int, last: int, part: str = "both") -> None:
-        check_positive(block=block, last=last)
+        check_whole(1, block=block, last=last)
         _check_part(part)
         if last > block:
             raise ValueError(f"last is {last} and block is {block}; write at most {block}.")
@@ -227,21 +189,9 @@ class Fixed(KeepingLayout):
         distant = (block + 1) * self.block - 1 - before % self.last
         return torch.where(before < 0, count - 1 - newest_first, distant)
 
-    def _attend_in_blocks(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_in_blocks(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each block of queries to the keys of its block, then to the last c of each other block."""
+        attention, query, prepared, value, real, start, causal, need_weights, dropout, _ = inputs
         num_queries, num_keys, block = query.shape[-2], value.shape[-2], self.block
         ahead, lead = num_keys - num_queries, start % block
         num_blocks = -(-(num_keys + block - 1) // block)

@@ -11,7 +11,7 @@ heads, d width of a head, n number of blocks, b queries of a block, s keys that 
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -20,10 +20,25 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, Dynam
 from .attention import Attention
 from .attention_scores import Location
 from .configuration_vaswani import POSITION_BIASES, VaswaniConfig
-from .modeling_vaswani import VaswaniAttention, copied_projection, rotate
+from .modeling_vaswani import VaswaniAttention, check_whole, copied_projection, rotate
 from .score_kernels import can_read
 
 Bias = Callable[..., torch.Tensor]
+
+
+class Inputs(NamedTuple):
+    """The arguments of ``Layout.__call__``, with the position of the first key."""
+
+    attention: Attention
+    query: torch.Tensor
+    prepared: tuple[torch.Tensor, ...]
+    value: torch.Tensor
+    real: torch.Tensor | None
+    start: int | torch.Tensor
+    causal: bool
+    need_weights: bool
+    dropout: float
+    bias: Bias | None
 
 
 class Layout:
@@ -114,7 +129,7 @@ class Layout:
         attend = self._attend_in_blocks
         if num_queries <= self.block or num_keys <= self.span(causal):  # blocks would compare more pairs
             attend = self._attend_at_once
-        return attend(attention, query, prepared, value, real, start, causal, need_weights, dropout, bias=bias)
+        return attend(Inputs(attention, query, prepared, value, real, start, causal, need_weights, dropout, bias))
 
     def attend_at(
         self,
@@ -138,21 +153,9 @@ class Layout:
             mask = mask & real
         return attention(query, prepared, value, mask, need_weights, dropout=dropout)
 
-    def _attend_at_once(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_at_once(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with few queries, under a mask of the last keys."""
+        attention, query, prepared, value, real, start, causal, need_weights, dropout, bias = inputs
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         unseen = max(num_keys - num_queries - self.before - (self.alignment - 1), 0)
         keys = torch.arange(unseen, num_keys, device=value.device)[None] + start  # (…, 1, S)
@@ -173,21 +176,9 @@ class Layout:
         )
         return context, None if weights is None else nn.functional.pad(weights, (unseen, 0))
 
-    def _attend_in_blocks(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_in_blocks(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend with each block of b queries to the s keys around it."""
+        attention, query, prepared, value, real, start, causal, need_weights, dropout, bias = inputs
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         ahead = num_keys - num_queries
         lead = (start + ahead) % self.alignment
@@ -313,20 +304,8 @@ class KeepingLayout(Layout):
         """
         raise NotImplementedError
 
-    def _attend_at_once(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_at_once(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        attention, query, prepared, value, real, start, causal, need_weights, dropout, _ = inputs
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         earlier = num_keys - num_queries
         steps = torch.arange(earlier, num_keys, device=value.device)[None] + start  # (…, 1, T)
@@ -452,13 +431,6 @@ def without_delay(tensor: torch.Tensor, lead: int | torch.Tensor, number: int, d
     return torch.take_along_dim(tensor, lead + (index[:, None] if dim == -2 else index), dim=dim)
 
 
-def check_positive(**options: int) -> None:
-    """Check that options are whole numbers of at least 1."""
-    for name, number in options.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{name} is {number!r}; write a whole number of at least 1.")
-
-
 class Window(KeepingLayout):
     """Query i sees the keys j with |i - j| < w; causal: 0 ≤ i - j < w (Beltagy et al. 2020, section 3.1).
 
@@ -471,9 +443,9 @@ class Window(KeepingLayout):
     block = 128
 
     def __init__(self, *, window: int, dilation: int = 1, global_tokens: int = 0) -> None:
-        check_positive(window=window, dilation=dilation)
+        check_whole(1, window=window, dilation=dilation)
         if global_tokens != 0:
-            check_positive(global_tokens=global_tokens)
+            check_whole(1, global_tokens=global_tokens)
             if dilation > 1:
                 raise ValueError(
                     f"dilation is {dilation} and global_tokens {global_tokens}, which a window cannot have together; "
@@ -540,43 +512,14 @@ class Window(KeepingLayout):
         rows = attention(at(query, places), prepared, value, real, need_weights, dropout=dropout)
         return with_global_rows((context, weights), rows, first)
 
-    def _attend_at_once(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        rest = (self, attention, query, prepared, value, real, start, causal, need_weights, dropout)
-        if self.global_tokens:
-            return KeepingLayout._attend_at_once(*rest)
-        return Layout._attend_at_once(*rest, bias=bias)
+    def _attend_at_once(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        kind = KeepingLayout if self.global_tokens else Layout
+        return kind._attend_at_once(self, inputs)
 
-    def _attend_in_blocks(
-        self,
-        attention: Attention,
-        query: torch.Tensor,
-        prepared: tuple[torch.Tensor, ...],
-        value: torch.Tensor,
-        real: torch.Tensor | None,
-        start: int | torch.Tensor,
-        causal: bool,
-        need_weights: bool,
-        dropout: float,
-        *,
-        bias: Bias | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _attend_in_blocks(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.dilation == 1:
-            return super()._attend_in_blocks(
-                attention, query, prepared, value, real, start, causal, need_weights, dropout, bias=bias
-            )
+            return super()._attend_in_blocks(inputs)
+        attention, query, prepared, value, real, _, causal, need_weights, dropout, bias = inputs
         # Positions with the same remainder modulo δ are a sequence of their own, in which the window has no gaps.
         num_queries, num_keys = query.shape[-2], value.shape[-2]
         column = real_column(real, query, num_keys)
@@ -615,7 +558,7 @@ class BlockLocal(Layout):
     """
 
     def __init__(self, *, block: int) -> None:
-        check_positive(block=block)
+        check_whole(1, block=block)
         self.block = self.before = self.alignment = block
 
     def sees(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:

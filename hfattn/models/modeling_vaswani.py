@@ -416,6 +416,17 @@ def make_attention(config: VaswaniConfig, layer_idx: int, kind: str, is_causal: 
     return make(config, layer_idx, kind, is_causal, gain)
 
 
+def check_whole(least: int, /, **options: int) -> None:
+    """Check that options are whole numbers of at least ``least``.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name, number in options.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise ValueError(f"{name} is {number!r}; write a whole number of at least {least}.")
+
+
 def find_pattern(name: str) -> type[TokenMixer]:
     """Return the class of a pattern other than "full" by its name, or by the file and name of a custom class.
 
@@ -898,7 +909,7 @@ class VaswaniDecoder(VaswaniStack):
         elif past_key_values is not None and self.config.is_encoder_decoder:
             past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
         if cache is not None and len(self.matrix_layers()) < len(self.layers):
-            self._use_caches_of_patterns(cache)
+            self.use_caches_of_patterns(cache)
 
         if position_ids is None:
             past_length = 0 if cache is None else cache.get_seq_length()
@@ -926,7 +937,7 @@ class VaswaniDecoder(VaswaniStack):
             last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values if use_cache else None
         )
 
-    def _use_caches_of_patterns(self, cache: Cache) -> None:
+    def use_caches_of_patterns(self, cache: Cache) -> None:
         """Give an empty cache the layers of the patterns, which may store less than all keys.
 
         Raises:
@@ -1115,8 +1126,7 @@ class VaswaniForCausalLM(VaswaniPreTrainedModel, GenerationMixin):
     def empty_cache(self) -> DynamicCache:
         """Return the cache of no steps, with the layers of the patterns."""
         cache = DynamicCache()
-        cache.layers = [mixer.cache_layer() for mixer in self.model.decoder.mixers]
-        cache.layer_class_to_replicate = None
+        self.model.decoder.use_caches_of_patterns(cache)
         return cache
 
 

@@ -4,6 +4,7 @@ import torch
 from transformers import initialization as init
 
 from .attention_scores import Parametric
+from .modeling_vaswani import check_whole
 
 
 class RandomDirections(Parametric):
@@ -28,9 +29,8 @@ class RandomDirections(Parametric):
         Raises:
             ValueError: a number is out of range.
         """
-        for name, number, least in (*((name, size, 1) for name, size in sizes.items()), ("redraw", redraw, 0)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < least:
-                raise ValueError(f"{name} is {number!r}; write a whole number of at least {least}.")
+        check_whole(1, **sizes)
+        check_whole(0, redraw=redraw)
         self.redraw = redraw
         self.register_buffer("directions", torch.empty(*sizes.values(), self.head_dim))
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))
