@@ -1,7 +1,8 @@
-"""Checks that hold for a model of any family: half precision, gradient checkpointing and adapters."""
+"""Checks that hold for a model of any family: half precision, gradient checkpointing, adapters and caches."""
 
 import copy
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,25 @@ def check_adapter(
     merged = reloaded.merge_and_unload()
     torch.testing.assert_close(merged(**inputs).logits, after, atol=1e-6, rtol=0)
     return merged
+
+
+def check_cached_generation(model: Any, inputs: Inputs, max_new_tokens: int) -> None:
+    """Greedy search, samples and beams, several returned, write the tokens of a run without a cache."""
+    ways: list[dict[str, Any]] = [{}, {"do_sample": True, "num_return_sequences": 2}]
+    ways.append({"num_beams": 3, "num_return_sequences": 2})
+    for options in ways:
+        generated = []
+        for use_cache in (True, False):
+            torch.manual_seed(1)
+            generated.append(model.generate(**inputs, max_new_tokens=max_new_tokens, use_cache=use_cache, **options))
+        assert torch.equal(*generated), options
+
+
+def check_cached_steps(model: Any, ids: torch.Tensor, mask: torch.Tensor, ends: Sequence[int]) -> None:
+    """A causal language model that reads a batch in pieces, with these ends, gives the logits of one that does not."""
+    whole = model(ids, attention_mask=mask).logits
+    cache = None
+    for start, end in itertools.pairwise((0, *ends)):
+        outputs = model(ids[:, start:end], attention_mask=mask[:, :end], past_key_values=cache, use_cache=True)
+        cache = outputs.past_key_values
+        torch.testing.assert_close(outputs.logits, whole[:, start:end], atol=1e-12, rtol=0)

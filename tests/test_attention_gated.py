@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from model_checks import check_cached_generation
 from test_attention_kernels import SMALL, language_model, padded_batch
 from torch.nn.functional import logsigmoid, normalize, silu, softplus
 from transformers import Qwen3NextConfig
@@ -229,12 +230,7 @@ def test_cached_equals_uncached(name: str) -> None:
     """Greedy search, samples and beams, with padding on the left; and steps of several tokens, padded anywhere."""
     model = language_model(**PATTERNS[name])
     ids, mask, _ = padded_batch("left", 13, 5)
-    for options in ({}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "num_return_sequences": 2}):
-        generated = []
-        for use_cache in (True, False):
-            torch.manual_seed(1)
-            generated.append(model.generate(ids, attention_mask=mask, max_new_tokens=6, use_cache=use_cache, **options))
-        assert torch.equal(*generated)
+    check_cached_generation(model, {"input_ids": ids, "attention_mask": mask}, max_new_tokens=6)
     mask[1, 9:11] = 0
     whole = model(ids, attention_mask=mask).logits
     cache = None

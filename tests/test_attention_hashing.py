@@ -7,21 +7,14 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from model_checks import check_cached_generation, check_cached_steps
+from test_attention_kernels import SMALL, padded_batch
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
 from hfattn.models import attention_hashing
 from hfattn.models.attention_hashing import attend_in_blocks, buckets_of, seen_keys
 from hfattn.models.attention_scores import unit
 
-SMALL: dict[str, Any] = {
-    "vocab_size": 23,
-    "hidden_size": 24,
-    "intermediate_size": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "num_attention_heads": 2,
-    "dropout": 0.0,
-}
 OPTIONS = {"buckets": 4, "keys": 3, "rounds": 3}
 
 
@@ -42,16 +35,6 @@ def masked_model(implementation: str = "sdpa", **fields: Any) -> VaswaniForMaske
     torch.manual_seed(0)
     fields = {"encoder_pattern": "lsh", "encoder_pattern_options": OPTIONS, **fields}
     return VaswaniForMaskedLM(VaswaniConfig(**SMALL, **fields, attn_implementation=implementation)).double().eval()
-
-
-def padded_batch(side: str, length: int = 21, padding: int = 6) -> tuple[torch.Tensor, torch.Tensor, slice]:
-    """Ids and mask of two texts, the second one padded, and its tokens."""
-    ids = torch.randint(3, 23, (2, length), generator=torch.Generator().manual_seed(1))
-    real = slice(padding, None) if side == "left" else slice(-padding)
-    mask = torch.ones_like(ids)
-    mask[1] = 0
-    mask[1, real] = 1
-    return ids, mask, real
 
 
 def literal_keys(hashes: list[list[int]], real: list[bool], number: int, causal: bool, i: int) -> set[int]:
@@ -158,18 +141,9 @@ def test_cached_equals_uncached(fields: dict[str, Any]) -> None:
     """Greedy search, samples and beams, several returned, with padding on the left; and steps of several tokens."""
     model = language_model(**fields)
     ids, mask, _ = padded_batch("left", 13, 5)
-    for options in ({}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "num_return_sequences": 2}):
-        generated = []
-        for use_cache in (True, False):
-            torch.manual_seed(1)
-            generated.append(model.generate(ids, attention_mask=mask, max_new_tokens=9, use_cache=use_cache, **options))
-        assert torch.equal(*generated)
+    check_cached_generation(model, {"input_ids": ids, "attention_mask": mask}, max_new_tokens=9)
     whole = model(ids, attention_mask=mask).logits
-    cache = None
-    for steps in (slice(0, 3), slice(3, 12), slice(12, 13)):  # of the second text, the first three are padding
-        outputs = model(ids[:, steps], attention_mask=mask[:, : steps.stop], past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
-        torch.testing.assert_close(outputs.logits, whole[:, steps], atol=1e-12, rtol=0)
+    check_cached_steps(model, ids, mask, (3, 12, 13))  # of the second text, the first three are padding
     alone = model(ids[1:, 5:]).logits  # without its padding
     torch.testing.assert_close(alone[0], whole[1, 5:], atol=1e-12, rtol=0)
     cache = model(ids[:, :6], use_cache=True).past_key_values

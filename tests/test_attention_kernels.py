@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from model_checks import check_cached_generation, check_cached_steps
 from transformers import DynamicCache
 
 from hfattn import (
@@ -269,18 +270,9 @@ def test_cached_equals_uncached(name: str) -> None:
     """Greedy search, samples and beams, several returned, with padding on the left; and steps of several tokens."""
     model = language_model(**PATTERNS[name])
     ids, mask, _ = padded_batch("left", 13, 5)
-    for options in ({}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "num_return_sequences": 2}):
-        generated = []
-        for use_cache in (True, False):
-            torch.manual_seed(1)
-            generated.append(model.generate(ids, attention_mask=mask, max_new_tokens=9, use_cache=use_cache, **options))
-        assert torch.equal(*generated)
+    check_cached_generation(model, {"input_ids": ids, "attention_mask": mask}, max_new_tokens=9)
     whole = model(ids, attention_mask=mask).logits
-    cache = None
-    for steps in (slice(0, 3), slice(3, 12), slice(12, 13)):  # of the second text, the first three are padding
-        outputs = model(ids[:, steps], attention_mask=mask[:, : steps.stop], past_key_values=cache, use_cache=True)
-        cache = outputs.past_key_values
-        torch.testing.assert_close(outputs.logits, whole[:, steps], atol=1e-12, rtol=0)
+    check_cached_steps(model, ids, mask, (3, 12, 13))  # of the second text, the first three are padding
     alone = model(ids[1:, 5:]).logits  # without its padding
     torch.testing.assert_close(alone[0], whole[1, 5:], atol=1e-12, rtol=0)
 

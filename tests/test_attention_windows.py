@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from model_checks import check_cached_generation, check_cached_steps
 from transformers import DynamicCache
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
@@ -258,18 +259,9 @@ def test_cached_equals_uncached(name: str) -> None:
     ids = torch.randint(3, 23, (2, 13))
     mask = torch.ones_like(ids)
     mask[1, :5] = 0
-    for options in ({}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True}):
-        generated = []
-        for use_cache in (True, False):
-            torch.manual_seed(1)
-            generated.append(
-                model.generate(ids, attention_mask=mask, max_new_tokens=14, use_cache=use_cache, **options)
-            )
-        assert torch.equal(*generated)
+    check_cached_generation(model, {"input_ids": ids, "attention_mask": mask}, max_new_tokens=14)
     whole = model(ids, attention_mask=mask).logits
-    first = model(ids[:, :6], attention_mask=mask[:, :6], use_cache=True)
-    rest = model(ids[:, 6:], attention_mask=mask, past_key_values=first.past_key_values)
-    torch.testing.assert_close(rest.logits, whole[:, 6:], atol=1e-12, rtol=0)
+    check_cached_steps(model, ids, mask, (6, 13))
     alone = model(ids[1:, 5:]).logits  # without its padding
     torch.testing.assert_close(alone[0], whole[1, 5:], atol=1e-12, rtol=0)
 

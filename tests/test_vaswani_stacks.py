@@ -10,6 +10,7 @@ import pytest
 import torch
 from generation_tests import sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
+from model_checks import check_cached_generation
 from test_vaswani import SIZES, ids
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -214,13 +215,7 @@ def test_groups_of_one_layer_are_the_dense_model() -> None:
 def check_generation(model: Any, vocab_size: int = 13) -> None:
     """With padding on the left, the cache changes no token, in greedy search, sampling and beam search."""
     model, inputs = sharpen(model), texts([6, 3, 5], vocab_size)
-    ways: list[dict[str, Any]] = [{}, {"do_sample": True}, {"num_beams": 3, "num_return_sequences": 2}]
-    for options in ways:
-        generated = []
-        for use_cache in (True, False):
-            torch.manual_seed(4)
-            generated.append(model.generate(**inputs, max_new_tokens=8, use_cache=use_cache, **options))
-        assert torch.equal(*generated), options
+    check_cached_generation(model, inputs, max_new_tokens=8)
 
 
 OTHER_WEIGHTS: dict[str, dict[str, Any]] = {
