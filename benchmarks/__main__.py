@@ -28,7 +28,7 @@ def main() -> None:
     if name not in known:
         print("python -m benchmarks NAME [--help]\n")
         print("\n".join(f"{each:22}{documentation}" for each, documentation in known.items()))
-        raise SystemExit(f"\nThere is no benchmark {name!r}; write a name of this list." if name else 0)
+        raise SystemExit(f"\n{name!r} is not a benchmark; write one of these names." if name else 0)
     sys.argv = [f"python -m benchmarks {name}", *arguments]
     runpy.run_module(f"benchmarks.{name}", run_name="__main__")
 

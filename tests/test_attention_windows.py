@@ -525,6 +525,15 @@ def test_attend_with_a_pattern_equals_attend_with_its_mask(pattern: str, options
     torch.testing.assert_close(weights, expected_weights, atol=1e-12, rtol=0)
 
 
+def test_the_pattern_fixed_shows_the_last_key_of_each_block_by_default() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(3, 11, 4, dtype=torch.float64)
+    seen = torch.tensor([[j // 4 == i // 4 or j % 4 == 3 for j in range(11)] for i in range(11)])
+    context, _ = attend(states, states, states, pattern="fixed", pattern_options={"block": 4})
+    expected, _ = attend(states, states, states, mask=seen)
+    torch.testing.assert_close(context, expected, atol=1e-12, rtol=0)
+
+
 def test_attend_causally_equals_attend_with_a_mask() -> None:
     torch.manual_seed(0)
     query, key = torch.randn(3, 4), torch.randn(7, 4)

@@ -171,17 +171,17 @@ def test_the_public_instance_is_the_default(
         check_signature(signed, OWN)
     monkeypatch.setenv(INSTANCE, str(job))
     job.write_text("{}")
-    with pytest.raises(UserError, match=rf"{job}, which {INSTANCE} names, is no trust configuration of Sigstore"):
+    with pytest.raises(UserError, match=rf"{job}, which {INSTANCE} names, is not a trust configuration of Sigstore"):
         check_signature(signed, OWN)
 
 
 def test_who_signed_is_named_in_full(signed: Path) -> None:
     for words, message in {
-        ("--signer", IDENTITY): f"{IDENTITY} is no file; of an identity, name the issuer too: --issuer {ISSUER}",
-        ("--signer", "me@example.org"): "me@example.org is no file; of an identity, name the issuer too",
-        ("--issuer", ISSUER): f"'' of '{ISSUER}' is no identity; name the signer and the address of its issuer",
-        ("--signer", IDENTITY, "--issuer", ""): f"'{IDENTITY}' of '' is no identity",
-        ("--signer", IDENTITY, "--issuer", "github"): f"'{IDENTITY}' of 'github' is no identity",
+        ("--signer", IDENTITY): f"{IDENTITY} is not a file; if it is an identity, name its issuer: --issuer {ISSUER}",
+        ("--signer", "me@example.org"): "me@example.org is not a file; if it is an identity, name its issuer",
+        ("--issuer", ISSUER): f"'' of '{ISSUER}' is not an identity; name the signer and the address of its issuer",
+        ("--signer", IDENTITY, "--issuer", ""): f"'{IDENTITY}' of '' is not an identity",
+        ("--signer", IDENTITY, "--issuer", "github"): f"'{IDENTITY}' of 'github' is not an identity",
     }.items():
         done = hfattn("verify", signed, *words)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)

@@ -47,8 +47,8 @@ class Identity:
         # To the library, an empty issuer would mean any issuer.
         if not self.name or not re.fullmatch(r"https?://\S+", self.issuer):
             raise UserError(
-                f"{self.name!r} of {self.issuer!r} is no identity; name the signer and the address of its issuer, such "
-                f"as {GITHUB}."
+                f"{self.name!r} of {self.issuer!r} is not an identity; name the signer and the address of its issuer, "
+                f"such as {GITHUB}."
             )
 
     def __str__(self) -> str:
@@ -166,7 +166,8 @@ def _instance() -> "ClientTrustConfig":
     except (Error, OSError, ValueError) as error:
         if place:
             raise UserError(
-                f"{place}, which {INSTANCE} names, is no trust configuration of Sigstore ({_said(error)}); correct it."
+                f"{place}, which {INSTANCE} names, is not a trust configuration of Sigstore ({_said(error)}); correct "
+                "it."
             ) from error
         raise UserError(
             f"The keys of Sigstore could not be updated ({_said(error)}); check the connection, or set "

@@ -54,7 +54,7 @@ def read_signer(word: str | os.PathLike[str] | None, issuer: str | None = None) 
     if word is None:
         return None
     if not Path(word).is_file() and re.search("@|://", os.fspath(word)):
-        raise UserError(f"{word} is no file; of an identity, name the issuer too: --issuer {GITHUB}")
+        raise UserError(f"{word} is not a file; if it is an identity, name its issuer: --issuer {GITHUB}")
     return Path(word)
 
 

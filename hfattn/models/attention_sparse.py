@@ -162,7 +162,7 @@ class Fixed(KeepingLayout):
         part: "both", "local" or "distant".
     """
 
-    def __init__(self, *, block: int, last: int, part: str = "both") -> None:
+    def __init__(self, *, block: int, last: int = 1, part: str = "both") -> None:
         check_whole(1, block=block, last=last)
         _check_part(part)
         if last > block:

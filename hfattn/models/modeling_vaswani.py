@@ -461,7 +461,7 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
 
 
 def make_position_bias(config: VaswaniConfig, is_causal: bool, of_layer: bool = False) -> nn.Module | None:
-    """Return the bias that the configuration names as positions, or None if its positions are no bias.
+    """Return the bias that the configuration names as positions, or None if its positions are not a bias.
 
     Args:
         is_causal: hide the keys after a query.

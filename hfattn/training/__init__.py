@@ -71,4 +71,4 @@ _MODULES = {
 __getattr__ = on_first_use(__name__, _MODULES)
 
 if not TYPE_CHECKING:  # a type checker reads no computed list, and sees what is imported above
-    __all__ = sorted([*(name for names in _MODULES.values() for name in names)])
+    __all__ = sorted(name for names in _MODULES.values() for name in names)

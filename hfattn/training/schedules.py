@@ -105,6 +105,8 @@ def make_scheduler(
         num_training_steps: number of updates of the whole run.
         hidden_size: width d of the model, used by noam.
     """
+    from transformers import get_scheduler
+
     if schedule.name == "noam":
         warmup_steps = schedule.warmup_steps or 4000
         return LambdaLR(optimizer, lambda done: noam(done + 1, hidden_size, warmup_steps))
@@ -117,8 +119,6 @@ def make_scheduler(
         tau = (2 if schedule.name == "untuned_linear" else 1) / (1 - arguments.adam_beta2)
     factor: Callable[[int, float], float]
     factor = linear_warmup if schedule.name in ("linear_warmup", "untuned_linear") else exponential_warmup
-    from transformers import get_scheduler
-
     # transformers gives the factors of its schedules only together with an optimizer; this one is never stepped.
     idle = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
     multiplied = get_scheduler(

@@ -100,13 +100,13 @@ def validate(config: Config) -> None:
             "augmentation.mask replaces words by the unknown token, and this tokenizer has none; write "
             "tokenizer.unknown: true, or augmentation.mask: 0."
         )
-    # The projection of the student's vectors is not used in the model's forward, where DistributedDataParallel looks.
     config.check_training()
 
 
 def main(command: RecipeCommand) -> None:
     config = load_config(Config, command.config, command.overrides)
     validate(config)
+    # The projection of the student's vectors is not used in the model's forward, where DistributedDataParallel looks.
     arguments = config.arguments(command.run, ddp_find_unused_parameters=False)
     command.start(arguments)
 
