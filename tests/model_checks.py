@@ -2,12 +2,14 @@
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Inputs = Mapping[str, torch.Tensor]
 
@@ -42,6 +44,34 @@ def check_half_precision(
         assert all(parameter.grad.isfinite().all() for parameter in mixed.parameters())
 
 
+class Largest(TorchDispatchMode):
+    """Number of elements of the largest tensor that any operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor) and func is not torch.ops.aten.expand.default:
+                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+@contextmanager
+def saved_storages() -> Iterator[dict[int, int]]:
+    """Record the bytes of each storage, by its address, that forward passes in the context save for backward."""
+    saved: dict[int, int] = {}
+
+    def record(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
+        yield saved
+
+
 def check_gradient_checkpointing(model: Any, inputs: Inputs, labels: torch.Tensor, reentrant: bool) -> None:
     """Fewer activations are kept, dropout is replayed, and no gradient changes."""
     gradients, kept = [], []
@@ -51,14 +81,8 @@ def check_gradient_checkpointing(model: Any, inputs: Inputs, labels: torch.Tenso
             copied.gradient_checkpointing_enable({"use_reentrant": reentrant})
             if reentrant and not copied.get_input_embeddings().weight.requires_grad:
                 copied.enable_input_require_grads()  # this kind replays only layers whose inputs have gradients
-        saved: dict[int, int] = {}
-
-        def count(tensor: torch.Tensor, saved: dict[int, int] = saved) -> torch.Tensor:
-            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
         torch.manual_seed(3)
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        with saved_storages() as saved:
             loss = copied(**inputs, labels=labels).loss
         kept.append(sum(saved.values()))
         loss.backward()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from model_checks import check_cached_generation, check_cached_steps
+from model_checks import Largest, check_cached_generation, check_cached_steps
 from test_attention_kernels import SMALL, padded_batch
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
@@ -200,22 +200,12 @@ def test_a_translator_with_hashes_in_both_stacks() -> None:
 
 def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_hashing, "BLOCK", 64)
-    largest = 0
-
-    class Sizes(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                largest = max(largest, result.numel())
-            return result
-
     length = 4096
     query, value = torch.randn(2, 1, 1, length, 2)
-    with Sizes():
+    with Largest() as largest:
         buckets = buckets_of(query, torch.randn(2, 8, 2))
         attend_in_blocks(query, unit(query), value, buckets, None, 32, True)
-    assert largest <= length * (32 + 64)
+    assert largest.elements <= length * (32 + 64)
 
 
 def test_matrices_are_saved_and_drawn_again_in_training_only(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from model_checks import check_cached_generation, check_cached_steps
+from model_checks import Largest, check_cached_generation, check_cached_steps
 from transformers import DynamicCache
 
 from hfattn import (
@@ -341,21 +341,11 @@ def test_the_state_does_not_grow(name: str) -> None:
 
 def test_no_matrix_of_all_pairs_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_kernels, "CHUNK", 64)
-    largest = 0
-
-    class Sizes(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                largest = max(largest, result.numel())
-            return result
-
     length = 4096
     for model in (language_model(pattern="linear"), masked_model(pattern="linear")):
-        with Sizes(), torch.no_grad():
+        with Largest() as largest, torch.no_grad():
             model(torch.randint(3, 23, (1, length)))
-    assert largest <= length * 24 * 2
+        assert largest.elements <= length * 24 * 2
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from commands import ROOT, environment
-from torch.utils._python_dispatch import TorchDispatchMode
+from model_checks import Largest
 
 from hfattn import attention
 from hfattn.models import score_kernels
@@ -377,21 +377,6 @@ def test_the_map_of_the_keys_is_computed_once(name: str) -> None:
 
 
 # Memory and chunks
-
-
-class Largest(TorchDispatchMode):
-    """Number of elements of the largest tensor that any operation returns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor) and func is not torch.ops.aten.expand.default:
-                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return result
 
 
 def naive_additive(query: torch.Tensor, key: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

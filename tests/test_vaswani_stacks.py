@@ -10,9 +10,8 @@ import pytest
 import torch
 from generation_tests import sharpen, texts
 from huggingface_hub.errors import StrictDataclassError
-from model_checks import check_cached_generation
+from model_checks import Largest, check_cached_generation, saved_storages
 from test_vaswani import SIZES, ids
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hfattn import (
     VaswaniConfig,
@@ -44,28 +43,9 @@ def gradients(model: Any, **inputs: Any) -> tuple[torch.Tensor, dict[str, torch.
     return result.detach(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
-class LargestTensor(TorchDispatchMode):
-    """The largest number of elements that an operation returns while the mode is active."""
-
-    number = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        tensors = [result] if isinstance(result, torch.Tensor) else result if isinstance(result, tuple | list) else []
-        sizes = [tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor)]
-        self.number = max([self.number, *sizes])
-        return result
-
-
 def stored_bytes(model: Any, **inputs: Any) -> int:
     """Bytes that a forward pass stores for the backward pass, without the parameters."""
-    sizes: dict[int, int] = {}
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+    with saved_storages() as sizes:
         model(**inputs)
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     return sum(size for pointer, size in sizes.items() if pointer not in parameters)
@@ -114,9 +94,9 @@ def test_the_inner_layer_is_never_stored_as_a_whole() -> None:
     largest, stored = [], []
     for chunk in (None, 5):
         model = make(VaswaniForMaskedLM, feed_forward_chunk=chunk, **fields)
-        with torch.no_grad(), LargestTensor() as mode:
+        with torch.no_grad(), Largest() as mode:
             model(**inputs)
-        largest.append(mode.number)
+        largest.append(mode.elements)
         stored.append(stored_bytes(model.train(), **inputs))
     assert largest[0] == n * F
     assert largest[1] < n * F / 3
