@@ -13,6 +13,7 @@ from . import (
     random_features,
     sparsity,
     stateful,
+    transformer_xl,
     transformers_training,
     widths,
     window_sizes,
@@ -35,4 +36,5 @@ CLAIMS: dict[str, Claim] = {
     **efficient_attention.CLAIMS,
     "random_features": random_features.CLAIM,
     "window_sizes": window_sizes.CLAIM,
+    **transformer_xl.CLAIMS,
 }
