@@ -139,12 +139,12 @@ CLAIMS = {
     "memory": Claim(
         "A memory of earlier segments improves a language model, if positions are relative",
         "Dai et al. 2019 (Transformer-XL), sections 3.2 and 3.3, tables 6 and 7",
-        f"`vaswani` as a character language model on tiny Shakespeare (the last 10% held out): 4 pre-norm layers of "
-        f"width 128, {STEPS:,} steps of {STREAMS} segments of {SEGMENT} characters that continue those of the step before, "
-        f"Adam at {RATE:g} with a linear warm-up of {WARM_UP} steps and a linear decay to zero. *Memory*: a segment sees "
-        f"the states of the {SEGMENT} characters before it, in training and in evaluation. *Relative* positions are those "
-        "of the paper; *absolute* ones are sinusoidal and begin again in each segment. The right chart is for other "
-        "lengths of the memory in evaluation, with the same weights; 0 is no memory.",
+        "`vaswani` as a character language model on tiny Shakespeare (the last 10% held out): 4 pre-norm layers of "
+        f"width 128, {STEPS:,} steps of {STREAMS} segments of {SEGMENT} characters that continue those of the step "
+        f"before, Adam at {RATE:g} with a linear warm-up of {WARM_UP} steps and a linear decay to zero. *Memory*: a "
+        f"segment sees the states of the {SEGMENT} characters before it, in training and in evaluation. *Relative* "
+        "positions are those of the paper; *absolute* ones are sinusoidal and begin again in each segment. The "
+        "right chart is for other lengths of the memory in evaluation, with the same weights; 0 is no memory.",
         VARIANTS,
         measure,
         (
@@ -161,15 +161,15 @@ CLAIMS = {
         ),
     ),
     "context_cost": Claim(
-        "Reading a text with a memory is hundreds of times faster than a context of its own for each character, "
-        "in proportion to the length of the context",
+        "Reading a text with a memory is hundreds of times faster than a context of its own for each character, in "
+        "proportion to the length of the context",
         "Dai et al. 2019 (Transformer-XL), section 4.5, table 9",
-        f"CPU time of a character, one thread, with the model of the section before (weights are random; a round is a "
+        "CPU time of a character, one thread, with the model of the section before (weights are random; a round is a "
         f"seed). With a memory of n characters, the text is read in segments of {SEGMENT}. Without, the n characters "
         "before each character are read again, by the same model with one dense segment (*relative positions*, whose "
         "bias is a matrix of all pairs) or with *absolute positions*, which fused attention has. The value is the "
-        "ratio of the two times, and the exponent a is fitted to ratio = c n^a. The paper's ratios are 363, 773, 1,409 and "
-        "1,874.",
+        "ratio of the two times, and the exponent a is fitted to ratio = c n^a. The paper's ratios are 363, 773, "
+        "1,409 and 1,874.",
         tuple(CONTEXTS),
         cost,
         (
