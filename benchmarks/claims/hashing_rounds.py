@@ -1,0 +1,80 @@
+"""Attention to keys of the same hash, trained and tested with different numbers of hashes."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hfattn import VaswaniConfig, VaswaniForCausalLM
+
+from .claim import Claim, Measurement, Panel, Statement
+from .tasks import train
+
+SYMBOLS, LENGTH, BATCH, STEPS, RATE, WARM_UP, TESTED = 127, 32, 64, 1000, 2e-3, 100, 400
+FULL = "all keys"
+ROUNDS = {FULL: 1, "8 rounds": 8, "4 rounds": 4, "2 rounds": 2, "1 round": 1}
+BUCKETS, KEYS = 8, 8
+COPY = LENGTH // 2  # place of the second 0
+
+
+def duplicates(number: int, generator: torch.Generator) -> torch.Tensor:
+    """Return sequences 0 w 0 w (number, 128) with 63 symbols of 127 in w; 3 is the id of 0."""
+    words = torch.randint(4, 4 + SYMBOLS, (number, COPY - 1), generator=generator)
+    half = nn.functional.pad(words, (1, 0), value=3)
+    return torch.cat([half, half], dim=1)
+
+
+def make(rounds: str) -> VaswaniForCausalLM:
+    """Return a model whose hashes are drawn at each pass; with one bucket for all keys, if it sees all keys."""
+    sees_all = rounds == FULL
+    options = {"buckets": BUCKETS, "keys": LENGTH if sees_all else KEYS, "rounds": ROUNDS[rounds]}
+    model = VaswaniForCausalLM(
+        VaswaniConfig(
+            vocab_size=SYMBOLS + 4,
+            hidden_size=128,
+            intermediate_size=256,
+            decoder_layers=1,
+            num_attention_heads=4,
+            norm="pre",
+            dropout=0.0,
+            positions="learned",
+            max_position_embeddings=LENGTH,
+            decoder_pattern="lsh",
+            decoder_pattern_options={**options, "redraw": 0 if sees_all else 1},
+        )
+    )
+    if sees_all:  # [0; 0] is largest in the same place for each vector
+        for name, buffer in model.named_buffers():
+            if name.endswith("directions"):
+                buffer.zero_()
+    return model
+
+
+def of_copies(logits: torch.Tensor, sequences: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits (N, V) and targets (N,) of the second w."""
+    return logits[:, COPY:-1].flatten(0, 1), sequences[:, COPY + 1 :].flatten()
+
+
+def measure(variant: str, seed: int, data: Path) -> Measurement:
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = make(variant)
+
+    def loss(step: int) -> torch.Tensor:
+        sequences = duplicates(BATCH, generator)
+        return nn.functional.cross_entropy(*of_copies(model(sequences, use_cache=False).logits, sequences))
+
+    def factor(step: int) -> float:  # a linear warm-up, then a line to zero
+        return min(step / WARM_UP, (STEPS - step) / (STEPS - WARM_UP))
+
+    curve = train(list(model.parameters()), loss, STEPS, RATE, factor, betas=(0.9, 0.98))
+    weights = {name: each for name, each in model.state_dict().items() if not name.endswith("directions")}
+    sequences = duplicates(TESTED, generator)
+    values = {}
+    for rounds in ROUNDS:
+        tested = make(rounds).eval()
+        tested.load_state_dict(weights, strict=False)
+        with torch.no_grad():
+            logits, targets = of_copies(tested(sequences, use_cache=False).logits, sequences)
+        values[f"accuracy, {rounds}"] = (logits.argmax(-1) == targets).float().mean().item()
+    return Measurement(values, {"loss": curve}, STEPS)
