@@ -7,6 +7,7 @@ from . import (
     extrapolation,
     fixed_context,
     forgetting,
+    hashing_rounds,
     multi30k,
     padding,
     parallel,
@@ -37,4 +38,5 @@ CLAIMS: dict[str, Claim] = {
     "random_features": random_features.CLAIM,
     "window_sizes": window_sizes.CLAIM,
     **transformer_xl.CLAIMS,
+    "hashing_rounds": hashing_rounds.CLAIM,
 }
