@@ -50,6 +50,7 @@ def convert(
     """
     with one_sentence():
         from hfattn.exchange import convert as run
+        from hfattn.exchange.record import task_of
 
         converted = run(
             kind,
@@ -68,6 +69,8 @@ def convert(
             print(f"Not stored in the checkpoint, assumed (override with --set): {assumed}")
         if converted.tokenizer is None:
             print("Without --vocabulary the folder has no tokenizer.")
+        if task_of(converted.model) is None:
+            print("The model has no output layer, so the folder has no card; fine-tune it (--model.name of a recipe).")
 
 
 def export(

@@ -35,6 +35,8 @@ from hfattn import (
     VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
     VaswaniForMaskedLM,
+    VaswaniForSequenceClassification,
+    VaswaniModel,
 )
 from hfattn.attention import SCORES
 from hfattn.errors import UserError
@@ -459,6 +461,25 @@ def test_a_dense_model_becomes_one_of_windows(tmp_path: Path, name: str) -> None
         inputs = {"global_attention_mask": torch.zeros_like(text)}
         inputs["global_attention_mask"][:, 0] = 1
         torch.testing.assert_close(back(text, **inputs).logits, theirs(text).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_a_model_without_an_output_layer(tmp_path: Path, name: str) -> None:
+    """A sentence encoder, for example: the states are those of the original, and a classifier starts from them."""
+    theirs = (LIKE_BERT["bert"][0]() if name == "bert" else llama()).base_model
+    theirs.save_pretrained(tmp_path / "theirs")
+    build_character_tokenizer(["to be"]).save_pretrained(tmp_path / "theirs")
+    converted = convert("transformers", tmp_path / "theirs", tmp_path / "ours")
+    assert type(converted.model) is VaswaniModel
+    assert not (tmp_path / "ours" / "README.md").exists()  # it has no task
+    ours = VaswaniModel.from_pretrained(tmp_path / "ours").eval()
+    text = ids(2, 17).clamp(min=2)
+    found, expected = ours(text).last_hidden_state, theirs(text).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    if name == "bert":
+        classifier: Any = VaswaniForSequenceClassification.from_pretrained(tmp_path / "ours", num_labels=2)
+        for parameter_name, parameter in ours.encoder.named_parameters():
+            assert torch.equal(parameter, classifier.model.encoder.get_parameter(parameter_name)), parameter_name
 
 
 THEIRS = {

@@ -16,7 +16,7 @@ from .from_nanogpt import from_nanogpt
 from .from_opennmt import from_opennmt
 from .from_torch import from_torch_classifier, from_torch_lm, from_torch_transformer
 from .from_transformers import from_transformers
-from .record import write_record
+from .record import task_of, write_record
 from .weights import read_settings, read_weights
 
 FORMATS: dict[str, Callable[[Checkpoint], Converted]] = {
@@ -57,7 +57,8 @@ def convert(
             target side has its own vocabulary.
         allow_pt: also read a pickle, with ``torch.load(weights_only=True)``.
 
-    With a vocabulary, the folder has a card and fingerprints, and can be verified and pushed like a run.
+    With a vocabulary, the folder has a card and fingerprints, and can be verified and pushed like a run, unless the
+    model has no output layer and is to be fine-tuned first.
 
     Returns:
         The model and tokenizers that were written.
@@ -85,7 +86,7 @@ def convert(
             model.save_pretrained(folder)
             if tokenizer is not None:
                 tokenizer.save_pretrained(folder)
-        if tokenizer is not None:
+        if tokenizer is not None and task_of(model) is not None:
             files = {
                 "": file,
                 "--config": config,

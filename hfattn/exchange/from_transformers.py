@@ -399,6 +399,8 @@ def our_fields(counterpart: Counterpart, theirs: Any) -> dict[str, Any]:
 def from_transformers(checkpoint: Checkpoint) -> Converted:
     """Convert a model of ``COUNTERPARTS``: language models to ``VaswaniForCausalLM``, others to ``VaswaniForMaskedLM``.
 
+    A model without an output layer, such as a sentence encoder, becomes a ``VaswaniModel``.
+
     The checkpoint is a folder with ``config.json`` and weights, and a tokenizer if there is one. The settings may give
     a model with learned positions more of them, and a dense one windows.
 
@@ -424,11 +426,20 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     rows = counterpart.rows(model)
     # Angles that earlier versions stored.
     tensors = {name: tensor for name, tensor in weights.tensors.items() if not name.endswith(".inv_freq")}
+    prefix = f"{counterpart.theirs.base_model_prefix}."
+    if not any(name.startswith(prefix) for name in tensors):  # a model that was saved without an output layer
+        tensors = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+        model = model.base_model
+        rows = [
+            row._replace(ours=tuple(name.removeprefix("model.") for name in row.ours))
+            for row in rows
+            if row.ours[0].startswith("model.")
+        ]
     tensors = counterpart.read(theirs, model.config, tensors)
     (embedding,) = (row.theirs for row in rows if row.ours[0].endswith("embed_tokens.weight"))
-    (output,) = (row.theirs for row in rows if row.ours[0] == "lm_head.weight")
+    output = [row.theirs for row in rows if row.ours[0] == "lm_head.weight"]
     if model.config.tie_word_embeddings and embedding in tensors:
-        tensors[output] = tensors[embedding]
+        tensors.update(dict.fromkeys(output, tensors[embedding]))
     weights.tensors = tensors
     load_ours(model, weights, rows)
     tokenizer = _tokenizer(checkpoint)

@@ -41,7 +41,7 @@ def write_record(folder: Path, kind: str, file: Path, converted: Converted, comm
     results = {
         "recipe": "convert",
         "config": kind,
-        "task": _task(model),
+        "task": task_of(model),
         "command": shlex.join(command),
         "data": {
             "name": file.name,
@@ -65,7 +65,8 @@ def first_entries(tokenizer: PreTrainedTokenizerBase, number: int) -> str:
     return tokenizer.decode(ids[:number])
 
 
-def _task(model: PreTrainedModel) -> str:
+def task_of(model: PreTrainedModel) -> str | None:
+    """Return the task of a model, or None if it has no output layer."""
     if model.config.is_encoder_decoder:
         return "translation"
-    return next(task for name, task in TASKS.items() if name in type(model).__name__)
+    return next((task for name, task in TASKS.items() if name in type(model).__name__), None)
