@@ -1,11 +1,12 @@
 """Claims: variants are valid, verdicts are computed from records, and the page is what the records say."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.claims import forgetting, multi30k
+from benchmarks.claims import forgetting, hashing_rounds, multi30k, transformer_xl
 from benchmarks.claims.__main__ import run
 from benchmarks.claims.claim import (
     Claim,
@@ -23,6 +24,7 @@ from benchmarks.claims.claim import (
 )
 from benchmarks.claims.page import PAGE, draw, render, section
 from benchmarks.claims.registry import CLAIMS
+from benchmarks.claims.tasks import next_loss
 from hfattn.models.recurrent_cells import RecurrentCell
 from hfattn.resources import load_recipe
 from hfattn.training import load_config
@@ -145,3 +147,32 @@ def test_gradient_norms_are_those_of_the_unrolled_network(cell: str) -> None:
     gradient = torch.autograd.functional.jacobian(last, start)
     expected = torch.cat(list(gradient), dim=-1).norm().item()
     assert dict(forgetting.gradient_norms(model, text))[3.0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_all_keys_of_hashing_rounds_are_all_earlier_keys() -> None:
+    model = hashing_rounds.make(hashing_rounds.FULL).eval()
+    sequences = hashing_rounds.duplicates(2, torch.Generator().manual_seed(0))
+    assert torch.equal(sequences[:, : hashing_rounds.COPY], sequences[:, hashing_rounds.COPY :])
+    for _ in range(2):  # the second pass hashes alike
+        (weights,) = model(sequences, use_cache=False, output_attentions=True).attentions
+        seen = torch.ones(hashing_rounds.LENGTH, hashing_rounds.LENGTH).tril(-1).bool()
+        seen[0, 0] = True  # which sees no other key
+        assert torch.equal(weights > 0, seen.expand_as(weights))
+    with torch.no_grad():
+        by_one_hash = hashing_rounds.make("1 round").eval()(sequences, use_cache=False, output_attentions=True)
+    assert (by_one_hash.attentions[0] > 0).sum(-1).max() <= hashing_rounds.KEYS
+
+
+def test_a_memory_of_the_whole_text_reads_it_as_one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segment after segment, with relative positions, and without a memory only what each segment has."""
+    monkeypatch.setattr(transformer_xl, "SEGMENT", 8)
+    model = transformer_xl.make(20, "relative_sinusoidal", 32).eval()
+    text = torch.randint(3, 20, (2, 33), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = next_loss(model(text[:, :-1], use_cache=False).logits, text).item() / math.log(2)
+    assert transformer_xl.bits_per_character(model, text, has_memory=True) == pytest.approx(whole, rel=1e-5)
+    apart = torch.cat([text[:, start : start + 9] for start in range(0, 32, 8)])
+    with torch.no_grad():
+        alone = next_loss(model(apart[:, :-1], use_cache=False).logits, apart).item() / math.log(2)
+    assert transformer_xl.bits_per_character(model, text, has_memory=False) == pytest.approx(alone, rel=1e-5)
+    assert alone != pytest.approx(whole, rel=1e-5)
