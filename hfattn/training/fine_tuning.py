@@ -21,6 +21,7 @@ from .trainer import ReliableTrainer
 from .tuning_config import TuningConfig, alone_field
 
 ADAPTER = "adapter"  # subfolder of the run folder
+_ANSWERS = "QUESTION_ANS"  # of the names that peft has for tasks
 _OF_A_HEAD = ("id2label", "label2id", "pad_token_id", "problem_type")  # fields of the configuration of a head
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -95,7 +96,7 @@ def tuned(
     if not targets:
         raise UserError("tuning.method lora updates linear layers, and the body of this model has none; write full.")
     require("recipes", "peft")
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 
     if getattr(model, "is_quantized", False):
         # The Trainer switches gradient checkpointing on.
@@ -108,10 +109,12 @@ def tuned(
         lora_dropout=tuning.lora_dropout,
         target_modules=targets,
         exclude_modules="|".join(rf"{re.escape(head)}(\..*)?" for head in heads) or None,
-        modules_to_save=heads or None,
+        modules_to_save=heads or (["qa_outputs"] if task_type == _ANSWERS else None),
         trainable_token_indices=_embeddings(model, new_tokens) if new_tokens else None,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
+    if task_type == _ANSWERS:  # the class of peft for this task does not give the model its token_type_ids
+        return PeftModel(model, config)
     return get_peft_model(model, config)
 
 
