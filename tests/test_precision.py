@@ -110,7 +110,7 @@ def whole(folder: Path) -> bool:
 @pytest.mark.examples
 @pytest.mark.usefixtures("online")
 def test_an_adapter_with_a_new_head(hub: Hub, tmp_path: Path) -> None:
-    """Its head is the calibrated one, and labels and threshold are those of the training, in transformers and PEFT too."""
+    """Its head is the calibrated one, and labels and settings are those of the training, in PEFT too."""
     base = tiny_model(tmp_path / "distilbert", texts=[*TEXTS, *(f"{word} please, ticket" for word in TOLD_BY.values())])
     hub.put("model", "user/distilbert", {path.name: path.read_bytes() for path in base.iterdir()})
     data = tickets(tmp_path / "tickets.jsonl")
@@ -178,7 +178,11 @@ def test_every_new_head_is_published_with_an_adapter(of: str, recipe: str, hub: 
     """The code of its card is run by ``verify``, as are its pipeline and the fingerprints."""
     base = tiny_model(tmp_path / "bert", "bert")
     hub.put("model", f"user/{of}", {path.name: path.read_bytes() for path in base.iterdir()})
-    sections = {"model": {"name": f"user/{of}"}, "tuning": {"method": "lora", "rank": 2}, "training": steps(4)}
+    sections: dict[str, Any] = {
+        "model": {"name": f"user/{of}"},
+        "tuning": {"method": "lora", "rank": 2},
+        "training": steps(4),
+    }
     tiny: Any = import_module(f"test_{of}").tiny_config
     takes_source = of in ("token_classification", "question_answering")
     config = tiny(tmp_path, *([sections.pop("model")["name"]] if takes_source else []), **sections)

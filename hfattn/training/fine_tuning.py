@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors.torch
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -44,8 +44,8 @@ def is_merged(source: BaseModel, loaded: Loaded, tuning: TuningConfig) -> bool:
         )
     if field is not None and has_code:
         raise UserError(
-            f"{field} saves updates alone, and {source.name} has code of its own, which would not be beside them; remove "
-            "the field, or choose a model whose code is in transformers."
+            f"{field} saves updates alone, and {source.name} has code of its own, which would not be beside them; "
+            "remove the field, or choose a model whose code is in transformers."
         )
     return bool(tuning.merge or loaded.changed or has_code)
 
@@ -262,12 +262,12 @@ class FineTuningTrainer(ReliableTrainer):
 def _save_head(model: PreTrainedModel, folder: Path) -> None:
     """Replace the whole modules that are saved with the updates of an adapter by those of the merged model."""
     path, prefix = folder / "adapter_model.safetensors", "base_model.model."
-    saved, merged = load_file(path), model.state_dict()
+    saved, merged = safetensors.torch.load_file(path), model.state_dict()
     for name, tensor in saved.items():
         new = merged.get(name.removeprefix(prefix))
         if new is not None:
             saved[name] = new.to("cpu", tensor.dtype, copy=True)
-    save_file(saved, path, {"format": "pt"})
+    safetensors.torch.save_file(saved, path, {"format": "pt"})
 
 
 def convert(model: Model, dtype: torch.dtype) -> Model:
