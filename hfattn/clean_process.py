@@ -24,6 +24,7 @@ NEW_TOKENS = 12
 MAX_TOKENS = 48  # maximum length of a fingerprint text
 LONGEST = 256  # maximum length of the longest one
 ADAPTER = "adapter_config.json"
+OWN_CONFIG = "config"  # subfolder of an adapter with the configuration of its base model with the adapter's head
 BASE = ".base"  # folder with the base model of an adapter, in the copy of the adapter that the process reads
 PRINTED = 2**20  # maximum number of characters that the code of a card prints
 
@@ -211,6 +212,7 @@ class _ModelRun:
         self.processor: Any = None  # of pictures, if there is no tokenizer
         self.model: Any = None
         self.adapter = Path(ADAPTER).is_file()
+        self.own_config = self.adapter and Path(OWN_CONFIG, "config.json").is_file()
 
     def run(self) -> None:
         """Compute and send all results, or those until the folder fails to load."""
@@ -234,7 +236,7 @@ class _ModelRun:
     def load_config(self) -> Result:
         from transformers import AutoConfig
 
-        folder = "." if Path("config.json").is_file() else BASE
+        folder = OWN_CONFIG if self.own_config else "." if Path("config.json").is_file() else BASE
         self.config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
         return {"class": type(self.config).__name__}, {}
 
@@ -259,6 +261,7 @@ class _ModelRun:
             use_safetensors=True,
             output_loading_info=True,
             dtype=torch.float32,
+            **({"config": self.config} if self.own_config else {}),
             **self.head(),
         )
         self.model.eval()
@@ -272,7 +275,9 @@ class _ModelRun:
         }, {}
 
     def head(self) -> dict[str, Any]:
-        """Return the arguments that an adapter with its own number of labels is loaded with."""
+        """Return the arguments that an adapter with its own head is loaded with."""
+        if self.own_config:
+            return {"ignore_mismatched_sizes": True}
         labels = own_labels(Path(), Path(BASE)) if self.adapter else None
         return {} if labels is None else {"num_labels": labels, "ignore_mismatched_sizes": True}
 
@@ -332,7 +337,10 @@ class _ModelRun:
         import transformers
 
         task = self.order["pipeline"]
-        pipeline = transformers.pipeline(task, model=".", trust_remote_code=True, model_kwargs=self.head())
+        config = self.config if self.own_config else None
+        pipeline = transformers.pipeline(
+            task, model=".", config=config, trust_remote_code=True, model_kwargs=self.head()
+        )
         text, *pair = self.order["batches"][""][0]
         if self.processor is not None:
             answer = pipeline(drawn_picture(text))

@@ -24,11 +24,11 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import find_adapter_config_file
+from transformers.utils import cached_file, find_adapter_config_file
 from yaml import YAMLError
 
 from . import models  # noqa: F401  (registers the classes)
-from .clean_process import ADAPTER, adapted_class, auto_class, auto_classes
+from .clean_process import ADAPTER, OWN_CONFIG, adapted_class, auto_class, auto_classes
 from .errors import UserError
 from .extras import optional, require
 from .fields import LARGEST, one_of
@@ -393,13 +393,15 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrain
     location = ModelLocation(name=name)
     adapter = adapter_config(location)
     base = location if adapter is None else base_location(location, adapter)
-    config = load_model_config(base)
+    own = None if adapter is None else _own_config(location)
+    config = own or load_model_config(base)
     chosen = choose(config)
     if chosen is not AutoModel:
         _check_kind(name, config, chosen.__name__, what)
     whole = chosen if adapter is None else getattr(transformers, adapted_class(adapter))
     with loading_errors(base, what), quiet():
-        model = whole.from_pretrained(config=config, **_where(base))
+        # The head of the base model may have another size; that of the adapter replaces it.
+        model = whole.from_pretrained(config=config, ignore_mismatched_sizes=own is not None, **_where(base))
     _check_generation(name, model)
     if adapter is not None:
         model = with_adapter(model, location)
@@ -418,6 +420,16 @@ def adapter_config(location: ModelLocation) -> dict[str, Any] | None:
         if path is None or (folder is not None and (folder / "config.json").is_file()):
             return None
         return read_json_object(Path(path))
+
+
+def _own_config(location: ModelLocation) -> PreTrainedConfig | None:
+    """Return the configuration that is saved with an adapter, with the labels of its head; None if there is none."""
+    where = _where(location)
+    file = f"{OWN_CONFIG}/{_CONFIG}"
+    with loading_errors(location, files=file):
+        if cached_file(where[_NAME], file, revision=where["revision"], _raise_exceptions_for_missing_entries=False):
+            return AutoConfig.from_pretrained(**where, subfolder=OWN_CONFIG)
+    return None
 
 
 def base_location(location: ModelLocation, adapter: Mapping[str, Any]) -> ModelLocation:

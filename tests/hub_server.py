@@ -410,9 +410,10 @@ class Hub:
 
         Of no use to what copied the client's constants when it was imported, as transformers and datasets do.
         """
-        from huggingface_hub import constants
+        from huggingface_hub import constants, hf_api
 
         monkeypatch.setattr(constants, "ENDPOINT", self.url)
+        monkeypatch.setattr(hf_api.api, "endpoint", self.url)  # of the functions that the package exports
         # The default addresses of files were made from the endpoint at import.
         monkeypatch.setattr(
             constants, "HUGGINGFACE_CO_URL_TEMPLATE", self.url + "/{repo_id}/resolve/{revision}/{filename}"

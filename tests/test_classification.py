@@ -451,7 +451,12 @@ def test_a_fine_tuned_classifier_is_calibrated(models: dict[str, Path], tmp_path
     after = validation["calibration"]["after"]
     assert after["nats_per_example"] == pytest.approx(validation["nats_per_example"], abs=1e-5)
     assert after["nats_per_example"] < validation["calibration"]["before"]["nats_per_example"]
-    assert "adapter in `adapter/` is as it was trained" in (tmp_path / "run" / "README.md").read_text()
+    # The head of the adapter beside the merged weights is divided too.
+    base = AutoModelForSequenceClassification.from_pretrained(models["distilbert"], num_labels=2)
+    adapted = PeftModel.from_pretrained(base, tmp_path / "run" / "adapter").eval()
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "run")("The film was good.", return_tensors="pt")
+    with torch.inference_mode():
+        torch.testing.assert_close(adapted(**inputs).logits, model.eval()(**inputs).logits)
 
 
 def test_hfattn_classify(finished: Path, lora_run: Path) -> None:

@@ -1,20 +1,25 @@
 """Pretrained models in other precisions, and adapters that are saved without their base model."""
 
+import contextlib
+import io
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, results_of, run_here, steps, write_config
+from commands import ROOT, results_of, run_here, steps, train_here, write_config, written
 from hub_server import Hub
-from peft import AutoPeftModelForCausalLM
+from peft import AutoPeftModelForCausalLM, AutoPeftModelForSequenceClassification
 from safetensors.torch import load_file
-from tiny_models import wide_llama
+from tiny_models import TEXTS, tiny_model, wide_llama
 from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
+import hfattn
 from hfattn.errors import UserError
+from hfattn.hub.card import card_code, with_model_id
 from hfattn.loading import BaseModel, Loaded, load_language_model
 from hfattn.training import TuningConfig
 from hfattn.training.fine_tuning import is_merged
@@ -85,6 +90,114 @@ def test_an_adapter_alone(base: Path, hub: Hub, tmp_path: Path, monkeypatch: pyt
     assert "agree to the shown digits" in command("verify", run, "--measure", "--data", tmp_path / "text.txt")
 
 
+TOLD_BY = {"refund": "money", "login": "password", "limit": "more"}
+
+
+def tickets(path: Path) -> Path:
+    """Rows whose label is told by a word, but for one of seven."""
+    names = list(TOLD_BY)
+    rows = [
+        {"text": f"{TOLD_BY[names[i % 3]]} please, ticket {i}", "label": names[(i + (i % 7 == 0)) % 3]}
+        for i in range(160)
+    ]
+    return written(path, rows)
+
+
+def whole(folder: Path) -> bool:
+    return (folder / "model.safetensors").exists() or (folder / "config.json").exists()
+
+
+@pytest.mark.examples
+@pytest.mark.usefixtures("online")
+def test_an_adapter_with_a_new_head(hub: Hub, tmp_path: Path) -> None:
+    """Its head is the calibrated one, and labels and settings are those of the training, in PEFT too."""
+    base = tiny_model(tmp_path / "distilbert", texts=[*TEXTS, *(f"{word} please, ticket" for word in TOLD_BY.values())])
+    hub.put("model", "user/distilbert", {path.name: path.read_bytes() for path in base.iterdir()})
+    data = tickets(tmp_path / "tickets.jsonl")
+    sections = {
+        "model": {"name": "user/distilbert"},
+        "tuning": {"method": "lora", "rank": 2},
+        "data": {"dataset": str(data), "split": [0.5, 0.25, 0.25], "max_length": 16},
+        "training": {**steps(60), "learning_rate": 1e-2},
+        "evaluation": {"calibration": True, "coverage": 0.9, "counterfactual_texts": 0},
+    }
+    test = train_here(ROOT / "recipes" / "classification", write_config(tmp_path, sections))["metrics"]["test"]
+    run = tmp_path / "run"
+    assert not whole(run)
+    temperature = test["calibration"]["temperature"]
+    assert temperature != 1
+    assert test["accuracy"] > 0.45
+    texts = ["money please", "password please"]
+    answers = hfattn.predict(str(run), texts, abstain=False)
+    assert {answer["label"] for answer in answers} <= set(TOLD_BY)
+
+    # The code of the card, and that of PEFT's own Auto class.
+    said: dict[str, Any] = {}
+    code, printed = card_code((run / "README.md").read_text())
+    assert code is not None
+    with contextlib.chdir(run), contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, said)
+    assert out.getvalue() == printed
+    config, tokenizer = said["config"], said["tokenizer"]
+    assert said["model"].config.id2label == config.id2label == dict(enumerate(results_of(run)["data"]["labels"]))
+    assert config.task_specific_params["text-classification"]["temperature"] == temperature
+    names = {"id2label": config.id2label, "label2id": config.label2id}
+    adapted = AutoPeftModelForSequenceClassification.from_pretrained(run, **names).eval()
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = said["model"](**inputs).logits
+        torch.testing.assert_close(adapted(**inputs).logits, logits, rtol=1e-4, atol=1e-5)
+    for answer, row in zip(answers, logits.softmax(-1), strict=True):
+        assert answer["probability"] == pytest.approx(float(row.max()), abs=1e-4)
+        assert answer["label"] == adapted.config.id2label[int(row.argmax())]
+
+    # From the Hub, at a tag that the base model does not have.
+    command("push", run, "user/tickets", "--execute", "--tag", "v1")
+    assert hfattn.predict("user/tickets", texts, abstain=False) == answers
+    code = with_model_id(code, "user/tickets", "v1")
+    assert code.count('revision="v1"') == 4
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, {})
+    assert out.getvalue() == printed
+    command("verify", run, "--measure", "--data", data)
+
+
+@VARIANT
+@pytest.mark.usefixtures("online")
+@pytest.mark.parametrize(
+    ("of", "recipe"),
+    [
+        ("multi_label", "classification"),
+        ("regression", "classification"),
+        ("token_classification", "token_classification"),
+        ("question_answering", "question_answering"),
+        ("multiple_choice", "multiple_choice"),
+    ],
+)
+def test_every_new_head_is_published_with_an_adapter(of: str, recipe: str, hub: Hub, tmp_path: Path) -> None:
+    """The code of its card is run by ``verify``, as are its pipeline and the fingerprints."""
+    base = tiny_model(tmp_path / "bert", "bert")
+    hub.put("model", f"user/{of}", {path.name: path.read_bytes() for path in base.iterdir()})
+    sections: dict[str, Any] = {
+        "model": {"name": f"user/{of}"},
+        "tuning": {"method": "lora", "rank": 2},
+        "training": steps(4),
+    }
+    tiny: Any = import_module(f"test_{of}").tiny_config
+    takes_source = of in ("token_classification", "question_answering")
+    config = tiny(tmp_path, *([sections.pop("model")["name"]] if takes_source else []), **sections)
+    results = train_here(ROOT / "recipes" / recipe, config)
+    run = tmp_path / "run"
+    assert not whole(run)
+    assert results["model"]["adapter"]["r"] == 2
+    said = command("verify", run, "--measure")
+    for check in ("the code in the card prints", "logits match", "the model loads, each weight"):
+        assert f"pass  {check}" in said
+    if of == "multi_label":
+        config = json.loads((run / "config" / "config.json").read_text())
+        assert config["task_specific_params"]["text-classification"]["thresholds"] == results["thresholds"]
+
+
 @VARIANT
 @pytest.mark.parametrize("tuning", [{}, LORA], ids=["full", "lora"])
 def test_weights_in_bfloat16(
@@ -144,18 +257,23 @@ def test_what_does_not_go_together_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("new", "changed", "words"),
+    ("changed", "code", "words"),
     [
-        (["score.weight"], False, "no place for the labels of the new head score; remove the field"),
-        ([], True, "remove the field, or train on prompts and completions that end with the end token"),
+        (True, None, "remove the field, or train on prompts and completions that end with the end token"),
+        (False, {"AutoConfig": "user/base--configuration_own.Own"}, "user/base has code of its own"),
     ],
 )
 def test_updates_alone_have_no_place_for_what_is_not_on_the_hub(
-    new: list[str], changed: bool, words: str, base: Path
+    changed: bool, code: dict[str, str] | None, words: str, base: Path
 ) -> None:
-    source, loaded = BaseModel(name="user/base"), Loaded(LlamaForCausalLM.from_pretrained(base), new, changed)
+    source, loaded = BaseModel(name="user/base"), Loaded(LlamaForCausalLM.from_pretrained(base), ["score.weight"])
+    tuning = TuningConfig(method="lora")
+    assert not is_merged(source, loaded, tuning)
+    assert is_merged(source, loaded, TuningConfig(method="lora", merge=True))
+    assert is_merged(BaseModel(name=str(base)), loaded, tuning)
+    loaded = loaded._replace(changed=changed)
+    if code is not None:
+        loaded.model.config.auto_map = code
+    assert is_merged(source, loaded, tuning)
     with pytest.raises(UserError, match=words):
         is_merged(source, loaded, TuningConfig(method="lora", merge=False))
-    assert is_merged(source, loaded, TuningConfig(method="lora"))
-    assert not is_merged(source, loaded._replace(new_weights=[], changed=False), TuningConfig(method="lora"))
-    assert is_merged(BaseModel(name=str(base)), loaded, TuningConfig(method="lora"))

@@ -57,7 +57,7 @@ _KINDS = {
 REQUIREMENTS = "requirements.txt"
 EVAL_RESULTS = Path(".eval_results") / "hfattn.yaml"
 _MODEL_ID = re.compile(r"^model_id = .*$", re.MULTILINE)
-_LOADS = re.compile(r"""(from_pretrained\(model_id|\bmodel=model_id)(?:, revision="[^"\n]*")?""")
+_LOADS = re.compile(r"""(from_pretrained\((?:base, )?model_id|\bmodel=model_id)(?:, revision="[^"\n]*")?""")
 # The beginnings of the code and of its output in a card; each ends with the first fence like its own.
 _CODE = re.compile(r"^(```)python\n", re.MULTILINE)
 _PRINTED = re.compile(r"^It prints:\n\n(````+)text\n", re.MULTILINE)

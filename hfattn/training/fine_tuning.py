@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors.torch
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from ..clean_process import OWN_CONFIG
 from ..errors import UserError
 from ..extras import require
 from ..hub_access import model_folder
@@ -19,6 +21,8 @@ from .trainer import ReliableTrainer
 from .tuning_config import TuningConfig, alone_field
 
 ADAPTER = "adapter"  # subfolder of the run folder
+_ANSWERS = "QUESTION_ANS"  # of the names that peft has for tasks
+_OF_A_HEAD = ("id2label", "label2id", "pad_token_id", "problem_type")  # fields of the configuration of a head
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -26,23 +30,24 @@ def is_merged(source: BaseModel, loaded: Loaded, tuning: TuningConfig) -> bool:
     """Return whether the whole model is saved, with low-rank updates merged into its weights.
 
     Raises:
-        UserError: the updates alone are to be saved, and the model has a new head or a changed configuration: the
-            folder of an adapter has no place for them.
+        UserError: the updates alone are to be saved, and the model has other settings for generation, which programs
+            read from the base model, or code of its own.
     """
     if tuning.method != "lora" or model_folder(source.name) is not None:
         return True
     field = alone_field(source, tuning)
+    has_code = "auto_map" in loaded.model.config.to_dict()
     if field is not None and loaded.changed:
         raise UserError(
             f"{field} saves updates alone, which have no place for the tokens that end an answer or for the note that "
             "prompts are messages; remove the field, or train on prompts and completions that end with the end token."
         )
-    if field is not None and loaded.new_weights:
+    if field is not None and has_code:
         raise UserError(
-            f"{field} saves updates alone, which have no place for the labels of the new head "
-            f"{loaded.new_weights[0].rpartition('.')[0]}; remove the field, or start from a model with a trained head."
+            f"{field} saves updates alone, and {source.name} has code of its own, which would not be beside them; "
+            "remove the field, or choose a model whose code is in transformers."
         )
-    return bool(tuning.merge or loaded.new_weights or loaded.changed)
+    return bool(tuning.merge or loaded.changed or has_code)
 
 
 def tuned(
@@ -91,7 +96,7 @@ def tuned(
     if not targets:
         raise UserError("tuning.method lora updates linear layers, and the body of this model has none; write full.")
     require("recipes", "peft")
-    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+    from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 
     if getattr(model, "is_quantized", False):
         # The Trainer switches gradient checkpointing on.
@@ -104,10 +109,12 @@ def tuned(
         lora_dropout=tuning.lora_dropout,
         target_modules=targets,
         exclude_modules="|".join(rf"{re.escape(head)}(\..*)?" for head in heads) or None,
-        modules_to_save=heads or None,
+        modules_to_save=heads or (["qa_outputs"] if task_type == _ANSWERS else None),
         trainable_token_indices=_embeddings(model, new_tokens) if new_tokens else None,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
+    if task_type == _ANSWERS:  # the class of peft for this task does not give the model its token_type_ids
+        return PeftModel(model, config)
     return get_peft_model(model, config)
 
 
@@ -162,7 +169,7 @@ class FineTuningTrainer(ReliableTrainer):
 
     With ``lora``, checkpoints contain the updates and the head. At the end, ``whole_model`` merges those of the best
     checkpoint into the weights. If the merged weights are saved, the updates are also in ``adapter/`` in the run
-    folder; otherwise the run folder has the updates alone.
+    folder; otherwise the run folder has the updates and the head alone, and the configuration in ``config/``.
 
     Args:
         source: location of the pretrained model, which is saved with the adapter; None for a model from scratch.
@@ -224,7 +231,8 @@ class FineTuningTrainer(ReliableTrainer):
             return model
         if self.source.quantization is not None:
             location = replace(self.source, dtype="float32", quantization=None)
-            base = load_model(self._class, location).model
+            fields = {name: getattr(model.config, name) for name in _OF_A_HEAD}
+            base = load_model(self._class, location, **fields).model
             return with_adapter(base, ModelLocation(name=str(Path(self.args.output_dir).parent))).eval()
         convert(model, torch.float32)
         if self.tuning.method == "lora":
@@ -234,12 +242,32 @@ class FineTuningTrainer(ReliableTrainer):
         return model
 
     def save_whole(self, model: PreTrainedModel, folder: Path) -> None:
-        """Save what ``whole_model`` returned, in ``model.dtype``; updates alone are saved already."""
+        """Save what ``whole_model`` returned, in ``model.dtype``.
+
+        Low-rank updates are saved already. Beside them stands the head as it is now, which may be calibrated, and, if
+        they are alone, the configuration of the whole model.
+        """
+        if self.tuning.method == "lora":
+            _save_head(model, folder / ADAPTER if self._merged else folder)
         if not self._merged:
+            model.config.architectures = [type(model).__name__]
+            (folder / OWN_CONFIG).mkdir(exist_ok=True)
+            model.config.to_json_file(folder / OWN_CONFIG / "config.json")
             return
         dtype = torch.float32 if self.source is None else getattr(torch, self.source.dtype)
         super().save_whole(convert(model, dtype), folder)
         convert(model, torch.float32)
+
+
+def _save_head(model: PreTrainedModel, folder: Path) -> None:
+    """Replace the whole modules that are saved with the updates of an adapter by those of the merged model."""
+    path, prefix = folder / "adapter_model.safetensors", "base_model.model."
+    saved, merged = safetensors.torch.load_file(path), model.state_dict()
+    for name, tensor in saved.items():
+        new = merged.get(name.removeprefix(prefix))
+        if new is not None:
+            saved[name] = new.to("cpu", tensor.dtype, copy=True)
+    safetensors.torch.save_file(saved, path, {"format": "pt"})
 
 
 def convert(model: Model, dtype: torch.dtype) -> Model:

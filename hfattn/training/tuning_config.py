@@ -23,8 +23,9 @@ class TuningConfig:
     lora_dropout: float = number(0.0, least=0, below=1)  # dropout on the input of the updates
     target_modules: list[str] | None = None  # last names of the updated layers; null: all linear layers of the body
     layer_decay: float = number(1.0, above=0, most=1)  # factor of the learning rate from each layer to the one below
-    # Of method lora: true saves the whole model, with the updates merged; false saves the updates alone, which need
-    # their base model from the Hub. null: false if model.name is on the Hub and no head is new, and true otherwise.
+    # Of method lora: true saves the whole model, with the updates merged; false saves the updates and a new head alone,
+    # which need their base model from the Hub. null: false if model.name is on the Hub and programs can load the model
+    # with its head, tokens and code in this way, and true otherwise.
     merge: bool | None = None
 
     def validate_together(self) -> None:
