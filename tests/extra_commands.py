@@ -12,7 +12,7 @@ os.environ.update(HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", TRACKIO_DIR="tr
 
 import torch
 from huggingface_hub import constants
-from tiny_models import tiny_model, wide_llama
+from tiny_models import tiny_model
 from transformers import DistilBertForSequenceClassification
 from typer.testing import CliRunner
 
@@ -162,13 +162,21 @@ def trackio() -> None:
     recipe(*CHAR_LM, "--output_dir", "tracked", "--training.report_to", "trackio")
 
 
-def quantization() -> None:
-    """Updates beside weights in 4 and 8 bits, of a model that is in the cache of the Hub as if it were from there."""
-    constants.HF_HUB_CACHE = str(Path("hub").resolve())
-    repository = Path("hub", "models--user--base")
-    wide_llama(repository / "snapshots" / COMMIT)
+def in_the_cache(name: str, kind: str) -> None:
+    """Make a model in the cache of the Hub, as if it were from there, as wide as a block of 4-bit weights."""
+    repository = Path("hub", f"models--user--{name}")
+    tiny_model(repository / "snapshots" / COMMIT, kind, width=64)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(COMMIT)
+
+
+def quantization() -> None:
+    """Updates beside weights in 4 and 8 bits, of a language model, and of an encoder that gets a new head."""
+    constants.HF_HUB_CACHE = str(Path("hub").resolve())
+    in_the_cache("base", "llama")
+    in_the_cache("encoder", "distilbert")
+    rows = [f"A {word} film, number {i}.\t{label}\n" for i in range(20) for label, word in enumerate(["bad", "good"])]
+    Path("reviews.tsv").write_text("sentence\tlabel\n" + "".join(rows))
     data = ["--data.dataset", "my.txt", "--data.split", "[0.6, 0.2, 0.2]", "--data.max_length", "16"]
     for bits in ("4bit", "8bit"):
         words = ["--output_dir", bits, "--model.name", "user/base", "--model.quantization", bits, *data]
@@ -176,6 +184,11 @@ def quantization() -> None:
         command("verify", bits)
         assert f"in {bits[0]} bits" in Path(bits, "README.md").read_text()
         assert not Path(bits, "model.safetensors").exists()
+        words = ["--output_dir", f"head-{bits}", "--model.name", "user/encoder", "--model.quantization", bits]
+        reviews = ["--data.dataset", "reviews.tsv", "--data.test", "null", "--data.split", "[0.6, 0.2, 0.2]"]
+        recipe("classification", "sst2_minilm_lora", *words, *reviews, "--data.split_by", "text", *SHORT)
+        command("verify", f"head-{bits}")
+        command("classify", f"head-{bits}", "A good film.")
 
 
 def explain() -> None:

@@ -13,7 +13,7 @@ from commands import ROOT, results_of, run_here, steps, train_here, write_config
 from hub_server import Hub
 from peft import AutoPeftModelForCausalLM, AutoPeftModelForSequenceClassification
 from safetensors.torch import load_file
-from tiny_models import TEXTS, tiny_model, wide_llama
+from tiny_models import TEXTS, tiny_model
 from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
@@ -37,7 +37,7 @@ VARIANT = pytest.mark.variants
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return wide_llama(tmp_path_factory.mktemp("base"), SENTENCES)
+    return tiny_model(tmp_path_factory.mktemp("base"), "llama", SENTENCES, width=64)
 
 
 def text_of(folder: Path) -> Path:

@@ -117,7 +117,9 @@ MODELS: dict[str, tuple[type[PreTrainedModel], type[PreTrainedConfig]]] = {
 }
 
 
-def tiny_model(folder: Path, kind: str = "distilbert", texts: Sequence[str] = TEXTS, layers: int = 2) -> Path:
+def tiny_model(
+    folder: Path, kind: str = "distilbert", texts: Sequence[str] = TEXTS, layers: int = 2, width: int = 32
+) -> Path:
     """Make ``folder``: of DistilBERT and BERT the body, as they are published for fine-tuning; of GPTs all.
 
     Args:
@@ -125,18 +127,19 @@ def tiny_model(folder: Path, kind: str = "distilbert", texts: Sequence[str] = TE
         kind: one of ``MODELS``; ours has the head of a masked language model.
         texts: that its tokenizer is learned from.
         layers: number of layers of the body.
+        width: of the layers; a block of 4-bit weights has 64.
     """
     torch.manual_seed(0)
     tokenizer = byte_tokenizer(texts) if kind in ("gpt2", "llama") else wordpiece_tokenizer(texts, kind == "bert")
     ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "hidden_size": width, "num_attention_heads": 2}
     if kind == "vaswani":
         absent = dict.fromkeys(("bos_token_id", "eos_token_id", "decoder_start_token_id"))
         layered = {"encoder_layers": layers, "decoder_layers": layers, "is_encoder_decoder": False}
-        sizes |= {"intermediate_size": 64, **layered, **absent}
+        sizes |= {"intermediate_size": 2 * width, **layered, **absent}
     else:
-        own = {"bert": {"intermediate_size": 64}, "distilbert": {"hidden_dim": 64}, "gpt2": ends}
-        own["llama"] = {"intermediate_size": 64, **ends}
+        own = {"bert": {"intermediate_size": 2 * width}, "distilbert": {"hidden_dim": 2 * width}, "gpt2": ends}
+        own["llama"] = {"intermediate_size": 2 * width, **ends}
         sizes |= {"num_hidden_layers": layers, "max_position_embeddings": POSITIONS, **own[kind]}
     model_class, config_class = MODELS[kind]
     model = model_class(config_class(**sizes))
@@ -217,18 +220,6 @@ def tiny_translator(folder: Path, kind: str, texts: Sequence[str], tokenizer: An
     if kind == "marian":
         model.generation_config.bad_words_ids = [[tokenizer.pad_token_id]]
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def wide_llama(folder: Path, texts: Sequence[str] = TEXTS) -> Path:
-    """Make a Llama whose layers are as wide as a block of 4-bit weights, which has 64."""
-    torch.manual_seed(0)
-    tokenizer = byte_tokenizer(texts)
-    ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes, **ends)
-    LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
