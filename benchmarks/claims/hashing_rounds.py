@@ -103,5 +103,5 @@ CLAIM = Claim(
         Statement("accuracy, 1 round", "1 round", "above", FULL),
         *(Statement(f"accuracy, {FULL}", each, "below", 0.05) for each in TRAINED[1:]),
     ),
-    (Panel("loss", "step", "training nats per symbol of the second w"),),
+    (Panel("loss", "step", "training nats per symbol"),),
 )
