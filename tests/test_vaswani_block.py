@@ -21,7 +21,7 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    LlamaModel,
+    LlamaForSequenceClassification,
     LongformerConfig,
     LongformerForMaskedLM,
     ModernBertConfig,
@@ -463,10 +463,10 @@ def test_a_dense_model_becomes_one_of_windows(tmp_path: Path, name: str) -> None
         torch.testing.assert_close(back(text, **inputs).logits, theirs(text).logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "llama"])
+@pytest.mark.parametrize("name", ["bert", "llama", "modernbert"])
 def test_a_model_without_an_output_layer(tmp_path: Path, name: str) -> None:
     """A sentence encoder, for example: the states are those of the original, and a classifier starts from them."""
-    theirs = (LIKE_BERT["bert"][0]() if name == "bert" else llama()).base_model
+    theirs = {"bert": LIKE_BERT["bert"][0], "llama": llama, "modernbert": modernbert}[name]().base_model
     theirs.save_pretrained(tmp_path / "theirs")
     build_character_tokenizer(["to be"]).save_pretrained(tmp_path / "theirs")
     converted = convert("transformers", tmp_path / "theirs", tmp_path / "ours")
@@ -570,7 +570,7 @@ def test_a_converted_llama_keeps_its_tokenizer_and_can_be_verified(tmp_path: Pat
             lambda: GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=5)),
             "'gpt2' is not a model_type of transformers that can be converted; write one of 'llama', 'modernbert'",
         ),
-        (lambda: LlamaModel(llama().config), "has no lm_head.weight"),
+        (lambda: LlamaForSequenceClassification(llama().config), "has no lm_head.weight"),
     ],
 )
 def test_what_we_do_not_have(tmp_path: Path, theirs: Any, sentence: str) -> None:
