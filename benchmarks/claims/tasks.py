@@ -51,6 +51,11 @@ def next_loss(logits: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
 
 
+def warm_up_and_decay(warm_up: int, steps: int) -> Callable[[int], float]:
+    """Return the factor of the rate in a step, counted from 1: a linear warm-up, then a line to zero."""
+    return lambda step: min(step / warm_up, (steps - step) / (steps - warm_up))
+
+
 def train(
     parameters: list[nn.Parameter],
     loss: Callable[[int], torch.Tensor],

@@ -8,7 +8,7 @@ import torch
 from hfattn import VaswaniConfig, VaswaniForCausalLM
 
 from .claim import Claim, Measurement, Panel, Statement
-from .tasks import characters, next_loss, train, windows
+from .tasks import characters, next_loss, train, warm_up_and_decay, windows
 
 WINDOWS = {"growing": [16, 32, 64, 128], "equal": [60] * 4, "shrinking": [128, 64, 32, 16]}
 WIDTH, LENGTH, BATCH, STEPS, RATE, WARM_UP = 64, 256, 4, 500, 3e-3, 100
@@ -37,9 +37,7 @@ def measure(variant: str, seed: int, data: Path) -> Measurement:
         batch = windows(text, LENGTH + 1, BATCH, generator)
         return next_loss(model(input_ids=batch[:, :-1], use_cache=False).logits, batch)
 
-    def factor(step: int) -> float:  # a linear warm-up, then a line to zero
-        return min(step / WARM_UP, (STEPS - step) / (STEPS - WARM_UP))
-
+    factor = warm_up_and_decay(WARM_UP, STEPS)
     curve = train(list(model.parameters()), loss, STEPS, RATE, factor, betas=(0.9, 0.98))
     model.eval()
     with torch.no_grad():

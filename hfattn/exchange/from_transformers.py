@@ -422,30 +422,33 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     number = checkpoint.settings.get("max_position_embeddings")
     if told["positions"] == "learned" and isinstance(number, int) and number > told["max_position_embeddings"]:
         told["max_position_embeddings"] = number
-    model = counterpart.ours(make_config(VaswaniConfig, told, {**free, **checkpoint.settings}))
+    model: PreTrainedModel = counterpart.ours(make_config(VaswaniConfig, told, {**free, **checkpoint.settings}))
     rows = counterpart.rows(model)
     # Angles that earlier versions stored.
     tensors = {name: tensor for name, tensor in weights.tensors.items() if not name.endswith(".inv_freq")}
     prefix = f"{counterpart.theirs.base_model_prefix}."
-    if not any(name.startswith(prefix) for name in tensors):  # a model that was saved without an output layer
+    has_output = any(name.startswith(prefix) for name in tensors)
+    if not has_output:  # names without the prefix are those of a model that was saved by itself
         tensors = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-        model = model.base_model
-        rows = [
-            row._replace(ours=tuple(name.removeprefix("model.") for name in row.ours))
-            for row in rows
-            if row.ours[0].startswith("model.")
-        ]
     tensors = counterpart.read(theirs, model.config, tensors)
     (embedding,) = (row.theirs for row in rows if row.ours[0].endswith("embed_tokens.weight"))
-    output = [row.theirs for row in rows if row.ours[0] == "lm_head.weight"]
-    if model.config.tie_word_embeddings and embedding in tensors:
-        tensors.update(dict.fromkeys(output, tensors[embedding]))
+    (output,) = (row.theirs for row in rows if row.ours[0] == "lm_head.weight")
+    if has_output and model.config.tie_word_embeddings and embedding in tensors:
+        tensors[output] = tensors[embedding]
+    if not has_output:
+        model, rows = model.base_model, _of_the_base(rows, f"{model.base_model_prefix}.")
     weights.tensors = tensors
     load_ours(model, weights, rows)
     tokenizer = _tokenizer(checkpoint)
     if tokenizer is not None and told["positions"] == "learned" and number is not None:
         tokenizer.model_max_length = number
     return Converted(model, tokenizer)
+
+
+def _of_the_base(rows: list[Row], prefix: str) -> list[Row]:
+    """Return the rows of the base model, with our names in it."""
+    inside = [row for row in rows if row.ours[0].startswith(prefix)]
+    return [row._replace(ours=tuple(name.removeprefix(prefix) for name in row.ours)) for row in inside]
 
 
 def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:

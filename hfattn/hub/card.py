@@ -135,6 +135,7 @@ def render_card(folder: Path, results: Mapping[str, Any], output_of: Any) -> Mod
             hyperparameters=hyperparameters(results.get("configuration", {})),
             fails=where_it_fails(results),
             requirements=requirements(results),
+            alone=bool(results.get("model", {}).get("adapter")),  # updates and a head without their base model
             dataset_of=partial(dataset_fields, results, stated(results)["datasets"]),
         )
         text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair is not a character
