@@ -28,9 +28,9 @@ CLAIM = Claim(
     "Dosovitskiy et al. 2021, appendix D.4, table 8",
     "Fashion-MNIST, 60,000 images; accuracy on the 10,000 test images. `vaswani_vision` with "
     f"{LAYERS} layers of width {WIDTH}, 4 heads and {(28 // PATCH) ** 2} patches of {PATCH} × {PATCH}, {STEPS:,} steps "
-    f"of {BATCH} images, Adam at {RATE:g} with a linear warm-up of {WARM_UP} steps and a linear decay. The paper reports "
-    "0.614 without positions, and 0.640 to 0.642 with learned positions of one or two dimensions or relative ones. The "
-    "sinusoidal positions of Vaswani et al. 2017 count the patches row by row; those of two dimensions have half of "
+    f"of {BATCH} images, Adam at {RATE:g} with a linear warm-up of {WARM_UP} steps and a linear decay. The paper "
+    "reports 0.614 without positions, and 0.640 to 0.642 with learned positions of one or two dimensions or relative "
+    "ones. The sinusoidal positions of Vaswani et al. 2017 count the patches row by row; those of two dimensions have half of "
     "their features for the row, and half for the column.",
     tuple(VARIANTS),
     measure,
