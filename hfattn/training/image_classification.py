@@ -7,18 +7,22 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
+import safetensors.torch
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional
+from tqdm.auto import tqdm
 from transformers import AutoModelForImageClassification, BaseImageProcessor, PreTrainedModel
 from transformers.modeling_outputs import ImageClassifierOutput
 
-from ..data import input_size
+from ..data import EncodedImages, LabeledImages, TrainingExamples, input_size
 from ..errors import UserError
 from ..fields import number, one_of, share
+from ..files import writing
 from ..loading import ModelLocation, base_model_name, load_image_processor, load_model
 from ..models.modeling_vaswani import penalized
 from .distillation import class_order
@@ -55,7 +59,7 @@ class ImageTeacher(nn.Module):
     """A trained image classifier whose predictions a student learns.
 
     Args:
-        config: the model.
+        config: where it is.
         labels: names of the data's classes, from class 0 on. The teacher must have the same names, in any order and
             case, or default names (LABEL_0, LABEL_1, …).
         processor: image processor of the student.
@@ -63,6 +67,9 @@ class ImageTeacher(nn.Module):
     Raises:
         UserError: the model is not found, has an untrained classifier or other classes.
     """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
 
     def __init__(self, config: ImageTeacherConfig, labels: Sequence[str], processor: BaseImageProcessor) -> None:
         super().__init__()
@@ -166,8 +173,11 @@ class ImageClassifierTrainer(FineTuningTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        pixel_values, labels = inputs["pixel_values"], inputs["labels"]
-        outputs = model(pixel_values=pixel_values)
+        labels = inputs["labels"]
+        if "features" in inputs:
+            outputs = ImageClassifierOutput(logits=head_of(self.accelerator.unwrap_model(model))(inputs["features"]))
+        else:
+            outputs = model(pixel_values=inputs["pixel_values"])
         logits = outputs.logits.float()
         heads = [outputs[name].float() for name in ("cls_logits", "distillation_logits") if name in outputs] or [logits]
         smoothing = self.args.label_smoothing_factor
@@ -175,16 +185,111 @@ class ImageClassifierTrainer(FineTuningTrainer):
             losses = functional.cross_entropy(logits, labels, reduction="none")
         elif self.teacher is None:
             losses = torch.stack(
-                [
-                    functional.cross_entropy(each, labels, reduction="none", label_smoothing=smoothing)
-                    for each in heads
-                ]
+                [functional.cross_entropy(each, labels, reduction="none", label_smoothing=smoothing) for each in heads]
             ).mean(0)
         else:
-            taught = self.teacher(pixel_values)
+            taught = self.teacher(inputs["pixel_values"])
             losses = distilled_losses(heads[0], heads[-1], labels, taught, self.distillation, smoothing)
         if num_items_in_batch is not None and labels.ndim == 2:
             num_items_in_batch = num_items_in_batch / labels.shape[1]  # the Trainer counts the shares of all classes
         loss = self.mean_over_step(losses.sum(), len(losses), num_items_in_batch)
         loss = penalized(model, loss, 1.0 if num_items_in_batch is None else len(losses) / num_items_in_batch)
         return (loss, ImageClassifierOutput(logits=logits)) if return_outputs else loss
+
+
+# Features that are computed once
+
+
+def head_of(model: PreTrainedModel) -> nn.Module:
+    """Return the head of a classifier, whose input is a feature vector.
+
+    Raises:
+        UserError: the model has several heads.
+    """
+    outside = [each for name, each in model.named_children() if name != model.base_model_prefix]
+    heads = [each for each in outside if any(True for _ in each.parameters())]
+    if len(heads) != 1:
+        raise UserError(
+            f"frozen needs a model with one head, and a {type(model).__name__} has {len(heads)}; write frozen: false."
+        )
+    return heads[0]
+
+
+class FrozenFeatures(TrainingExamples[dict[str, Any]]):
+    """Images as the input of a classifier's head (``features``) and ``labels``, computed by the frozen model.
+
+    Args:
+        images: images without augmentation.
+        features: (n, D), from ``head_inputs``.
+    """
+
+    def __init__(self, images: LabeledImages, features: torch.Tensor) -> None:
+        self.images, self.features = images, features
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"features": self.features[index], "labels": self.images.items[index].label}
+
+    @property
+    def labels(self) -> torch.Tensor:
+        """The classes (n,)."""
+        return torch.tensor([item.label for item in self.images])
+
+
+@torch.inference_mode()
+def head_inputs(
+    model: PreTrainedModel, images: EncodedImages, rows: int, file: Path, progress: str | None = None
+) -> torch.Tensor:
+    """Return the input (n, D) of a classifier's head for each image, or load what an earlier call wrote.
+
+    Args:
+        model: a classifier whose head has not been trained yet.
+        images: n images without augmentation.
+        rows: images of a batch.
+        file: where they are kept; those of other images or of another model are computed again.
+        progress: label of a progress bar; None: no bar is shown.
+
+    Raises:
+        UserError: the model has several heads, or the disk is full.
+    """
+    digest = hashlib.sha256(f"{images.images.fingerprint} {images.processor.to_json_string()}".encode())
+    for name, tensor in sorted(model.base_model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    fingerprint = digest.hexdigest()
+    if file.exists():
+        with safetensors.safe_open(file, "pt") as kept:
+            if kept.metadata()["fingerprint"] == fingerprint:
+                return kept.get_tensor("features").clone()
+    found: list[torch.Tensor] = []
+    handle = head_of(model).register_forward_pre_hook(lambda module, given: found.append(given[0].float().cpu()))
+    try:
+        for start in tqdm(range(0, len(images), rows), desc=progress, disable=progress is None):
+            batch = [images[i]["pixel_values"] for i in range(start, min(start + rows, len(images)))]
+            model(pixel_values=torch.stack(batch).to(model.device))
+    finally:
+        handle.remove()
+    features = torch.cat(found).clone()
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file({"features": features}, file, metadata={"fingerprint": fingerprint})
+    return features
+
+
+@torch.inference_mode()
+def check_reading(model: PreTrainedModel, processor: BaseImageProcessor) -> None:
+    """Check that a model reads the images that a processor makes.
+
+    Raises:
+        UserError: it does not.
+    """
+    try:
+        model(pixel_values=torch.zeros(1, 3, *input_size(processor), device=model.device))
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(
+            f"The model does not read images of {input_size(processor)} pixels ({reason}); write another "
+            "data.image_size, or null."
+        ) from error
