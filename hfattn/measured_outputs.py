@@ -4,6 +4,7 @@
 language model, the text is the right answer, so its likelihoods are computed here.
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -25,6 +26,7 @@ from .data import (
     Text,
     encode_text,
     pack,
+    processed,
     unlabeled,
 )
 from .evaluation import score_ids, score_rows, text_logits
@@ -39,12 +41,12 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
 
     Args:
         model: a model in evaluation mode.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer, or its image processor.
         order: ``kind``, the name of a function of this module, ``texts`` by part, ``rows``, the number of texts per
             batch, and what else that function needs.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "images": images}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -55,6 +57,18 @@ def logits(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     for part, texts in order["texts"].items():
         inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
         found[part] = text_logits(model, tokenizer, unlabeled(inputs), order["rows"])
+    return {}, found
+
+
+def images(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the logits (n, C) of n images, whose files are in base64."""
+    found = {}
+    for part, files in order["texts"].items():
+        rows = []
+        for start in range(0, len(files), order["rows"]):
+            batch = [base64.b64decode(file) for file in files[start : start + order["rows"]]]
+            rows.append(model(pixel_values=processed(batch, processor, order["background"])).logits.float())
+        found[part] = torch.cat(rows)
     return {}, found
 
 

@@ -113,6 +113,17 @@ def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "
     return rgb
 
 
+def as_file(image: Encoded) -> bytes:
+    """Return the bytes of a file, or the pixels of an array or of an image as PNG."""
+    if isinstance(image, Path):
+        return image.read_bytes()
+    if isinstance(image, bytes):
+        return image
+    buffer = io.BytesIO()
+    _opened(image, "The image").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:
     """Return width and height of an image, which is not decoded.
 

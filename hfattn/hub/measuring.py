@@ -5,6 +5,7 @@ reference translations and right answers stay in this process, which computes th
 ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -116,6 +117,15 @@ def _logits(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "logits", "texts": texts, "rows": 128}
 
 
+def _images(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    from ..data.images import as_file  # needs Pillow
+
+    files = {
+        part: [base64.b64encode(as_file(item.image)).decode() for item in images] for part, images in parts.items()
+    }
+    return {"kind": "images", "texts": files, "background": data.background}
+
+
 def _choices(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     pairs = {part: [[item.context, choice] for item in items[part] for choice in item.choices] for part in parts}
     return {"kind": "logits", "texts": pairs}
@@ -168,6 +178,7 @@ def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
 
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
+    "image_classification": _images,
     "multiple_choice": _choices,
     "translation": _translations,
     "char_lm": _characters,

@@ -18,7 +18,6 @@ from ..training import FrozenFeatures, ImageTeacher, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
 from .classification import confusion_picture
 
-EXAMPLE = "example.png"
 SIDE = 96  # longest side of an image in the card, in pixels
 
 
@@ -56,9 +55,8 @@ def report(
             scores["teacher_accuracy"] = teacher_accuracy(run, teacher, encoded[part])
     shown = shown_part(parts)
     labels, results = parts["train"].labels, class_results(outputs[shown])
-    quotes = run.texts == "samples"
     run.pictures.append(confusion_picture(metrics[shown], labels, run.title))
-    wrong = confident_mistakes(parts[shown], results, config["sample"]["mistakes"] if quotes else 0)
+    wrong = confident_mistakes(parts[shown], results, config["sample"]["mistakes"] if run.texts == "samples" else 0)
     background = config["data"]["background"]
     if wrong:
         images = [as_png(parts[shown], i, background) for i in wrong]
@@ -77,12 +75,8 @@ def report(
         "training": run.trainer.training_facts("images", run.trainer.state.epoch * len(parts["train"])),
         "teacher": None if teacher is None else teacher_facts(teacher),
         "own_code": any(run.folder.glob("modeling_*.py")),
-        "example": None,
+        "mistakes": len(wrong),
     }
-    if quotes:
-        example = int(np.flatnonzero(results.predicted == results.right)[:1].sum())
-        open_image(parts[shown].items[example].image, background).save(run.folder / EXAMPLE)
-        sections["example"] = EXAMPLE
     leave_behind(run, sections, summary(run, metrics), [], loss="nats_per_example", loss_unit="nats per image")
 
 
