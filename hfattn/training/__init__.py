@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from .callbacks import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .dino import *  # noqa: F403
+    from .dino_config import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
     from .extractive import *  # noqa: F403
@@ -35,6 +37,18 @@ _MODULES = {
     "callbacks": ("SampleCallback", "TranslationCallback"),
     "command": ("RecipeCommand", "parse_command", "restoring"),
     "config": ("family_config", "first_changed", "load_config", "model_config"),
+    "dino": (
+        "CollapseError",
+        "DinoHead",
+        "DinoLosses",
+        "DinoModel",
+        "DinoOutput",
+        "DinoTrainer",
+        "cosine_schedule",
+        "dino_losses",
+        "image_features",
+    ),
+    "dino_config": ("DinoConfig",),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),
     "extractive": ("ExtractiveTrainer",),
