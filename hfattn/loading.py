@@ -15,10 +15,12 @@ from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
+    AutoImageProcessor,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    BaseImageProcessor,
     BitsAndBytesConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -47,6 +49,7 @@ _NAME = "pretrained_model_name_or_path"  # the name of a model among the argumen
 _CONFIG = "config.json"
 _CARD = "README.md"
 _TOKENIZER = "tokenizer.json and tokenizer_config.json"
+_PROCESSOR = "preprocessor_config.json"
 _MODEL = "config.json, generation_config.json and the weights"
 # Numbers in generation_config.json, whose types transformers does not check.
 _WHOLE = ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences", "top_k")
@@ -220,6 +223,18 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def load_image_processor(location: ModelLocation) -> BaseImageProcessor:
+    """Load the image processor of a model.
+
+    Raises:
+        UserError: there is no such model, it has no image processor, or the Hub cannot be reached.
+    """
+    where = _where(location)
+    with loading_errors(location, "image processor", _PROCESSOR):
+        processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(**where, backend="pil")
+    return processor
 
 
 def _read_tokenizer(file: Path) -> PreTrainedTokenizerBase:
@@ -568,6 +583,7 @@ __all__ = [
     "commit_of",
     "license_of",
     "load_any_model",
+    "load_image_processor",
     "load_language_model",
     "load_model",
     "load_model_config",

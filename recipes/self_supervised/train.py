@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoImageProcessor, AutoModel, default_data_collator
+from transformers import AutoModel, default_data_collator
 
 import hfattn  # noqa: F401  registers the models of the package
 from hfattn.data import (
@@ -25,7 +25,7 @@ from hfattn.data import (
 )
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
-from hfattn.loading import Loaded, ModelLocation, base_model_name, load_model, load_processor
+from hfattn.loading import Loaded, ModelLocation, base_model_name, load_image_processor, load_model
 from hfattn.reports.base import TrainedRun
 from hfattn.reports.self_supervised import report
 from hfattn.training import (
@@ -61,7 +61,7 @@ class DataConfig(ImageDataConfig):
 @strict
 @dataclass
 class EvaluationConfig:
-    """The section ``evaluation``: nearest neighbors among training images, while the model is trained and at the end."""
+    """The section ``evaluation``: nearest neighbors among training images, in training and at the end."""
 
     bank_size: int = at_least(1, 10000)  # training images, drawn at random, with which others are compared
 
@@ -118,7 +118,7 @@ def main(command: RecipeCommand) -> None:
 
     data, dino, pretrained = config.data, config.dino, config.pretrained
     if pretrained:
-        processor = load_processor(pretrained)
+        processor = load_image_processor(pretrained)
         loaded = load_model(AutoModel, pretrained)
     else:
         loaded = Loaded(scratch_model(AutoModel, scratch_config(config.model, {})), [])
@@ -136,8 +136,7 @@ def main(command: RecipeCommand) -> None:
     views = MultiCropImages(parts["train"], processor, crops, config.augmentation, data.background, arguments.seed)
     bank = parts["train"].sample(config.evaluation.bank_size, arguments.seed)
     whole = {
-        part: EncodedImages(images, processor, data.background)
-        for part, images in {**parts, "train": bank}.items()
+        part: EncodedImages(images, processor, data.background) for part, images in {**parts, "train": bank}.items()
     }
 
     # Training
