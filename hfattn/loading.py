@@ -403,7 +403,8 @@ def save_translator(
     tokenizer.save_pretrained(folder)
 
 
-def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, Any]":
+    """Load a model and its tokenizer, or, of a model of images, its image processor."""
     model_folder(name)  # raises an error if the name is empty
     location = ModelLocation(name=name)
     adapter = adapter_config(location)
@@ -421,7 +422,8 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrain
     if adapter is not None:
         model = with_adapter(model, location)
         model = model.base_model if chosen is AutoModel else model
-    return model.eval(), load_tokenizer(location)
+    reads_images = model.main_input_name == "pixel_values" and not config.is_encoder_decoder
+    return model.eval(), (load_image_processor if reads_images else load_tokenizer)(location)
 
 
 def adapter_config(location: ModelLocation) -> dict[str, Any] | None:

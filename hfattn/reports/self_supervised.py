@@ -56,6 +56,7 @@ def report(
             "parameters": model.num_parameters(),
             "feature": config["dino"]["feature"],
             "width": model.config.hidden_size,
+            "needs": ["pillow"],
         },
         "metrics": metrics,
         "training": run.trainer.training_facts("images", run.trainer.state.epoch * len(parts["train"])),

@@ -117,6 +117,10 @@ class DinoModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Leave the weights as they are: those of the backbone may be pretrained."""
 
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Save the weights by the names that they have here, which ``Trainer`` expects when it resumes."""
+        super().save_pretrained(*args, save_original_format=False, **kwargs)
+
     def train(self, mode: bool = True) -> "DinoModel":
         """Set the mode of the student; the teacher has no dropout."""
         super().train(mode)
