@@ -3,14 +3,16 @@
 import base64
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ..data import EncodedImages, LabeledImages, open_image
+from ..data import EncodedImages, LabeledImages, input_size, open_image
+from ..data.image_augmentation import resized
 from ..generation import evaluation_mode
 from ..metrics import neighbor_accuracy
 from ..pictures import Picture
@@ -38,15 +40,18 @@ def report(
     run.save()
     config, model, history = asdict(run.config), run.model, run.trainer.state.log_history
     labeled = config["data"]["label_column"] is not None
+    size = input_size(run.tokenizer)
     if labeled:
-        bank = pixels(whole["train"])
+        bank = pixels(whole["train"].images, size, whole["train"].background)
         for part, scores in metrics.items():
-            scores["pixels_knn_accuracy"] = neighbor_accuracy(*pixels(whole[part]), *bank)
+            found = pixels(whole[part].images, size, whole[part].background)
+            scores["pixels_knn_accuracy"] = neighbor_accuracy(*found, *bank)
     last = next(entry for entry in reversed(history) if WATCHED[0] in entry)
     sections: dict[str, Any] = {
         "data": {
             "name": parts["train"].name,
             "labels": parts["train"].labels if labeled else None,
+            "size": list(size),
             "bank": len(whole["train"]),
             "parts": {part: {"images": len(images), "sha256": images.fingerprint} for part, images in parts.items()},
         },
@@ -91,11 +96,22 @@ def report(
     leave_behind(run, sections, summary(run, sections), [], loss="loss", loss_unit="nats")
 
 
-def pixels(images: EncodedImages) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the pixels of whole images as vectors (n, 3 · height · width), and their labels (n,)."""
-    examples = [images[i] for i in range(len(images))]
-    vectors = torch.stack([example["pixel_values"].flatten() for example in examples])
-    return vectors, torch.tensor([example["labels"] for example in examples])
+def pixels(
+    images: LabeledImages, size: tuple[int, int], background: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the values of the pixels of images, from 0 to 1, as vectors, and their labels.
+
+    Args:
+        images: n images.
+        size: height and width to which they are resized.
+        background: color behind transparent pixels.
+
+    Returns:
+        (n, height · width · 3) in float32, and (n,).
+    """
+    opened = (resized(open_image(item.image, background), size) for item in images)
+    values = np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])
+    return torch.from_numpy(values), torch.tensor([item.label for item in images])
 
 
 @torch.inference_mode()
