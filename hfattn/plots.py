@@ -285,7 +285,7 @@ def plot_self_distillation(
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     series = [(left, "teacher_entropy", "entropy of the teacher"), (left, "divergence", "divergence of the student")]
-    for axes, key, label in [*series, (right, "eval_knn_accuracy", "validation")]:
+    for axes, key, label in [*series, (right, "eval_accuracy", "validation")]:
         points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
         if points:
             axes.plot(*zip(*points, strict=True), "o-" if axes is right else "-", label=label, markersize=3)

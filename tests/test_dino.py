@@ -271,10 +271,10 @@ def test_evaluation_is_of_the_teacher_by_its_neighbors(tmp_path: Path) -> None:
         found = [image_features(trainer.model.teacher, torch.stack([each["pixel_values"] for each in examples]))
                  for examples in (part, trainer.bank)]  # fmt: skip
     scores = trainer.evaluate(part)
-    assert scores["eval_images"] == 8
+    assert scores["eval_examples"] == 8
     labels = [torch.tensor([item.label for item in each.images]) for each in (part, trainer.bank)]
     expected = neighbor_accuracy(found[0], labels[0], found[1], labels[1])
-    assert scores["eval_knn_accuracy"] == expected
+    assert scores["eval_accuracy"] == expected
 
 
 # Bad input

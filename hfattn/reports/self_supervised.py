@@ -45,7 +45,7 @@ def report(
         bank = pixels(whole["train"].images, size, whole["train"].background)
         for part, scores in metrics.items():
             found = pixels(whole[part].images, size, whole[part].background)
-            scores["pixels_knn_accuracy"] = neighbor_accuracy(*found, *bank)
+            scores["pixels_accuracy"] = neighbor_accuracy(*found, *bank)
     last = next(entry for entry in reversed(history) if WATCHED[0] in entry)
     sections: dict[str, Any] = {
         "data": {
@@ -70,9 +70,9 @@ def report(
             "highest_entropy": round(math.log(config["dino"]["prototypes"]), 4),
         },
         "curve": [
-            {"step": entry["step"], "knn_accuracy": round(entry["eval_knn_accuracy"], 4)}
+            {"step": entry["step"], "accuracy": round(entry["eval_accuracy"], 4)}
             for entry in history
-            if "eval_knn_accuracy" in entry
+            if "eval_accuracy" in entry
         ],
         "own_code": any(run.folder.glob("modeling_*.py")),
         "attention": False,
@@ -80,7 +80,7 @@ def report(
     curves = {
         "log_history": history,
         "highest_entropy": math.log(config["dino"]["prototypes"]),
-        "pixels": metrics["validation"].get("pixels_knn_accuracy"),
+        "pixels": metrics["validation"].get("pixels_accuracy"),
         "title": run.title,
     }
     run.pictures.append(Picture("self_distillation.png", "self_distillation", curves))
@@ -144,9 +144,9 @@ def summary(run: TrainedRun, results: Mapping[str, Any]) -> str:
     """Return the printed summary: the accuracy of neighbors beside that of the pixels, and entropy and divergence."""
     lines = ["", f"{'':16}{'images':>10}{'k-NN':>10}{'k-NN of pixels':>16}"]
     for part, score in results["metrics"].items():
-        found = [score.get(name) for name in ("knn_accuracy", "pixels_knn_accuracy")]
+        found = [score.get(name) for name in ("accuracy", "pixels_accuracy")]
         first, second = ("–" if each is None else f"{each:.4f}" for each in found)
-        lines.append(f"{part:16}{score['images']:10d}{first:>10}{second:>16}")
+        lines.append(f"{part:16}{score['examples']:10d}{first:>10}{second:>16}")
     collapse = results["collapse"]
     lines += [
         "",

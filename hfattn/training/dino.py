@@ -326,9 +326,10 @@ class DinoTrainer(ReliableTrainer):
         self._logits.zero_()
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        if "loss" in logs:
+        if "loss" in logs or "train_loss" in logs:  # of a step, or at the end of the training
             entropy, divergence, images = self.accelerator.reduce(self._watched, "sum").tolist()
-            logs = {**logs, "teacher_entropy": entropy / images, "divergence": divergence / images}
+            if images:
+                logs = {**logs, "teacher_entropy": entropy / images, "divergence": divergence / images}
             self._watched.zero_()
         super().log(logs, *args, **kwargs)
         if "teacher_entropy" in logs:
@@ -356,13 +357,13 @@ class DinoTrainer(ReliableTrainer):
     def evaluation_loop(
         self, dataloader: Any, description: str, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any
     ) -> EvalLoopOutput:
-        """Return the accuracy of the nearest neighbors in the bank, ``knn_accuracy``."""
+        """Return the accuracy of the nearest neighbors in the bank, ``accuracy``."""
         self._check_weights()
         queries = self._features(dataloader)
-        metrics = {f"{metric_key_prefix}_images": len(queries[0])}
+        metrics = {f"{metric_key_prefix}_examples": len(queries[0])}
         if self.bank is not None:
             bank = self._features(self.get_test_dataloader(self.bank))
-            metrics[f"{metric_key_prefix}_knn_accuracy"] = neighbor_accuracy(*queries, *bank)
+            metrics[f"{metric_key_prefix}_accuracy"] = neighbor_accuracy(*queries, *bank)
         return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=len(queries[0]))
 
     @torch.inference_mode()
