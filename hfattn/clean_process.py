@@ -357,7 +357,8 @@ class _ModelRun:
         sys.modules.pop("hfattn", None)  # the classes of the model are loaded; the batches are made as in training
         from hfattn.measured_outputs import outputs_of_texts
 
-        return outputs_of_texts(self.model, self.tokenizer, self.order["measure"])
+        reader = self.tokenizer if self.processor is None else self.processor
+        return outputs_of_texts(self.model, reader, self.order["measure"])
 
 
 def reads_text(folder: Path) -> bool:

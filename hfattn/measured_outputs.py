@@ -4,6 +4,7 @@
 language model, the text is the right answer, so its likelihoods are computed here.
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -25,6 +26,7 @@ from .data import (
     Text,
     encode_text,
     pack,
+    processed,
     unlabeled,
 )
 from .evaluation import score_ids, score_rows, text_logits
@@ -39,12 +41,12 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
 
     Args:
         model: a model in evaluation mode.
-        tokenizer: its tokenizer.
-        order: ``kind``, the name of a function of this module, ``texts`` by part, ``rows``, the number of texts per
-            batch, and what else that function needs.
+        tokenizer: its tokenizer, or its image processor.
+        order: ``kind``, the name of a function of this module, ``texts`` or ``images`` by part, ``rows``, their number
+            per batch, and what else that function needs.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "features": features}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -145,3 +147,16 @@ def answers(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
             ends += list(outputs.end_logits.float().numpy())
         found[part] = [[each.text, each.span, each.null_margin] for each in dataset.answers(starts, ends)]
     return {"answers": found}, {}
+
+
+def features(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the features (n, D) of n images, which are files in base64; ``feature`` says which states they are."""
+    from .training.dino import image_features  # it imports the Trainer
+
+    found = {}
+    for part, images in order["images"].items():
+        files = [base64.b64decode(image) for image in images]
+        batches = [files[start : start + order["rows"]] for start in range(0, len(files), order["rows"])]
+        of_batches = [image_features(model, processed(batch, processor), order["feature"]) for batch in batches]
+        found[part] = torch.cat(of_batches)
+    return {}, found

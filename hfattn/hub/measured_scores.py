@@ -17,6 +17,7 @@ from ..metrics import (
     class_results,
     classification_report,
     multi_label_report,
+    neighbor_accuracy,
     regression_report,
     text_scores,
     translation_report,
@@ -25,6 +26,7 @@ from ..metrics.language_model import perplexity
 from ..reports.multiple_choice import part_scores as scores_of_questions
 from ..reports.question_answering import EvaluatedQuestions
 from ..reports.question_answering import part_scores as scores_of_found
+from ..reports.self_supervised import pixels_accuracy
 from ..reports.token_classification import EvaluatedSentences
 from ..reports.token_classification import part_scores as scores_of_sentences
 from ..reports.translation import exact_match_by_kind
@@ -191,6 +193,29 @@ def scores_of_answers(measurement: Measurement, part: str, result: Result) -> di
     return scores_of_found(questions, threshold, evaluated, configuration["evaluation"]["columns"])
 
 
+def scores_of_features(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the accuracy of nearest neighbors by the features that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not finite features of each image.
+    """
+    images, bank, data = measurement.parts[part], measurement.items["train"], measurement.results["data"]
+    for name, number in ((part, len(images)), ("train", len(bank))):
+        sent = result.tensors.get(name)
+        assert sent is not None, f"the process sent no features of {name}"
+        complete = sent.ndim == 2 and len(sent) == number and bool(sent.isfinite().all())
+        assert complete, f"the process did not send features of each image of {name}"
+    if data["labels"] is None:
+        return {"examples": len(images)}
+    features = result.tensors
+    labels, of_bank = (torch.tensor([item.label for item in each]) for each in (images, bank))
+    return {
+        "examples": len(images),
+        "accuracy": neighbor_accuracy(features[part], labels, features["train"], of_bank),
+        "pixels_accuracy": pixels_accuracy(images, bank, data["size"]),
+    }
+
+
 SCORES = {
     **dict.fromkeys(("classification", "distillation"), scores_of_logits),
     **dict.fromkeys(("char_lm", "causal_lm"), scores_of_likelihoods),
@@ -198,4 +223,5 @@ SCORES = {
     "translation": scores_of_translations,
     "token_classification": scores_of_tags,
     "question_answering": scores_of_answers,
+    "self_supervised": scores_of_features,
 }

@@ -1,6 +1,7 @@
 """Measure the scores of a model again: the data are read here, and the sandbox computes outputs without the answers.
 
-The sandbox gets the texts of each part that was evaluated, and sends translations, answers, or logits. Labels,
+The sandbox gets the texts or images of each part that was evaluated, and sends translations, answers, logits or
+features. Labels,
 reference translations and right answers stay in this process, which computes the scores and compares them with
 ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
+from ..data.images import as_png, open_image
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
@@ -79,6 +81,8 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
         number = results["configuration"]["evaluation"]["examples"]
         chosen = {part: choose_indices(len(items[part]), number, results["seed"]) for part in parts}
         items = {part: [items[part][i] for i in places] for part, places in chosen.items()}
+    if name == "self_supervised":
+        items["train"] = _bank(results, data)
     # As in training: the same rounding.
     rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
     return Measurement(results, parts, items, {"rows": rows, **_ORDERS[name](results, data, parts, items)})
@@ -166,6 +170,18 @@ def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "answers", "texts": texts, "options": options}
 
 
+def _features(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    images = {part: [as_png(open_image(item.image, data.background)) for item in items[part]] for part in items}
+    return {"kind": "features", "images": images, "feature": results["model"]["feature"]}
+
+
+def _bank(results: Mapping[str, Any], data: Any) -> Any:
+    """Return the training images with which others are compared by their features."""
+    train = data.read_parts(results["seed"])["train"]
+    require_hash("the part train", train.fingerprint, results["data"]["parts"]["train"])
+    return train.sample(results["configuration"]["evaluation"]["bank_size"], results["seed"])
+
+
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
     "multiple_choice": _choices,
@@ -174,6 +190,7 @@ _ORDERS = {
     "causal_lm": _tokens,
     "token_classification": _tags,
     "question_answering": _answers,
+    "self_supervised": _features,
 }
 
 

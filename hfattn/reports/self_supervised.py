@@ -1,7 +1,5 @@
 """The report of the recipe self_supervised."""
 
-import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,11 +11,13 @@ from transformers import PreTrainedModel
 
 from ..data import EncodedImages, LabeledImages, input_size, open_image
 from ..data.image_augmentation import resized
+from ..data.images import as_png
 from ..generation import evaluation_mode
 from ..metrics import neighbor_accuracy
 from ..pictures import Picture
 from .base import TrainedRun, leave_behind, shown_part
 
+LARGEST = 224  # pixels of a side of an image that is shown
 WATCHED = ("teacher_entropy", "divergence")
 
 
@@ -42,10 +42,8 @@ def report(
     labeled = config["data"]["label_column"] is not None
     size = input_size(run.tokenizer)
     if labeled:
-        bank = pixels(whole["train"].images, size, whole["train"].background)
         for part, scores in metrics.items():
-            found = pixels(whole[part].images, size, whole[part].background)
-            scores["pixels_accuracy"] = neighbor_accuracy(*found, *bank)
+            scores["pixels_accuracy"] = pixels_accuracy(whole[part].images, whole["train"].images, size)
     last = next(entry for entry in reversed(history) if WATCHED[0] in entry)
     sections: dict[str, Any] = {
         "data": {
@@ -87,6 +85,8 @@ def report(
     shown = parts[shown_part(parts)].items[: config["sample"]["images"]]
     if run.texts == "samples" and config["dino"]["feature"] == "class":
         images = [open_image(item.image, config["data"]["background"]) for item in shown]
+        for image in images:
+            image.thumbnail((LARGEST, LARGEST))
         pixel_values = torch.stack([whole[shown_part(parts)][i]["pixel_values"] for i in range(len(shown))])
         maps = class_attention(model, pixel_values)
         if maps is not None:
@@ -96,22 +96,20 @@ def report(
     leave_behind(run, sections, summary(run, sections), [], loss="loss", loss_unit="nats")
 
 
-def pixels(
-    images: LabeledImages, size: tuple[int, int], background: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the values of the pixels of images, from 0 to 1, as vectors, and their labels.
+def pixels_accuracy(images: LabeledImages, bank: LabeledImages, size: Sequence[int]) -> float:
+    """Return the accuracy of nearest neighbors by the values of the pixels, from 0 to 1, instead of features.
 
     Args:
-        images: n images.
-        size: height and width to which they are resized.
-        background: color behind transparent pixels.
-
-    Returns:
-        (n, height · width · 3) in float32, and (n,).
+        images: images to classify.
+        bank: images with which they are compared.
+        size: height and width to which all of them are resized.
     """
-    opened = (resized(open_image(item.image, background), size) for item in images)
-    values = np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])
-    return torch.from_numpy(values), torch.tensor([item.label for item in images])
+    vectors = []
+    for each in (images, bank):
+        opened = (resized(open_image(item.image), (size[0], size[1])) for item in each)
+        vectors.append(torch.from_numpy(np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])))
+    labels = [torch.tensor([item.label for item in each]) for each in (images, bank)]
+    return neighbor_accuracy(vectors[0], labels[0], vectors[1], labels[1])
 
 
 @torch.inference_mode()
@@ -129,15 +127,6 @@ def class_attention(model: PreTrainedModel, pixel_values: torch.Tensor) -> torch
     side = math.isqrt(weights.shape[-1])
     patches = weights[:, :, 0, -side * side :]
     return patches.unflatten(-1, (side, side))
-
-
-def as_png(image: Any) -> str:
-    """Return an image of at most 224 pixels as PNG in base64."""
-    image = image.copy()
-    image.thumbnail((224, 224))
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def summary(run: TrainedRun, results: Mapping[str, Any]) -> str:
