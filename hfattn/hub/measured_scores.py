@@ -199,20 +199,18 @@ def scores_of_features(measurement: Measurement, part: str, result: Result) -> d
     Raises:
         AssertionError: these are not finite features of each image.
     """
-    images, bank, data = measurement.parts[part], measurement.items["train"], measurement.results["data"]
+    images, bank = measurement.parts[part], measurement.items["train"]
     for name, number in ((part, len(images)), ("train", len(bank))):
         sent = result.tensors.get(name)
         assert sent is not None, f"the process sent no features of {name}"
         complete = sent.ndim == 2 and len(sent) == number and bool(sent.isfinite().all())
         assert complete, f"the process did not send features of each image of {name}"
-    if data["labels"] is None:
-        return {"examples": len(images)}
     features = result.tensors
     labels, of_bank = (torch.tensor([item.label for item in each]) for each in (images, bank))
     return {
         "examples": len(images),
         "accuracy": neighbor_accuracy(features[part], labels, features["train"], of_bank),
-        "pixels_accuracy": pixels_accuracy(images, bank, data["size"]),
+        "pixels_accuracy": pixels_accuracy(images, bank, measurement.results["data"]["size"]),
     }
 
 

@@ -34,16 +34,17 @@ def report(
         run: the finished run; its tokenizer is the image processor.
         parts: the images of each part, training included.
         whole: the same as whole images; of the training part, those of the bank.
-        metrics: scores of each part but the training part.
+        metrics: scores of each part but the training part; those of images without labels are left out.
         base_model: name of the pretrained model, or None from scratch.
     """
     run.save()
     config, model, history = asdict(run.config), run.model, run.trainer.state.log_history
     labeled = config["data"]["label_column"] is not None
     size = input_size(run.tokenizer)
-    if labeled:
-        for part, scores in metrics.items():
-            scores["pixels_accuracy"] = pixels_accuracy(whole[part].images, whole["train"].images, size)
+    if not labeled:
+        metrics = {}
+    for part, scores in metrics.items():
+        scores["pixels_accuracy"] = pixels_accuracy(whole[part].images, whole["train"].images, size)
     last = next(entry for entry in reversed(history) if WATCHED[0] in entry)
     sections: dict[str, Any] = {
         "data": {
@@ -78,7 +79,7 @@ def report(
     curves = {
         "log_history": history,
         "highest_entropy": math.log(config["dino"]["prototypes"]),
-        "pixels": metrics["validation"].get("pixels_accuracy"),
+        "pixels": metrics["validation"]["pixels_accuracy"] if labeled else None,
         "title": run.title,
     }
     run.pictures.append(Picture("self_distillation.png", "self_distillation", curves))
@@ -131,11 +132,11 @@ def class_attention(model: PreTrainedModel, pixel_values: torch.Tensor) -> torch
 
 def summary(run: TrainedRun, results: Mapping[str, Any]) -> str:
     """Return the printed summary: the accuracy of neighbors beside that of the pixels, and entropy and divergence."""
-    lines = ["", f"{'':16}{'images':>10}{'k-NN':>10}{'k-NN of pixels':>16}"]
+    lines = []
+    if results["metrics"]:
+        lines += ["", f"{'':16}{'images':>10}{'k-NN':>10}{'k-NN of pixels':>16}"]
     for part, score in results["metrics"].items():
-        found = [score.get(name) for name in ("accuracy", "pixels_accuracy")]
-        first, second = ("–" if each is None else f"{each:.4f}" for each in found)
-        lines.append(f"{part:16}{score['examples']:10d}{first:>10}{second:>16}")
+        lines.append(f"{part:16}{score['examples']:10d}{score['accuracy']:10.4f}{score['pixels_accuracy']:16.4f}")
     collapse = results["collapse"]
     lines += [
         "",
