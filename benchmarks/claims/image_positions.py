@@ -30,8 +30,8 @@ CLAIM = Claim(
     f"{LAYERS} layers of width {WIDTH}, 4 heads and {(28 // PATCH) ** 2} patches of {PATCH} × {PATCH}, {STEPS:,} steps "
     f"of {BATCH} images, Adam at {RATE:g} with a linear warm-up of {WARM_UP} steps and a linear decay. The paper "
     "reports 0.614 without positions, and 0.640 to 0.642 with learned positions of one or two dimensions or relative "
-    "ones. The sinusoidal positions of Vaswani et al. 2017 count the patches row by row; those of two dimensions have half of "
-    "their features for the row, and half for the column.",
+    "ones. The sinusoidal positions of Vaswani et al. 2017 count the patches row by row; those of two dimensions have "
+    "half of their features for the row, and half for the column.",
     tuple(VARIANTS),
     measure,
     (

@@ -1,9 +1,8 @@
 """Measure the scores of a model again: the data are read here, and the sandbox computes outputs without the answers.
 
 The sandbox gets the texts or images of each part that was evaluated, and sends translations, answers, logits or
-features. Labels,
-reference translations and right answers stay in this process, which computes the scores and compares them with
-``results.json``. A language model is scored in the sandbox, because the text is the right answer.
+features. Labels, reference translations and right answers stay in this process, which computes the scores and compares
+them with ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
