@@ -14,7 +14,7 @@ def rollout(record: AttentionRecord) -> AttentionRecord:
     The attention of the last layer to the input tokens is the product Ã_L … Ã_1 (section 3 and equation 1).
 
     Rollout ignores the value vectors, the feed-forward layers and the actual size of the residual. Of a vision
-    Transformer, the row of the class token answers for the picture. Its weights on the prefix belong to the product, so
+    Transformer, the row of the class token answers for the image. Its weights on the prefix belong to the product, so
     they are left out afterwards only, by ``AttentionRecord.maps``.
 
     Args:

@@ -1,8 +1,8 @@
-"""The attention weights of one text or picture, with its tokens.
+"""The attention weights of one text or image, with its tokens.
 
 A forward pass returns weights by layer; ``generate`` returns them by step and layer, and beam search returns them for
 every beam. ``alignment`` converts each of these to an ``AttentionRecord`` of one text, for models of this package and
-of transformers. The tokens of a picture are its patches, or the positions of its feature map.
+of transformers. The tokens of an image are its patches, or the positions of its feature map.
 
 Shapes: B batch, T target (query) steps, S source (key) steps.
 """
@@ -101,7 +101,7 @@ def render_table(record: "AttentionRecord", title: str | None = None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord:
-    """The attention of one text, or to one picture.
+    """The attention of one text, or to one image.
 
     A notebook displays a record as the page that ``to_html`` returns.
 
@@ -114,7 +114,7 @@ class AttentionRecord:
             model), or "self" (self-attention of a model with one side).
         probabilities: (T,), in cross-attention the probability of each target token given those before it, if known.
         entropies: (T,), the entropy of the distribution that it was chosen from, in nats, if known.
-        grid: (rows, columns) of the patches, if the tokens are those of a picture; see ``picture_tokens``.
+        grid: (rows, columns) of the patches, if the tokens are those of an image; see ``image_tokens``.
         num_prefix_tokens: number of tokens before the patches: class token, distillation token, registers.
 
     Raises:
@@ -183,10 +183,10 @@ class AttentionRecord:
         return weights[0, 0]
 
     def maps(self, layer: int | None = None, head: int | None = None) -> torch.Tensor:
-        """Return the weights of ``matrix`` on the patches of the picture, (T, rows, columns).
+        """Return the weights of ``matrix`` on the patches of the image, (T, rows, columns).
 
         Raises:
-            ValueError: if the tokens are not those of a picture, or as ``matrix``.
+            ValueError: if the tokens are not those of an image, or as ``matrix``.
         """
         if self.grid is None:
             raise ValueError("The record has no grid, because its tokens are those of a text; use matrix().")
@@ -280,7 +280,7 @@ def alignment(
     prefix_tokens: Sequence[str] = (),
     pixel_values: torch.Tensor | None = None,
 ) -> AttentionRecord:
-    """Return the attention of one text or picture of a batch, from the outputs of a model.
+    """Return the attention of one text or image of a batch, from the outputs of a model.
 
     For ``generate(..., output_attentions=True, return_dict_in_generate=True)``, it is the attention of one returned
     sequence: steps after its end are left out, and with beam search each step comes from the beam that led to the
@@ -304,9 +304,9 @@ def alignment(
         target_tokenizer: tokenizer of the target if it has its own vocabulary; default ``tokenizer``.
         eos_token_id: id or ids that end a sequence, used when there are no ``beam_indices``; default that of the
             target's tokenizer. Pass an empty list for a model that does not end its sequences.
-        grid: (rows, columns) of the patches, for a model that reads pictures instead of ``input_ids``.
+        grid: (rows, columns) of the patches, for a model that reads images instead of ``input_ids``.
         prefix_tokens: names of the tokens that the model puts before the patches, such as ("[CLS]",).
-        pixel_values: (B, C, height, width), the pictures; needed if ``generate`` returned several sequences for each.
+        pixel_values: (B, C, height, width), the images; needed if ``generate`` returned several sequences for each.
 
     Raises:
         ValueError: if the outputs contain no such weights, a needed argument is missing, or there is no such text; the
@@ -338,25 +338,25 @@ def alignment(
     if kind == "decoder":
         tokenizer = target_tokenizer  # the decoder attends to the target
         grid = None
-    picture = None if grid is None else picture_tokens(grid, prefix_tokens)
+    image = None if grid is None else image_tokens(grid, prefix_tokens)
     prefix = 0 if grid is None else len(prefix_tokens)
 
     def read(num_keys: int) -> _Text:
         """Return the tokens of what the model reads."""
-        if picture is None:
+        if image is None:
             return _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
-        if len(picture) != num_keys:
+        if len(image) != num_keys:
             raise ValueError(
-                f"grid is {grid} with {len(prefix_tokens)} prefix tokens, {len(picture)} in all; the weights are on "
+                f"grid is {grid} with {len(prefix_tokens)} prefix tokens, {len(image)} in all; the weights are on "
                 f"{num_keys} tokens."
             )
-        return _Text.of(torch.arange(num_keys))._replace(labels=picture)
+        return _Text.of(torch.arange(num_keys))._replace(labels=image)
 
     path = None
     if "sequences" in outputs and kind != "encoder":
         if eos_token_id is None and target_tokenizer is not None:
             eos_token_id = target_tokenizer.eos_token_id
-        batch = input_ids if picture is None else pixel_values
+        batch = input_ids if image is None else pixel_values
         num_texts = None if batch is None else len(batch)
         path = GenerationPath.of(outputs, len(weights), index, hypothesis, num_texts, eos_token_id)
         start = path.prompt_length - weights[0][0].shape[-2]  # earlier ids may have been in a cache
@@ -368,8 +368,8 @@ def alignment(
             num_keys = weights[0][0].shape[-1]
             source = read(num_keys)
             target = _Text.of(path.sequence[start + 1 :])
-        elif picture is not None:
-            raise ValueError("These sequences attend to themselves, not to a picture; remove grid.")
+        elif image is not None:
+            raise ValueError("These sequences attend to themselves, not to an image; remove grid.")
         else:
             source = _prompted(path, kind, index, attention_mask, tokenizer)
             target = _Text(source.ids[start:], source.real[start:])
@@ -393,7 +393,7 @@ def alignment(
             target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, target_tokenizer)
         elif num_steps == 1 < num_keys:
             # Attention pooling: the query is learned and is not a token.
-            pooled, pool = rows.detach().cpu()[..., source.real], "[text]" if picture is None else "[picture]"
+            pooled, pool = rows.detach().cpu()[..., source.real], "[text]" if image is None else "[image]"
             return AttentionRecord(source.names(tokenizer), (pool,), pooled, kind, grid=grid, num_prefix_tokens=prefix)
     rows = rows.detach().cpu()[:, :, target.real][..., source.real]
     chances = _chances(outputs, target, path, index) if kind == "cross" else (None, None)
@@ -585,8 +585,8 @@ class GenerationPath(NamedTuple):
         return torch.cat([nn.functional.pad(row, (0, num_keys - row.shape[-1])) for row in rows], dim=1)
 
 
-def picture_tokens(grid: tuple[int, int], prefix_tokens: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names of the tokens of a picture: those of the prefix, then "row,column" of each patch, from 0.
+def image_tokens(grid: tuple[int, int], prefix_tokens: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of the tokens of an image: those of the prefix, then "row,column" of each patch, from 0.
 
     Args:
         grid: (rows, columns) of the patches, which a model reads row by row.
