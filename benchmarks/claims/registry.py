@@ -8,6 +8,7 @@ from . import (
     fixed_context,
     forgetting,
     hashing_rounds,
+    image_maps,
     image_positions,
     images,
     multi30k,
@@ -43,4 +44,5 @@ CLAIMS: dict[str, Claim] = {
     "hashing_rounds": hashing_rounds.CLAIM,
     "images": images.CLAIM,
     "image_positions": image_positions.CLAIM,
+    "image_maps": image_maps.CLAIM,
 }
