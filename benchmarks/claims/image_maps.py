@@ -165,9 +165,9 @@ CLAIM = Claim(
     "Attention lies on the object that a self-supervised vision Transformer sees, and marks what the answer depends on",
     "Caron et al. 2021, section 4.2.2; Jain & Wallace 2019 for texts",
     f"Scenes of {SIDE} × {SIDE} pixels: a cut-out photograph of at most {OBJECT} pixels at a random place, on {CROPS} "
-    "parts of other photographs. DINOv2-small (Oquab et al. 2024) is frozen; a linear classifier of its class token and "
-    f"mean patch learns the category from {TRAINED} scenes of other objects. On {TESTED} scenes for each seed, the maps "
-    "are the class token's attention in the last layer (mean over its heads; Jaccard: its best head), attention "
+    "parts of other photographs. DINOv2-small (Oquab et al. 2024) is frozen; a linear classifier of its class token "
+    f"and mean patch learns the category from {TRAINED} scenes of other objects. On {TESTED} scenes for each seed, the "
+    "maps are the class token's attention in the last layer (mean over its heads; Jaccard: its best head), attention "
     "rollout (Abnar & Zuidema 2020), and gradient × input of the predicted class, of which the positive part counts "
     "for mass and Jaccard. Controls: a Gaussian in the middle, a random map, and the attention of random weights. A "
     "fall is that of the log-probability of the answer, in nats, when the patches of the largest weights become gray. "
