@@ -71,7 +71,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | RECURRENT
         | PIPELINE
         | {"attention_local.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4260,
+        4290,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,
