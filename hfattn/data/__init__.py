@@ -10,6 +10,7 @@ from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
 from .grouping import split_by_shared_text
+from .image_features import frozen_features, pool_pictures
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
@@ -90,6 +91,7 @@ __all__ = [
     "encode_text",
     "fingerprints",
     "form_of",
+    "frozen_features",
     "guess_accuracy",
     "is_local",
     "load_embeddings",
@@ -98,6 +100,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "pool_pictures",
     "prompt_ids",
     "read_choices",
     "read_demonstrations",
