@@ -1,4 +1,4 @@
-"""Read texts, labeled texts, pairs, tagged sentences and questions, and turn them into batches."""
+"""Read texts, labeled texts, pairs, tagged sentences, questions and images, and turn them into batches."""
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
@@ -10,7 +10,21 @@ from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
 from .grouping import split_by_shared_text
+from .image_augmentation import Augmentation
+from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
+from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
 from .image_features import frozen_features, pool_pictures
+from .image_parts import CaptionedDataConfig, ImageDataConfig
+from .images import (
+    CaptionedImage,
+    CaptionedImages,
+    LabeledImage,
+    LabeledImages,
+    open_image,
+    read_captioned_images,
+    read_images,
+    unlabeled_images,
+)
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
@@ -31,7 +45,11 @@ __all__ = [
     "GIVEN",
     "MASKED",
     "Answer",
+    "Augmentation",
     "AugmentationConfig",
+    "CaptionedDataConfig",
+    "CaptionedImage",
+    "CaptionedImages",
     "Choice",
     "Choices",
     "Coverage",
@@ -42,14 +60,20 @@ __all__ = [
     "EncodedChoices",
     "EncodedDemonstrations",
     "EncodedExamples",
+    "EncodedImages",
     "EncodedPairs",
     "EncodedQuestions",
     "EncodedSentences",
     "EncodedText",
     "EncodedTexts",
     "FoundAnswer",
+    "ImageAugmentationConfig",
+    "ImageCollator",
+    "ImageDataConfig",
     "Labeled",
     "LabeledDataConfig",
+    "LabeledImage",
+    "LabeledImages",
     "LabeledTexts",
     "MaskedExamples",
     "MaskedTexts",
@@ -93,18 +117,24 @@ __all__ = [
     "form_of",
     "frozen_features",
     "guess_accuracy",
+    "input_size",
     "is_local",
     "load_embeddings",
+    "make_processor",
     "mean_of_windows",
+    "open_image",
     "open_rows",
     "open_text",
     "pack",
     "padding_share",
     "pool_pictures",
+    "processed",
     "prompt_ids",
+    "read_captioned_images",
     "read_choices",
     "read_demonstrations",
     "read_documents",
+    "read_images",
     "read_labeled",
     "read_pairs",
     "read_questions",
@@ -118,6 +148,7 @@ __all__ = [
     "split_sentences",
     "tag_labels",
     "unlabeled",
+    "unlabeled_images",
     "with_distractors",
     "word_vectors",
 ]
