@@ -13,7 +13,7 @@ from .grouping import split_by_shared_text
 from .image_augmentation import Augmentation
 from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
-from .image_features import frozen_features, pool_pictures
+from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
 from .images import (
     CaptionedImage,
@@ -127,7 +127,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
-    "pool_pictures",
+    "pool_images",
     "processed",
     "prompt_ids",
     "read_captioned_images",

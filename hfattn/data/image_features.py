@@ -1,4 +1,4 @@
-"""Frozen features of pictures from a vision model, computed once and kept on disk."""
+"""Frozen features of images from a vision model, computed once and kept on disk."""
 
 import hashlib
 import json
@@ -14,37 +14,41 @@ from tqdm.auto import tqdm
 
 from ..errors import UserError
 from ..files import writing
+from .image_encoding import processed
+from .images import WHITE, Encoded, digest
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
     from transformers import PreTrainedModel
 
-PICTURE_POOLINGS = ("class", "mean", "patches", "pooler")
+IMAGE_POOLINGS = ("class", "mean", "patches", "pooler")
 
 
 def frozen_features(
     model: "PreTrainedModel",
     processor: Any,
-    pictures: Sequence["Image"],
+    images: Sequence[Encoded],
     *,
     pooling: str = "class",
+    background: Sequence[int] = WHITE,
     batch_size: int = 64,
     cache: Path | None = None,
     progress: str | None = None,
 ) -> np.ndarray:
-    """Return the features of pictures by a model that is not trained, computed or read from disk.
+    """Return the features of images by a model that is not trained, computed or read from disk.
 
     The file in the cache has the SHA-256 of the model's weights and configuration, the settings of the processor, the
-    pooling, and the pixels of the pictures as its name, so any change computes the features anew. It is written under a
+    pooling, and the images as its name, so any change computes the features anew. It is written under a
     temporary name and renamed when it is complete. Several processes that start at once each compute all features.
 
     Args:
         model: a model of ``AutoModel`` that reads ``pixel_values``; it is set to evaluation mode.
         processor: image processor of the model.
-        pictures: N pictures; each is opened twice, once for the name of the file.
+        images: N images, which may be made when they are read: each is read twice, the first time for the name of the
+            file.
         pooling: "class" (the vector of the class token), "mean" over the patches, "patches" (the vector of each, row by
             row), or "pooler" (the model's own ``pooler_output``).
-        batch_size: number of pictures that the model reads at once; it does not change the features.
+        background: color behind transparent pixels.
+        batch_size: number of images that the model reads at once; it does not change the features.
         cache: folder of the files; None: nothing is kept.
         progress: label of a progress bar; None: no bar is shown.
 
@@ -52,24 +56,24 @@ def frozen_features(
         (N, D), or (N, L, D) for patches, in float32. With a cache, the array is mapped from the file, read-only.
 
     Raises:
-        UserError: there are no pictures, the pooling is unknown or does not fit the model, or the disk is full.
+        UserError: there are no images, the pooling is unknown or does not fit the model, or the disk is full.
     """
-    if pooling not in PICTURE_POOLINGS:
-        raise UserError(f"The pooling {pooling!r} is unknown; write one of {', '.join(PICTURE_POOLINGS)}.")
-    if not len(pictures):
-        raise UserError("There are no pictures to compute features of; give at least one.")
-    batches = _features(model.eval(), processor, pictures, pooling, batch_size, progress)
+    if pooling not in IMAGE_POOLINGS:
+        raise UserError(f"The pooling {pooling!r} is unknown; write one of {', '.join(IMAGE_POOLINGS)}.")
+    if not len(images):
+        raise UserError("There are no images to compute features of; give at least one.")
+    batches = _features(model.eval(), processor, images, pooling, background, batch_size, progress)
     if cache is None:
         return np.concatenate(list(batches))
-    file = cache / f"{_fingerprint(model, processor, pictures, pooling)}.npy"
+    file = cache / f"{_fingerprint(model, processor, images, pooling, background)}.npy"
     if not file.is_file():
         with writing(cache, "free some space and try again"):
             cache.mkdir(parents=True, exist_ok=True)
-            _write(file, batches, len(pictures))
+            _write(file, batches, len(images))
     return np.load(file, mmap_mode="r")
 
 
-def pool_pictures(outputs: Any, pixel_values: torch.Tensor, config: Any, pooling: str) -> torch.Tensor:
+def pool_images(outputs: Any, pixel_values: torch.Tensor, config: Any, pooling: str) -> torch.Tensor:
     """Reduce the outputs of a vision model to features.
 
     The patches are the last positions of its sequence. Before them are the class token and what else the model puts
@@ -105,7 +109,7 @@ def pool_pictures(outputs: Any, pixel_values: torch.Tensor, config: Any, pooling
 
 
 def _patches(pixel_values: torch.Tensor, config: Any) -> int:
-    """Return the number of patches that a picture is cut into."""
+    """Return the number of patches that a image is cut into."""
     size = config.patch_size
     rows, columns = (size, size) if isinstance(size, int) else size
     height, width = pixel_values.shape[-2:]
@@ -114,13 +118,19 @@ def _patches(pixel_values: torch.Tensor, config: Any) -> int:
 
 @torch.inference_mode()
 def _features(
-    model: "PreTrainedModel", processor: Any, pictures: Sequence["Image"], pooling: str, rows: int, progress: str | None
+    model: "PreTrainedModel",
+    processor: Any,
+    images: Sequence[Encoded],
+    pooling: str,
+    background: Sequence[int],
+    rows: int,
+    progress: str | None,
 ) -> Iterator[np.ndarray]:
-    """Yield the features of each batch of pictures."""
-    for start in tqdm(range(0, len(pictures), rows), desc=progress, disable=progress is None):
-        batch = [pictures[i] for i in range(start, min(start + rows, len(pictures)))]
-        pixel_values = processor(batch, return_tensors="pt")["pixel_values"].to(model.device, model.dtype)
-        features = pool_pictures(model(pixel_values=pixel_values), pixel_values, model.config, pooling)
+    """Yield the features of each batch of images."""
+    for start in tqdm(range(0, len(images), rows), desc=progress, disable=progress is None):
+        batch = [images[i] for i in range(start, min(start + rows, len(images)))]
+        pixel_values = processed(batch, processor, background).to(model.device, model.dtype)
+        features = pool_images(model(pixel_values=pixel_values), pixel_values, model.config, pooling)
         yield features.float().cpu().numpy()
 
 
@@ -140,16 +150,17 @@ def _write(file: Path, batches: Iterator[np.ndarray], number: int) -> None:
             raise
 
 
-def _fingerprint(model: "PreTrainedModel", processor: Any, pictures: Sequence["Image"], pooling: str) -> str:
+def _fingerprint(
+    model: "PreTrainedModel", processor: Any, images: Sequence[Encoded], pooling: str, background: Sequence[int]
+) -> str:
     """Return the SHA-256 of everything that the features depend on."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     settings = {**model.config.to_dict(), "_name_or_path": None, "transformers_version": None}
-    described = [type(model).__name__, settings, processor.to_dict(), pooling]
-    digest.update(json.dumps(described, sort_keys=True, default=str).encode())
+    described = [type(model).__name__, settings, processor.to_dict(), pooling, list(background)]
+    found.update(json.dumps(described, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
-    for picture in pictures:
-        digest.update(f"{picture.mode} {picture.size}".encode())
-        digest.update(picture.tobytes())
-    return digest.hexdigest()
+        found.update(f"{name} {tensor.dtype}".encode())
+        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    for i in range(len(images)):
+        found.update(digest(images[i]).encode())
+    return found.hexdigest()
