@@ -252,10 +252,10 @@ def test_ranks_and_scores_are_those_of_loops() -> None:
     assert to_image.tolist() == ranks_by_loops(embeds, images, of_texts, texts)
     scores = retrieval_scores(images, embeds, texts, of_texts)
     assert scores["recall_at_1"] == sum(rank == 1 for rank in to_text) / 7
-    assert scores["text_to_image"]["recall_at_5"] == sum(rank <= 5 for rank in to_image) / 4
+    assert scores["text_to_image_recall_at_5"] == sum(rank <= 5 for rank in to_image) / 4
     assert scores["mrr"] == pytest.approx(sum(1 / rank for rank in to_text) / 7)
     assert scores["median_rank"] == sorted(to_text)[3]
-    assert (scores["examples"], scores["candidates"]) == (7, 4)
+    assert (scores["examples"], scores["texts"]) == (7, 4)
 
 
 def test_a_collapsed_model_is_last_and_not_first() -> None:

@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+import torch
+from transformers import EvalPrediction
 
 CUTOFFS = (1, 5, 10)
 _ROWS = 1024  # similarities of so many queries are in memory at once
@@ -50,11 +52,35 @@ def retrieval_scores(
         of_texts: (M,) numbers of the texts.
 
     Returns:
-        ``image_to_text`` and ``text_to_image``, each with the scores of ``rank_scores``; for a text, the image that
-        counts is the most similar one of its images. The scores of ``image_to_text``, of which there is one for each
-        image, are on top too, with ``examples`` (N) and ``candidates`` (M).
+        The scores of ``rank_scores`` for the text of an image among all texts, and, with the prefix ``text_to_image_``,
+        for the images of a text among all images, of which the most similar right one counts; ``examples`` (N) and
+        ``texts`` (M).
     """
     to_text = rank_scores(ranks(image_embeds, text_embeds, texts, of_texts))
     to_image = rank_scores(ranks(text_embeds, image_embeds, of_texts, texts))
-    sizes = {"examples": len(image_embeds), "candidates": len(text_embeds)}
-    return {**to_text, **sizes, "image_to_text": to_text, "text_to_image": to_image}
+    backward = {f"text_to_image_{name}": score for name, score in to_image.items()}
+    return {**to_text, **backward, "examples": len(image_embeds), "texts": len(text_embeds)}
+
+
+class RetrievalScores:
+    """A ``compute_metrics`` for ``ContrastiveTrainer``, with the scores of ``retrieval_scores``.
+
+    For ``TrainingArguments(batch_eval_metrics=True)``: collects the embeddings of the batches, for ranks are those
+    among all images and texts, and returns the scores at the last one. Afterwards, ``image_embeds`` (N, D),
+    ``text_embeds`` (M, D), ``texts`` (N,) and ``of_texts`` (M,) are what they were computed from.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[np.ndarray, ...]] = []
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool = False) -> dict[str, Any]:
+        arrays = (*prediction.predictions, prediction.label_ids)
+        self._batches.append(tuple(torch.as_tensor(each).float().cpu().numpy() for each in arrays))
+        if not compute_result:
+            return {}
+        self.image_embeds, texts, labels = (np.concatenate(each) for each in zip(*self._batches, strict=True))
+        self._batches = []
+        self.texts = labels.astype(np.int64)
+        self.of_texts, first = np.unique(self.texts, return_index=True)
+        self.text_embeds = texts[first]
+        return retrieval_scores(self.image_embeds, self.text_embeds, self.texts, self.of_texts)
