@@ -95,7 +95,7 @@ def test_texts_are_pooled_as_their_tower_was_trained() -> None:
     torch.testing.assert_close(model.text_features(ids, mask), pool(hidden, mask, "mean"))
     alone = model.text_features(ids[1:2, :3])
     torch.testing.assert_close(model.text_features(ids, mask)[1:2], alone)
-    pooled = dual_encoder(text_pooling="pooler").eval()
+    pooled = dual_encoder(text_pooling="pooler", projection_bias=False).eval()
     towers = VisionTextDualEncoderConfig(**TOWERS, projection_dim=6)
     theirs = VisionTextDualEncoderModel(towers)
     theirs.load_state_dict(pooled.state_dict())
@@ -137,7 +137,7 @@ torch.save(model(**inputs).logits_per_image.detach(), sys.argv[2])
 
 
 def test_a_saved_folder_gives_the_same_without_hfattn(tmp_path: Path) -> None:
-    model = dual_encoder(logit_bias_init_value=-10).eval()
+    model = dual_encoder(logit_bias_init_value=-10, text_hidden_size=5).eval()
     model.save_pretrained(tmp_path / "model")
     inputs = {"input_ids": torch.randint(1, 30, (3, 5)), "pixel_values": torch.randn(2, 3, 8, 8)}
     inputs["attention_mask"] = torch.ones(3, 5)

@@ -15,6 +15,7 @@ from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
 from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
+from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts
 from .images import (
     CaptionedImage,
     CaptionedImages,
@@ -70,6 +71,9 @@ __all__ = [
     "ImageAugmentationConfig",
     "ImageCollator",
     "ImageDataConfig",
+    "ImageTextCollator",
+    "ImageTextDataConfig",
+    "ImageTexts",
     "Labeled",
     "LabeledDataConfig",
     "LabeledImage",

@@ -21,13 +21,16 @@ def _auto_map() -> dict[str, str]:
 
 @strict
 class DualEncoderConfig(StrictConfig):
-    """Configuration of a dual encoder: two towers of transformers, and a linear projection after each.
+    """Configuration of a dual encoder: two towers of transformers, and a projection after each.
 
     Args:
         vision_config: configuration of the image tower, any model of ``AutoModel`` that reads ``pixel_values`` and
             returns ``pooler_output``.
         text_config: configuration of the text tower, any encoder of ``AutoModel``.
         projection_dim: width of the embeddings of images and texts (D).
+        projection_bias: whether the linear layers of the projections have a bias.
+        text_hidden_size: width of a hidden layer with GELU in the projection of texts; null: the projection is linear,
+            as that of images.
         text_pooling: "mean" over the tokens of a text, padding left out, for which sentence encoders such as MiniLM are
             trained; or "pooler", the ``pooler_output`` of the tower.
         logit_scale_init_value: logarithm t of the scale of the similarities at initialization; ln(1 / 0.07) in CLIP.
@@ -44,6 +47,8 @@ class DualEncoderConfig(StrictConfig):
     vision_config: Any = None
     text_config: Any = None
     projection_dim: int = 256
+    projection_bias: bool = True
+    text_hidden_size: int | None = None
     text_pooling: str = "mean"
     logit_scale_init_value: float | int = 2.6592
     logit_bias_init_value: float | int | None = None
@@ -59,7 +64,7 @@ class DualEncoderConfig(StrictConfig):
 
     def validate_projection(self) -> None:
         """Check the width, and the pooling of the texts."""
-        self._check_positive("projection_dim")
+        self._check_positive("projection_dim", *(["text_hidden_size"] if self.text_hidden_size is not None else []))
         self._check_choice("text_pooling", TEXT_POOLINGS)
 
     def validate_towers(self) -> None:

@@ -34,11 +34,20 @@ class DualEncoderOutput(ModelOutput):
     logits_per_text: torch.Tensor | None = None
 
 
-class DualEncoderModel(PreTrainedModel):
-    """Two towers with a linear projection each; the weights have the names of ``VisionTextDualEncoderModel``.
+def text_projection(config: DualEncoderConfig) -> nn.Module:
+    """Return the projection of texts: linear, or normalized and with a hidden layer."""
+    width, hidden, bias = config.text_config.hidden_size, config.text_hidden_size, config.projection_bias
+    if hidden is None:
+        return nn.Linear(width, config.projection_dim, bias=bias)
+    first, last = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, config.projection_dim, bias=bias)
+    return nn.Sequential(nn.LayerNorm(width), first, nn.GELU(), last)
 
-    Beyond that model it has mean pooling of texts and a bias, and reads images or texts alone. It computes no loss,
-    because the loss of a batch on several devices needs the embeddings of all of them; see
+
+class DualEncoderModel(PreTrainedModel):
+    """Two towers with a projection each; the weights have the names of ``VisionTextDualEncoderModel``.
+
+    Beyond that model it has mean pooling of texts, biases and a hidden layer, and reads images or texts alone. It
+    computes no loss, because the loss of a batch on several devices needs the embeddings of all of them; see
     ``hfattn.training.ContrastiveTrainer``.
 
     Args:
@@ -61,8 +70,10 @@ class DualEncoderModel(PreTrainedModel):
         super().__init__(config)
         self.vision_model = AutoModel.from_config(config.vision_config) if vision_model is None else vision_model
         self.text_model = AutoModel.from_config(config.text_config) if text_model is None else text_model
-        self.visual_projection = nn.Linear(config.vision_config.hidden_size, config.projection_dim, bias=False)
-        self.text_projection = nn.Linear(config.text_config.hidden_size, config.projection_dim, bias=False)
+        self.visual_projection = nn.Linear(
+            config.vision_config.hidden_size, config.projection_dim, bias=config.projection_bias
+        )
+        self.text_projection = text_projection(config)
         self.logit_scale = nn.Parameter(torch.tensor(float(config.logit_scale_init_value)))
         bias = config.logit_bias_init_value
         self.logit_bias = None if bias is None else nn.Parameter(torch.tensor(float(bias)))

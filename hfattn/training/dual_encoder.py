@@ -21,6 +21,7 @@ from ..loading import (
     commit_of,
     license_of,
     load_model,
+    load_model_config,
     load_tokenizer,
     loading_errors,
     max_positions,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOWERS = ("vision", "text")
+_LEAST = 1e-4  # added to the eigenvalues in a whitening, relative to their mean
 _START = {"clip": (2.6592, None), "sigmoid": (2.3026, -10.0)}  # logarithm of the scale, and bias, of each loss
 
 
@@ -62,19 +64,24 @@ class DualEncoderSection:
 
     Attributes:
         projection_dim: width of the embeddings of images and texts.
+        text_hidden_size: width of a hidden layer in the projection of texts; null: a linear projection.
         text_pooling: "mean" over the tokens of a text, or "pooler", what the text tower itself returns.
         loss: "clip" (cross-entropy in both directions, Radford et al. 2021) or "sigmoid" (Zhai et al. 2023).
         locked: the towers that are not trained, vision, text or both (LiT, Zhai et al. 2022); what they make of images
             and texts is computed once.
+        whiten: with a locked image tower, the projection of images is the whitening of the features of the training
+            images, and is locked too: the principal components of largest variance, each scaled to the variance 1.
         image_size: height and width of the images, in pixels; null: those of the pretrained image tower.
         features: folder for what a locked image tower has computed, outside of the run, so that other runs read it;
             null: it is not kept.
     """
 
     projection_dim: int = at_least(1, 256)
+    text_hidden_size: int | None = at_least(1, None)
     text_pooling: str = one_of(TEXT_POOLINGS, "mean")
     loss: str = one_of(LOSSES, "clip")
     locked: list[str] = field(default_factory=list)
+    whiten: bool = False
     image_size: int | None = at_least(1, None)
     features: str | None = "runs/features"
 
@@ -82,6 +89,12 @@ class DualEncoderSection:
         for name in self.locked:
             if name not in TOWERS:
                 raise ValueError(f"locked has {name!r}; write vision, text, or both.")
+
+    def validate_whiten(self) -> None:
+        if self.whiten and "vision" not in self.locked:
+            raise ValueError(
+                "whiten is for the features of a locked image tower; add vision to locked, or write false."
+            )
 
 
 @strict
@@ -167,6 +180,7 @@ def build_dual_encoder(config: DualEncoderTrainingConfig, tokenizer: PreTrainedT
     fields = {
         **{f"{name}_config": tower.config for name, tower in towers.items()},
         "projection_dim": section.projection_dim,
+        "text_hidden_size": section.text_hidden_size,
         "text_pooling": section.text_pooling,
         "logit_scale_init_value": scale,
         "logit_bias_init_value": bias,
@@ -187,8 +201,6 @@ def tower_tokenizer(location: ModelLocation, max_length: int) -> PreTrainedToken
     Raises:
         UserError: there is no such model, or it has fewer positions than ``max_length``.
     """
-    from ..loading import load_model_config
-
     positions = max_positions(load_model_config(location))
     if positions is not None and max_length > positions:
         raise UserError(f"data.max_length is {max_length}, and {location.name} reads {positions}; write at most that.")
@@ -227,6 +239,32 @@ def locked_image_features(
         progress=progress,
     )
     return {part: features[[place[digest(item.image)] for item in examples]] for part, examples in parts.items()}
+
+
+@torch.no_grad()
+def whiten_images(model: DualEncoderModel, features: np.ndarray) -> None:
+    """Make the projection of images the whitening of features (N, width), and lock it.
+
+    It maps a feature x to Λ^(-1/2) Vᵀ (x - mean), with the largest eigenvalues Λ and the eigenvectors V of the
+    covariance of the features.
+
+    Raises:
+        UserError: there are fewer features than dimensions, or the projection has more dimensions than a feature.
+    """
+    projection = model.visual_projection
+    number, width = features.shape
+    if projection.out_features > min(width, number - 1):
+        raise UserError(
+            f"model.projection_dim is {projection.out_features}, and whitening {number} features of width {width} gives "
+            f"at most {min(width, number - 1)}; write a smaller number, or model.whiten: false."
+        )
+    mean = features.mean(0, dtype=np.float64)
+    values, vectors = np.linalg.eigh(np.cov(features.T.astype(np.float64)))
+    kept = slice(width - projection.out_features, None)  # eigh returns the largest eigenvalues last
+    weight = (vectors[:, kept] / np.sqrt(values[kept] + _LEAST * values.mean())).T
+    projection.weight.copy_(torch.from_numpy(weight))
+    projection.bias.copy_(torch.from_numpy(-weight @ mean))
+    projection.requires_grad_(False)
 
 
 @torch.inference_mode()

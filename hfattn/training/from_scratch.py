@@ -72,8 +72,8 @@ def scratch_config(
         config_class = type(AutoConfig.for_model(model_type))
     except ValueError:
         raise UserError(
-            f"{place}.model_type is {model_type!r}; write a model type of transformers, such as gpt2, or a {place}.name "
-            "to start from."
+            f"{place}.model_type is {model_type!r}; write a model type of transformers, such as gpt2, or a "
+            f"{place}.name to start from."
         ) from None
     if issubclass(config_class, StrictConfig):
         return model_config(config_class, fields, **from_data)
