@@ -109,6 +109,7 @@ class ContrastiveTrainer(ReliableTrainer):
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise UserError("A dual encoder is trained with whole weights; launch without FSDP and DeepSpeed.")
         self.loss = loss
+        self.label_names = ["labels"]  # Trainer looks for them in forward, which needs none
         self.add_callback(_Clamp())
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:

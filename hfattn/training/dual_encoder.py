@@ -1,6 +1,7 @@
 """Build a dual encoder from two towers, which are pretrained or from scratch, and compute what locked towers give."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -92,9 +93,7 @@ class DualEncoderSection:
 
     def validate_whiten(self) -> None:
         if self.whiten and "vision" not in self.locked:
-            raise ValueError(
-                "whiten is for the features of a locked image tower; add vision to locked, or write false."
-            )
+            raise ValueError("whiten is for a locked image tower; add vision to locked, or write whiten: false.")
 
 
 @strict
@@ -178,7 +177,7 @@ def build_dual_encoder(config: DualEncoderTrainingConfig, tokenizer: PreTrainedT
             towers[name] = AutoModel.from_config(tower_config(config, name, from_data))
     scale, bias = _START[section.loss]
     fields = {
-        **{f"{name}_config": tower.config for name, tower in towers.items()},
+        **{f"{name}_config": deepcopy(tower.config) for name, tower in towers.items()},
         "projection_dim": section.projection_dim,
         "text_hidden_size": section.text_hidden_size,
         "text_pooling": section.text_pooling,
@@ -255,8 +254,8 @@ def whiten_images(model: DualEncoderModel, features: np.ndarray) -> None:
     number, width = features.shape
     if projection.out_features > min(width, number - 1):
         raise UserError(
-            f"model.projection_dim is {projection.out_features}, and whitening {number} features of width {width} gives "
-            f"at most {min(width, number - 1)}; write a smaller number, or model.whiten: false."
+            f"model.projection_dim is {projection.out_features}, and whitening {number} features of width {width} "
+            f"gives at most {min(width, number - 1)}; write a smaller number, or model.whiten: false."
         )
     mean = features.mean(0, dtype=np.float64)
     values, vectors = np.linalg.eigh(np.cov(features.T.astype(np.float64)))
