@@ -1,6 +1,6 @@
 """Images with their texts as the inputs of a dual encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from .batches import TrainingExamples
 from .image_augmentation import Augmentation, AugmentationConfig
 from .image_encoding import input_size, normalized, processed
 from .image_parts import CaptionedDataConfig
-from .images import WHITE, CaptionedImages, open_image
+from .images import WHITE, CaptionedImage, CaptionedImages, open_image
 from .rows import Source
 
 COLUMN = "image_column"  # the field of an image with the name of its column, where a row has several images
@@ -61,6 +61,13 @@ class ImageTextDataConfig(CaptionedDataConfig):
         return [int(item.fields[COLUMN] == tested) for item in whole]
 
 
+def text_numbers(images: Iterable[CaptionedImage]) -> tuple[list[str], np.ndarray]:
+    """Return the different texts (M) of images, in the order in which they occur, and the number of each image's (N)."""
+    number_of: dict[str, int] = {}
+    numbers = [number_of.setdefault(item.text, len(number_of)) for item in images]
+    return list(number_of), np.array(numbers)
+
+
 class ImageTexts(TrainingExamples[dict[str, Any]]):
     """Images with their texts, for ``ImageTextCollator``.
 
@@ -98,9 +105,7 @@ class ImageTexts(TrainingExamples[dict[str, Any]]):
         self.images, self.processor, self.background, self.seed = images, processor, background, seed
         self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
         self.image_features, self.text_features = image_features, text_features
-        self.texts = list(dict.fromkeys(item.text for item in images))
-        number_of = {text: number for number, text in enumerate(self.texts)}
-        self.numbers = np.array([number_of[item.text] for item in images])
+        self.texts, self.numbers = text_numbers(images)
         encoded = tokenizer(self.texts, truncation=True, max_length=max_length)
         self.inputs = [{name: encoded[name][i] for name in encoded} for i in range(len(self.texts))]
         self.lengths = np.array([[len(self.inputs[number]["input_ids"])] for number in self.numbers])

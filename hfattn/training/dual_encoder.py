@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOWERS = ("vision", "text")
-_LEAST = 1e-4  # added to the eigenvalues in a whitening, relative to their mean
+_REGULARIZATION = 0.1  # added to the variances in a whitening, relative to their mean
 _START = {"clip": (2.6592, None), "sigmoid": (2.3026, -10.0)}  # logarithm of the scale, and bias, of each loss
 
 
@@ -70,8 +70,9 @@ class DualEncoderSection:
         loss: "clip" (cross-entropy in both directions, Radford et al. 2021) or "sigmoid" (Zhai et al. 2023).
         locked: the towers that are not trained, vision, text or both (LiT, Zhai et al. 2022); what they make of images
             and texts is computed once.
-        whiten: with a locked image tower, the projection of images is the whitening of the features of the training
-            images, and is locked too: the principal components of largest variance, each scaled to the variance 1.
+        whiten: with a locked image tower, the projection of images is locked too: it is a whitening of the features of
+            the training images, by their "total" covariance, or by that "within" the images of each text. null: it is
+            trained.
         image_size: height and width of the images, in pixels; null: those of the pretrained image tower.
         features: folder for what a locked image tower has computed, outside of the run, so that other runs read it;
             null: it is not kept.
@@ -82,7 +83,7 @@ class DualEncoderSection:
     text_pooling: str = one_of(TEXT_POOLINGS, "mean")
     loss: str = one_of(LOSSES, "clip")
     locked: list[str] = field(default_factory=list)
-    whiten: bool = False
+    whiten: str | None = one_of(("total", "within"), None)
     image_size: int | None = at_least(1, None)
     features: str | None = "runs/features"
 
@@ -92,8 +93,8 @@ class DualEncoderSection:
                 raise ValueError(f"locked has {name!r}; write vision, text, or both.")
 
     def validate_whiten(self) -> None:
-        if self.whiten and "vision" not in self.locked:
-            raise ValueError("whiten is for a locked image tower; add vision to locked, or write whiten: false.")
+        if self.whiten is not None and "vision" not in self.locked:
+            raise ValueError("whiten is for a locked image tower; add vision to locked, or write whiten: null.")
 
 
 @strict
@@ -241,28 +242,43 @@ def locked_image_features(
 
 
 @torch.no_grad()
-def whiten_images(model: DualEncoderModel, features: np.ndarray) -> None:
-    """Make the projection of images the whitening of features (N, width), and lock it.
+def whiten_images(model: DualEncoderModel, features: np.ndarray, texts: np.ndarray, kind: str) -> None:
+    """Make the projection of images a whitening of features, and lock it.
 
-    It maps a feature x to Λ^(-1/2) Vᵀ (x - mean), with the largest eigenvalues Λ and the eigenvectors V of the
-    covariance of the features.
+    It maps a feature x to Pᵀ C^(-1/2) (x - mean). C is the covariance of all features ("total"), or of features about
+    the mean of their text ("within", linear discriminant analysis: Fisher 1936), with a tenth of its mean variance
+    added to each variance, and P has the directions in which C^(-1/2) x varies most.
+
+    Args:
+        model: the dual encoder.
+        features: (N, width) features of images.
+        texts: (N,) number of the text of each image.
+        kind: "total" or "within".
 
     Raises:
-        UserError: there are fewer features than dimensions, or the projection has more dimensions than a feature.
+        UserError: there are fewer features than dimensions, or no two images of one text for "within".
     """
-    projection = model.visual_projection
-    number, width = features.shape
+    projection, (number, width) = model.visual_projection, features.shape
+    counts = np.bincount(texts)
+    free = number - (1 if kind == "total" else int((counts > 0).sum()))
+    if free < 1:
+        raise UserError("Each text has one image, so nothing varies within a text; write model.whiten: total.")
     if projection.out_features > min(width, number - 1):
         raise UserError(
             f"model.projection_dim is {projection.out_features}, and whitening {number} features of width {width} "
-            f"gives at most {min(width, number - 1)}; write a smaller number, or model.whiten: false."
+            f"gives at most {min(width, number - 1)}; write a smaller number, or model.whiten: null."
         )
-    mean = features.mean(0, dtype=np.float64)
-    values, vectors = np.linalg.eigh(np.cov(features.T.astype(np.float64)))
-    kept = slice(width - projection.out_features, None)  # eigh returns the largest eigenvalues last
-    weight = (vectors[:, kept] / np.sqrt(values[kept] + _LEAST * values.mean())).T
+    features = features.astype(np.float64)
+    centered = features - features.mean(0)
+    of_text = np.zeros((len(counts), width))
+    np.add.at(of_text, texts, features)
+    about = centered if kind == "total" else features - (of_text / np.maximum(counts, 1)[:, None])[texts]
+    values, vectors = np.linalg.eigh(about.T @ about / free)
+    root = vectors / np.sqrt(values + _REGULARIZATION * values.mean()) @ vectors.T  # C^(-1/2)
+    _, directions = np.linalg.eigh(np.cov((centered @ root).T))
+    weight = (root @ directions[:, -projection.out_features :]).T  # eigh returns the largest last
     projection.weight.copy_(torch.from_numpy(weight))
-    projection.bias.copy_(torch.from_numpy(-weight @ mean))
+    projection.bias.copy_(torch.from_numpy(-weight @ features.mean(0)))
     projection.requires_grad_(False)
 
 

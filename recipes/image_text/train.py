@@ -13,7 +13,14 @@ from pathlib import Path
 from huggingface_hub.dataclasses import strict
 
 import hfattn  # noqa: F401  registers the models of the package
-from hfattn.data import ImageAugmentationConfig, ImageTextCollator, ImageTextDataConfig, ImageTexts, fingerprints
+from hfattn.data import (
+    ImageAugmentationConfig,
+    ImageTextCollator,
+    ImageTextDataConfig,
+    ImageTexts,
+    fingerprints,
+    text_numbers,
+)
 from hfattn.errors import UserError, one_sentence
 from hfattn.fields import at_least
 from hfattn.hub import vocabulary_texts
@@ -120,8 +127,8 @@ def main(command: RecipeCommand) -> None:
             image_features = locked_image_features(
                 model, processor, parts, background=data.background, rows=rows, cache=cache, progress="images"
             )
-            if section.whiten:
-                whiten_images(model, image_features["train"])
+            if section.whiten is not None:
+                whiten_images(model, image_features["train"], text_numbers(parts["train"])[1], section.whiten)
         if "text" in section.locked:
             text_features = locked_text_features(model, tokenizer, texts, max_length=data.max_length, rows=rows)
     encode = partial(ImageTexts, processor=processor, tokenizer=tokenizer, max_length=data.max_length,
