@@ -62,7 +62,7 @@ class ImageTextDataConfig(CaptionedDataConfig):
 
 
 def text_numbers(images: Iterable[CaptionedImage]) -> tuple[list[str], np.ndarray]:
-    """Return the different texts (M) of images, in the order in which they occur, and the number of each image's (N)."""
+    """Return the different texts of images, in the order in which they occur, and the number of each image's text."""
     number_of: dict[str, int] = {}
     numbers = [number_of.setdefault(item.text, len(number_of)) for item in images]
     return list(number_of), np.array(numbers)
