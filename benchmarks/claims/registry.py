@@ -8,6 +8,9 @@ from . import (
     fixed_context,
     forgetting,
     hashing_rounds,
+    image_distillation,
+    image_positions,
+    images,
     multi30k,
     padding,
     parallel,
@@ -39,4 +42,7 @@ CLAIMS: dict[str, Claim] = {
     "window_sizes": window_sizes.CLAIM,
     **transformer_xl.CLAIMS,
     "hashing_rounds": hashing_rounds.CLAIM,
+    "images": images.CLAIM,
+    "image_distillation": image_distillation.CLAIM,
+    "image_positions": image_positions.CLAIM,
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import AutoImageProcessor, AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..data import CaptionedImages, frozen_features, make_processor
 from ..data.images import digest
@@ -24,7 +24,6 @@ from ..loading import (
     load_model,
     load_model_config,
     load_tokenizer,
-    loading_errors,
     max_positions,
 )
 from ..models.configuration_dual_encoder import TEXT_POOLINGS, DualEncoderConfig
@@ -154,12 +153,10 @@ def load_processor(config: DualEncoderTrainingConfig) -> BaseImageProcessor:
     if "vision" not in config.pretrained:
         assert size is not None
         return make_processor((size, size), mean=[0.5] * 3, std=[0.5] * 3)
-    location = config.pretrained["vision"]
-    given = {} if size is None else {"size": {"height": size, "width": size}, "do_center_crop": False}
-    with loading_errors(location, "image processor", "preprocessor_config.json"):
-        return AutoImageProcessor.from_pretrained(
-            location.name, revision=location.revision, backend="pil", trust_remote_code=False, **given
-        )
+    processor = load_image_processor(config.pretrained["vision"])
+    if size is not None:
+        processor.size, processor.do_center_crop = SizeDict(height=size, width=size), False
+    return processor
 
 
 def build_dual_encoder(config: DualEncoderTrainingConfig, tokenizer: PreTrainedTokenizerBase) -> DualEncoderModel:
