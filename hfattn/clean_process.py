@@ -345,6 +345,9 @@ class _ModelRun:
         if self.processor is not None:
             answer = pipeline(drawn_picture(text))
             return {"answer": repr(answer)[:1000] if answer else ""}, {}
+        if task == "zero-shot-image-classification":
+            answer = pipeline(drawn_picture(text), candidate_labels=[row[0] for row in self.order["batches"][""]])
+            return {"answer": repr(answer)[:1000] if answer else ""}, {}
         if task == "fill-mask":
             text = f"{pipeline.tokenizer.mask_token} {text}"
         options: dict[str, Any] = {"truncation": True} if pair else {}

@@ -5,13 +5,14 @@ language model, the text is the right answer, so its likelihoods are computed he
 """
 
 import base64
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
-from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
+from transformers import AutoImageProcessor, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from .data import (
     Demonstration,
@@ -32,6 +33,7 @@ from .data import (
 from .evaluation import score_ids, score_rows, text_logits
 from .generation import translate_texts
 from .models.pipeline_attn_translation import load_target_tokenizer
+from .retrieval import embed_images, embed_texts
 
 Outputs = tuple[dict[str, Any], dict[str, torch.Tensor]]  # facts, which JSON can hold, and tensors
 
@@ -46,7 +48,8 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
             per batch, and what else that function needs.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers, "features": features}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "features": features,
+               "embeddings": embeddings}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -57,6 +60,20 @@ def logits(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     for part, texts in order["texts"].items():
         inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
         found[part] = text_logits(model, tokenizer, unlabeled(inputs), order["rows"])
+    return {}, found
+
+
+def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the embeddings (N, D) of the images and (M, D) of the texts of each part, as PART.images and PART.texts.
+
+    Images are files in base64; ``background`` is the color behind their transparent pixels.
+    """
+    processor = AutoImageProcessor.from_pretrained(model.config.name_or_path, backend="pil")
+    found = {}
+    for part, texts in order["texts"].items():
+        images = [b64decode(each) for each in order["images"][part]]
+        found[f"{part}.images"] = embed_images(model, processor, images, order["background"], order["rows"])
+        found[f"{part}.texts"] = embed_texts(model, tokenizer, texts, order["rows"])
     return {}, found
 
 

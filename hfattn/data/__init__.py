@@ -14,7 +14,9 @@ from .grouping import split_by_shared_text
 from .image_augmentation import Augmentation
 from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
+from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
+from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts, text_numbers
 from .images import (
     CaptionedImage,
     CaptionedImages,
@@ -72,6 +74,9 @@ __all__ = [
     "ImageAugmentationConfig",
     "ImageCollator",
     "ImageDataConfig",
+    "ImageTextCollator",
+    "ImageTextDataConfig",
+    "ImageTexts",
     "Labeled",
     "LabeledDataConfig",
     "LabeledImage",
@@ -118,6 +123,7 @@ __all__ = [
     "encode_text",
     "fingerprints",
     "form_of",
+    "frozen_features",
     "guess_accuracy",
     "input_size",
     "is_local",
@@ -129,6 +135,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "pool_images",
     "processed",
     "prompt_ids",
     "read_captioned_images",
@@ -149,6 +156,7 @@ __all__ = [
     "split_positions",
     "split_sentences",
     "tag_labels",
+    "text_numbers",
     "unlabeled",
     "unlabeled_images",
     "with_distractors",

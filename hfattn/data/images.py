@@ -85,6 +85,17 @@ def digest(image: Encoded) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
+def image_bytes(image: Encoded) -> bytes:
+    """Return the bytes of a file, or those of a PNG file with the pixels of an array or of an image."""
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, Path):
+        return image.read_bytes()
+    file = io.BytesIO()
+    _opened(image, "The image").save(file, "PNG")
+    return file.getvalue()
+
+
 def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "The image") -> "Image":
     """Decode an image to RGB, upright, without the metadata of its file.
 

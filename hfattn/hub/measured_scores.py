@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from transformers import EvalPrediction
 
+from ..data.image_texts import text_numbers
 from ..data.questions import FoundAnswer
 from ..metrics import (
     AnswerMetric,
@@ -19,6 +20,7 @@ from ..metrics import (
     multi_label_report,
     neighbor_accuracy,
     regression_report,
+    retrieval_scores,
     text_scores,
     translation_report,
 )
@@ -107,6 +109,26 @@ def scores_of_choices(measurement: Measurement, part: str, result: Result) -> di
     for row, of_choices in zip(logits, sent[:, 0].float().split(counts), strict=True):
         row[: len(of_choices)] = of_choices.numpy()
     return scores_of_questions(questions, class_predictions(logits, [item.label for item in questions]), part)
+
+
+def scores_of_embeddings(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of retrieval by the embeddings that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a finite embedding of length 1 of each image and of each text.
+    """
+    examples, texts = measurement.parts[part], measurement.order["texts"][part]
+    embeds = []
+    for name, number in (("images", len(examples)), ("texts", len(texts))):
+        sent = result.tensors.get(f"{part}.{name}")
+        assert sent is not None, f"the process sent no embeddings of the {name} of {part}"
+        complete = sent.ndim == 2 and len(sent) == number and bool(sent.isfinite().all())
+        assert complete, f"the process did not send an embedding of each of the {name} of {part}"
+        assert bool(((sent.norm(dim=1) - 1).abs() < 1e-3).all()), (
+            f"embeddings of the {name} of {part} are not of length 1"
+        )
+        embeds.append(sent.float().numpy())
+    return retrieval_scores(*embeds, text_numbers(examples)[1], np.arange(len(texts)))
 
 
 def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
@@ -217,6 +239,7 @@ def scores_of_features(measurement: Measurement, part: str, result: Result) -> d
 SCORES = {
     **dict.fromkeys(("classification", "distillation"), scores_of_logits),
     **dict.fromkeys(("char_lm", "causal_lm"), scores_of_likelihoods),
+    "image_text": scores_of_embeddings,
     "multiple_choice": scores_of_choices,
     "translation": scores_of_translations,
     "token_classification": scores_of_tags,

@@ -5,6 +5,7 @@ features. Labels, reference translations and right answers stay in this process,
 them with ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,6 +14,8 @@ from typing import Any
 from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
 from ..data.images import as_png, open_image
+from ..data.image_texts import text_numbers
+from ..data.images import image_bytes
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
@@ -124,6 +127,16 @@ def _choices(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "logits", "texts": pairs}
 
 
+def _images_and_texts(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    images = {part: [image_bytes(item.image) for item in examples] for part, examples in items.items()}
+    return {
+        "kind": "embeddings",
+        "images": {part: [b64encode(each).decode() for each in of_part] for part, of_part in images.items()},
+        "texts": {part: text_numbers(examples)[0] for part, examples in parts.items()},
+        "background": data.background,
+    }
+
+
 def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     evaluation, greedy = results["configuration"]["evaluation"], {"greedy": {"num_beams": 1}}
     beam = {"beam": {option: evaluation[option] for option in ("num_beams", "length_penalty")}}
@@ -183,6 +196,7 @@ def _bank(results: Mapping[str, Any], data: Any) -> Any:
 
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
+    "image_text": _images_and_texts,
     "multiple_choice": _choices,
     "translation": _translations,
     "char_lm": _characters,
