@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from .callbacks import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .contrastive import *  # noqa: F403
     from .dino import *  # noqa: F403
     from .dino_config import *  # noqa: F403
-    from .contrastive import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
     from .dual_encoder import *  # noqa: F403
