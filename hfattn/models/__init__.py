@@ -15,6 +15,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from .configuration_bahdanau import BahdanauConfig as BahdanauConfig
 from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
 from .configuration_rnn_encoder import RNNEncoderConfig as RNNEncoderConfig
+from .configuration_show_attend_tell import ShowAttendTellConfig as ShowAttendTellConfig
 from .configuration_vaswani import VaswaniConfig as VaswaniConfig
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from .modeling_bahdanau import *  # noqa: F403
     from .modeling_char_rnn import *  # noqa: F403
     from .modeling_rnn_encoder import *  # noqa: F403
+    from .modeling_show_attend_tell import *  # noqa: F403
     from .modeling_vaswani import *  # noqa: F403
     from .modeling_vaswani_translation import *  # noqa: F403
 
-_CONFIGS = (BahdanauConfig, CharRNNConfig, RNNEncoderConfig, VaswaniConfig)
+_CONFIGS = (BahdanauConfig, CharRNNConfig, RNNEncoderConfig, ShowAttendTellConfig, VaswaniConfig)
 
 # Modeling code imports most of transformers, which takes seconds, so a class is imported when it is first used. This
 # is the module of each public class; ``_register`` adds those that a configuration's ``auto_map`` names.
@@ -34,6 +36,7 @@ _MODULES = {
     "CharRNNPreTrainedModel": "modeling_char_rnn",
     "RNNEncoderPreTrainedModel": "modeling_rnn_encoder",
     "RecurrentCache": "cache_recurrent",
+    "ShowAttendTellPreTrainedModel": "modeling_show_attend_tell",
     "VaswaniPreTrainedModel": "modeling_vaswani",
 }
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-_ATTENTION_WEIGHTS = {"reinforce_weight": 0.1, "entropy_weight": 0.002, "expected_attention": 0.5}
+# Of REINFORCE, as in the paper's equation 12 and the authors' code.
+_REINFORCE = {"reinforce_weight": 0.1, "entropy_weight": 0.002, "baseline_decay": 0.9, "expected_attention": 0.5}
 
 
 def _auto_map() -> dict[str, str]:
@@ -82,10 +83,10 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
     attention_gate: str = "scalar"
     output_layer: str = "deep"
     doubly_stochastic: float | int = 1.0
-    reinforce_weight: float | int = _ATTENTION_WEIGHTS["reinforce_weight"]
-    entropy_weight: float | int = _ATTENTION_WEIGHTS["entropy_weight"]
-    baseline_decay: float | int = 0.9
-    expected_attention: float | int = _ATTENTION_WEIGHTS["expected_attention"]
+    reinforce_weight: float | int = _REINFORCE["reinforce_weight"]
+    entropy_weight: float | int = _REINFORCE["entropy_weight"]
+    baseline_decay: float | int = _REINFORCE["baseline_decay"]
+    expected_attention: float | int = _REINFORCE["expected_attention"]
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -94,3 +95,71 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
                 raise ValueError("vision_config has no model_type; write that of an image model, such as 'dinov2'.")
             self.vision_config = AutoConfig.for_model(**self.vision_config)
         super().__post_init__(**kwargs)
+
+    @property
+    def final_state_size(self) -> int:
+        """Width of the mean annotation, from which s_0 is projected."""
+        return self.annotation_size
+
+    @property
+    def vision_size(self) -> int | None:
+        """Width of the outputs of the image model."""
+        assert isinstance(self.vision_config, PreTrainedConfig)
+        fields = self.vision_config.to_dict()
+        return fields.get("hidden_size") or next(reversed(fields.get("hidden_sizes") or []), None)
+
+    @property
+    def estimator(self) -> str | None:
+        """Estimator of hard attention; None for soft attention."""
+        if self.attention_distribution != "hard":
+            return None
+        return self.attention_distribution_options.get("estimator", "straight_through")
+
+    def validate_fields(self) -> None:
+        """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
+        self._check_decoder()
+        self._check_token_ids("pad_token_id", vocab_size=self.vocab_size)
+        self._check_encoder()
+        if self.attention_score is None:
+            raise ValueError("attention_score is null, and a captioner attends; name a score, such as 'additive'.")
+        self._check_attention_module()
+        for name in ("doubly_stochastic", "reinforce_weight", "entropy_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} is {getattr(self, name)}; write a number of at least 0, such as 0.1.")
+        for name in ("baseline_decay", "expected_attention"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; write a number from 0 to 1, such as 0.5.")
+        for name, default in _REINFORCE.items():
+            if self.estimator != "score_function" and getattr(self, name) != default:
+                raise ValueError(
+                    f"{name} is a setting of REINFORCE; write attention_distribution: hard and "
+                    f"attention_distribution_options: {{estimator: score_function}}, or remove {name}."
+                )
+
+    def _check_encoder(self) -> None:
+        self._check_positive("annotation_size", "num_channels")
+        if self.annotation_size % 4:
+            raise ValueError(
+                f"annotation_size is {self.annotation_size}; write a multiple of 4: a sine and a cosine for the row and "
+                "for the column of each annotation are added to it."
+            )
+        if len(self.channels) != 2 or min(self.channels) < 1:
+            raise ValueError(f"channels is {self.channels}; write two whole numbers of at least 1, such as [32, 64].")
+        if self.vision_config is None:
+            if self.freeze_vision:
+                raise ValueError("freeze_vision keeps a pretrained encoder as it is; name one in vision_config.")
+            return
+        assert isinstance(self.vision_config, PreTrainedConfig)
+        if self.vision_size is None:
+            raise ValueError(
+                f"vision_config is a {type(self.vision_config).__name__}, which names no width of its outputs "
+                "(hidden_size or hidden_sizes); use an image model such as 'vit', 'dinov2' or 'resnet'."
+            )
+        if not type(self.vision_config).__module__.startswith("transformers."):
+            raise ValueError(
+                f"vision_config is a {type(self.vision_config).__name__}, whose code would not be saved with the "
+                "captioner; use an image model of transformers, such as 'vit' or 'dinov2'."
+            )
+
+
+ShowAttendTellConfig.register_for_auto_class()
