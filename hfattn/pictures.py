@@ -1,7 +1,7 @@
 """Pictures of a run, described by values that ``results.json`` can hold until they are drawn."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,4 @@ class Picture:
 
 
 def _mean(record: AttentionRecord) -> AttentionRecord:
-    return AttentionRecord(
-        record.tokens,
-        record.target_tokens,
-        record.matrix()[None, None],
-        record.kind,
-        record.probabilities,
-        record.entropies,
-    )
+    return replace(record, weights=record.matrix()[None, None])

@@ -55,7 +55,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4520,
+        4550,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -65,7 +65,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | RECURRENT
         | PIPELINE
         | {"attention_local.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4260,
+        4290,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,

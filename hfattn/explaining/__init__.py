@@ -9,6 +9,7 @@ uses gradients instead of attention; it returns a ``ScoredText``, as do ``score_
 
 from ..models.alignment import AttentionRecord, alignment
 from .animation import save_animation
+from .images import ScoredImage, image_attention, image_saliency, seen_image
 from .listing import render_text
 from .numbers import (
     Agreement,
@@ -50,6 +51,7 @@ __all__ = [
     "Agreement",
     "AttentionRecord",
     "HiddenUnits",
+    "ScoredImage",
     "ScoredText",
     "agreement",
     "alignment",
@@ -64,6 +66,8 @@ __all__ = [
     "entropy",
     "hidden_units",
     "hide_special",
+    "image_attention",
+    "image_saliency",
     "layer_similarity",
     "links",
     "log_odds",
@@ -91,6 +95,7 @@ __all__ = [
     "score_tokens",
     "score_unit",
     "scores_snippet",
+    "seen_image",
     "self_attention",
     "strongest_unit",
     "summary",
