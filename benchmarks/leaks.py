@@ -32,7 +32,7 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import PreTrainedModel
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForMaskedLM
-from hfattn.models.configuration_vaswani import PATTERNS
+from hfattn.models.configuration_layers import PATTERNS
 from hfattn.models.modeling_vaswani import find_pattern
 
 ROOT = Path(__file__).parents[1]

@@ -36,7 +36,7 @@ from .models.attention_scores import *  # noqa: F403
 from .models.attention_scores import Parametric, Score, options_of, required_options
 from .models.attention_sparse import *  # noqa: F403
 from .models.attention_windows import *  # noqa: F403
-from .models.configuration_vaswani import PATTERNS
+from .models.configuration_layers import PATTERNS
 from .models.strict_config import unknown_message
 
 # Every score and distribution by its name.

@@ -70,7 +70,7 @@ class CustomCode(CustomClasses):
         """Copy the files of custom classes, with the files of hfattn that they import, and write their imports."""
         from .models.attention_distributions import MORE_DISTRIBUTIONS  # they import torch
         from .models.attention_scores import MORE_SCORES
-        from .models.configuration_vaswani import PATTERNS, POSITION_BIASES
+        from .models.configuration_layers import PATTERNS, POSITION_BIASES
 
         elsewhere = {**MORE_SCORES, **MORE_DISTRIBUTIONS, **PATTERNS, **POSITION_BIASES}
         names = [name for name in (elsewhere.get(name, name) for name in names) if "." in name]

@@ -8,6 +8,7 @@ from .errors import UserError
 
 # Names of the imported modules of each extra in pyproject.toml, including those of the extras that it includes.
 _RECIPES = (
+    "PIL",
     "accelerate",
     "datasets",
     "detect_secrets",

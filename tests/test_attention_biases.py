@@ -14,7 +14,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from hfattn import VaswaniConfig, VaswaniForCausalLM, VaswaniForConditionalGeneration, VaswaniForMaskedLM
 from hfattn.attention import Attention, Fixed, Layout, Strided, Window
-from hfattn.models.configuration_vaswani import POSITION_BIASES
+from hfattn.models.configuration_layers import POSITION_BIASES
 from hfattn.models.modeling_vaswani import make_position_bias
 
 F64 = torch.float64

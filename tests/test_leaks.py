@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from benchmarks.leaks import CHECKS, END, PAGE, RECORD, START, THEIRS, VARIANTS, Found, checks, models, ours, table
-from hfattn.models.configuration_vaswani import PATTERNS
+from hfattn.models.configuration_layers import PATTERNS
 
 
 @pytest.mark.parametrize("pattern", ["full", *PATTERNS, *VARIANTS])

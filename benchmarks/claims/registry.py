@@ -8,6 +8,8 @@ from . import (
     fixed_context,
     forgetting,
     hashing_rounds,
+    image_positions,
+    images,
     multi30k,
     padding,
     parallel,
@@ -39,4 +41,6 @@ CLAIMS: dict[str, Claim] = {
     "window_sizes": window_sizes.CLAIM,
     **transformer_xl.CLAIMS,
     "hashing_rounds": hashing_rounds.CLAIM,
+    "images": images.CLAIM,
+    "image_positions": image_positions.CLAIM,
 }

@@ -1,4 +1,4 @@
-"""Read texts, labeled texts, pairs, tagged sentences and questions, and turn them into batches."""
+"""Read texts, labeled texts, pairs, tagged sentences, questions and images, and turn them into batches."""
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
@@ -10,6 +10,20 @@ from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
 from .grouping import split_by_shared_text
+from .image_augmentation import Augmentation
+from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
+from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
+from .image_parts import CaptionedDataConfig, ImageDataConfig
+from .images import (
+    CaptionedImage,
+    CaptionedImages,
+    LabeledImage,
+    LabeledImages,
+    open_image,
+    read_captioned_images,
+    read_images,
+    unlabeled_images,
+)
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
@@ -30,7 +44,11 @@ __all__ = [
     "GIVEN",
     "MASKED",
     "Answer",
+    "Augmentation",
     "AugmentationConfig",
+    "CaptionedDataConfig",
+    "CaptionedImage",
+    "CaptionedImages",
     "Choice",
     "Choices",
     "Coverage",
@@ -41,14 +59,20 @@ __all__ = [
     "EncodedChoices",
     "EncodedDemonstrations",
     "EncodedExamples",
+    "EncodedImages",
     "EncodedPairs",
     "EncodedQuestions",
     "EncodedSentences",
     "EncodedText",
     "EncodedTexts",
     "FoundAnswer",
+    "ImageAugmentationConfig",
+    "ImageCollator",
+    "ImageDataConfig",
     "Labeled",
     "LabeledDataConfig",
+    "LabeledImage",
+    "LabeledImages",
     "LabeledTexts",
     "MaskedExamples",
     "MaskedTexts",
@@ -91,17 +115,23 @@ __all__ = [
     "fingerprints",
     "form_of",
     "guess_accuracy",
+    "input_size",
     "is_local",
     "load_embeddings",
+    "make_processor",
     "mean_of_windows",
+    "open_image",
     "open_rows",
     "open_text",
     "pack",
     "padding_share",
+    "processed",
     "prompt_ids",
+    "read_captioned_images",
     "read_choices",
     "read_demonstrations",
     "read_documents",
+    "read_images",
     "read_labeled",
     "read_pairs",
     "read_questions",
@@ -115,6 +145,7 @@ __all__ = [
     "split_sentences",
     "tag_labels",
     "unlabeled",
+    "unlabeled_images",
     "with_distractors",
     "word_vectors",
 ]

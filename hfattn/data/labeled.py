@@ -205,7 +205,7 @@ def read_labeled(
         numbered = [item._replace(label=0, number=label) for label, item in zip(written, unnumbered, strict=True)]
         return LabeledTexts(rows.name, numbered, [label_column], unit=rows.unit)
     lists = written if separator is not None else [[label] for label in written]
-    names, number_of = _classes(rows, label_column, labels, [label for several in lists for label in several])
+    names, number_of = classes_of(rows, label_column, labels, [label for several in lists for label in several])
     items = []
     for several, item in zip(lists, unnumbered, strict=True):
         if unknown := [label for label in several if label not in number_of]:
@@ -247,7 +247,7 @@ def _number(label: Any, place: str) -> float:
     return number
 
 
-def _classes(
+def classes_of(
     rows: Rows, column: str, labels: Sequence[str] | None, written: Iterable[int | str]
 ) -> tuple[list[str], dict[int | str, int]]:
     """Return the names of the classes, and the class index for each way in which a label may be written."""

@@ -118,11 +118,11 @@ def report_labeled(
     if problem is not None:
         report.warnings.append(problem)
     if parts is not None:
-        report.facts.append(_sizes_of(parts))
+        report.facts.append(sizes_of(parts))
     return report
 
 
-def _sizes_of(parts: Mapping[str, Sized]) -> str:
+def sizes_of(parts: Mapping[str, Sized]) -> str:
     return "parts: " + ", ".join(f"{part} {len(examples):,}" for part, examples in parts.items())
 
 
@@ -311,7 +311,7 @@ def report_demonstrations(
             else:
                 report.warnings.append(f"{shared} prompts of {part} are in train too: data.duplicates: drop")
     try:
-        report.facts.append(_sizes_of(data.read_parts(1, given) if parts is None else parts))
+        report.facts.append(sizes_of(data.read_parts(1, given) if parts is None else parts))
     except UserError as error:
         report.warnings.append(f"training will end with: {error}")
     return report

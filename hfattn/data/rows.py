@@ -8,6 +8,7 @@ import csv
 import itertools
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from ..errors import UserError
 from ..hub_access import hub_errors, local_path, not_found
 
 if TYPE_CHECKING:
+    import numpy as np
     from datasets import Dataset, DatasetDict
 
     Source: TypeAlias = str | Path | Dataset | DatasetDict
@@ -120,7 +122,7 @@ class Rows:
 
 def _columns(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value.keys() != {"bytes", "path"}:  # those of an image
             yield from _columns(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
@@ -146,7 +148,8 @@ def open_rows(
             - the path of a ``.json`` file with a list of objects, of a ``.parquet`` or of an ``.arrow`` file; and of
               these and of the two above with ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` added;
             - the path of another file: UTF-8, with tab-separated columns without quotes or escapes;
-            - the path of a folder of ``save_to_disk``, or of any folder that ``load_dataset`` reads;
+            - the path of a folder of ``save_to_disk``, of a folder with the IDX files of MNIST, or of any folder that
+              ``load_dataset`` reads, such as one of images in a folder for each class;
             - the id of a dataset on the Hub;
             - a ``Dataset`` or a ``DatasetDict``.
 
@@ -325,6 +328,8 @@ def _header(path: Path) -> tuple[list[str], str]:
 def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
     import datasets
 
+    if is_idx(folder):
+        return idx_rows(folder, split)
     with _loading(str(folder)):
         if any((folder / name).is_file() for name in _SAVED):
             return _given_rows(datasets.load_from_disk(str(folder)), split, folder.name)
@@ -332,6 +337,56 @@ def _folder_rows(folder: Path, config: str | None, split: str) -> Rows:
         options = {"na_filter": False} if builder.name.startswith("csv") else {}  # "NA" is a text
         rows = datasets.load_dataset(str(folder), config, split=split, streaming=True, **options)
     return _rows_of(folder.name, rows)
+
+
+def is_idx(folder: Path) -> bool:
+    """Return whether a folder has the IDX files of MNIST, or of a dataset in its format."""
+    return any(folder.glob("*-images-idx3-ubyte*"))
+
+
+def idx_rows(folder: Path, split: str) -> Rows:
+    """Return the rows of IDX files: the columns ``image``, an array (height, width) of uint8, and ``label``.
+
+    Args:
+        folder: folder with the files, which may be compressed.
+        split: "train" for the files whose names begin with it, or "test" for those of "t10k".
+
+    Raises:
+        UserError: the split does not exist, or a file is not what its name says.
+    """
+    prefix = {"test": "t10k"}.get(split, split)
+    contents = []
+    for what, dimensions in (("images", 3), ("labels", 1)):
+        found = sorted(folder.glob(f"{prefix}-{what}-idx{dimensions}-ubyte*"))
+        if not found:
+            splits = sorted({path.name.partition("-")[0] for path in folder.glob("*-images-idx3-ubyte*")})
+            names = ", ".join("test" if name == "t10k" else name for name in splits)
+            raise UserError(f"{folder.name} has no {what} of {split!r}; its parts are {names}, write one of them.")
+        contents.append(_idx_array(found[0], dimensions))
+    images, labels = contents
+    if len(images) != len(labels):
+        raise UserError(
+            f"{folder.name} has {len(images)} images and {len(labels)} labels of {split!r}; download it again."
+        )
+
+    def start() -> Iterator[Row]:
+        for number, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+            yield Row(number, {"image": image, "label": label})
+
+    return Rows(folder.name, start, "Row")
+
+
+def _idx_array(path: Path, dimensions: int) -> "np.ndarray":
+    import fsspec
+    import numpy as np
+
+    with _loading(path.name), fsspec.open(path, "rb", compression="infer") as file:
+        content = file.read()
+    head = 4 * (1 + dimensions)
+    magic, *shape = np.frombuffer(content[:head].ljust(head, b"\0"), ">u4").tolist()
+    if magic != 0x0800 + dimensions or len(content) != head + math.prod(shape):
+        raise UserError(f"{path.name} is not a complete IDX file with {dimensions} dimensions; download it again.")
+    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
 def _given_rows(given: "Dataset | DatasetDict", split: str, name: str = "the given dataset") -> Rows:
@@ -356,6 +411,8 @@ def _rows_of(name: str, rows: Any, unit: str = "Row", first: int = 0) -> Rows:
             yield Row(number, values)
 
     features = rows.features or {}
+    for column in [name for name, kind in features.items() if isinstance(kind, datasets.Image)]:
+        rows = rows.cast_column(column, datasets.Image(decode=False))  # ``hfattn.data.images`` decodes them when needed
     # This includes columns of lists of classes.
     kinds = {column: kind.feature if isinstance(kind, datasets.List) else kind for column, kind in features.items()}
     classes = {column: kind.names for column, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)}

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..extras import require
-from ..models.configuration_vaswani import POSITION_BIASES, STANDARD_ATTENTION
+from ..models.configuration_layers import POSITION_BIASES, STANDARD_ATTENTION
 from ..models.modeling_vaswani import sinusoidal_positions
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration
 

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from ..errors import UserError
 from ..files import write_json
-from ..models.configuration_vaswani import POSITION_BIASES, STANDARD_ATTENTION
+from ..models.configuration_layers import POSITION_BIASES, STANDARD_ATTENTION
 from ..models.modeling_char_rnn import CharRNNForCausalLM
 from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForSequenceClassification, VaswaniPreTrainedModel
 from ..models.modeling_vaswani_translation import VaswaniForConditionalGeneration

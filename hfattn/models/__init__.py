@@ -17,6 +17,7 @@ from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
 from .configuration_rnn_encoder import RNNEncoderConfig as RNNEncoderConfig
 from .configuration_show_attend_tell import ShowAttendTellConfig as ShowAttendTellConfig
 from .configuration_vaswani import VaswaniConfig as VaswaniConfig
+from .configuration_vaswani_vision import VaswaniVisionConfig as VaswaniVisionConfig
 
 if TYPE_CHECKING:
     from .cache_recurrent import *  # noqa: F403
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
     from .modeling_show_attend_tell import *  # noqa: F403
     from .modeling_vaswani import *  # noqa: F403
     from .modeling_vaswani_translation import *  # noqa: F403
+    from .modeling_vaswani_vision import *  # noqa: F403
 
-_CONFIGS = (BahdanauConfig, CharRNNConfig, RNNEncoderConfig, ShowAttendTellConfig, VaswaniConfig)
+_CONFIGS = (
+    BahdanauConfig,
+    CharRNNConfig,
+    RNNEncoderConfig,
+    ShowAttendTellConfig,
+    VaswaniConfig,
+    VaswaniVisionConfig,
+)
 
 # Modeling code imports most of transformers, which takes seconds, so a class is imported when it is first used. This
 # is the module of each public class; ``_register`` adds those that a configuration's ``auto_map`` names.
@@ -38,6 +47,7 @@ _MODULES = {
     "RecurrentCache": "cache_recurrent",
     "ShowAttendTellPreTrainedModel": "modeling_show_attend_tell",
     "VaswaniPreTrainedModel": "modeling_vaswani",
+    "VaswaniVisionPreTrainedModel": "modeling_vaswani_vision",
 }
 
 

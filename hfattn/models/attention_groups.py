@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from .configuration_vaswani import VaswaniConfig
+from .configuration_layers import LayersConfig
 from .modeling_vaswani import TokenMixer, VaswaniAttention, projection
 
 
@@ -30,7 +30,7 @@ class AttentionGroups:
         self.with_gradients = torch.is_grad_enabled()
 
     @staticmethod
-    def attention(config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> TokenMixer:
+    def attention(config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> TokenMixer:
         """Return the attention of a layer in its group; for the arguments, see ``VaswaniAttention``."""
         start = 0
         for size in config.attention_groups(kind, is_causal) or []:
@@ -68,7 +68,7 @@ class FirstAttention(VaswaniAttention):
 class SharedWeights(TokenMixer):
     """Self-attention of a later layer of a group: the first one's weights, and values of its own."""
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
         self.num_queries_per_key = config.num_attention_heads // config.key_value_heads
@@ -103,7 +103,7 @@ class SharedWeights(TokenMixer):
 class SharedOutput(TokenMixer):
     """Cross-attention of a later layer of a group: the first one's output, through a W^O of its own."""
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         width = config.num_attention_heads * config.head_width
         self.out_proj = projection(width, config.hidden_size, config.bias, gain)

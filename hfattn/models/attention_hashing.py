@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicIndexedLayer
 
 from .attention_distributions import Softmax
 from .attention_scores import Dot, unit
-from .configuration_vaswani import VaswaniConfig
+from .configuration_layers import LayersConfig
 from .modeling_vaswani import VaswaniAttention, check_whole, rotate
 from .random_directions import RandomDirections
 from .score_kernels import full_precision, widen
@@ -166,7 +166,7 @@ class LSHAttention(RandomDirections, VaswaniAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,

@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from .attention_scores import FEATURE_MAPS
 from .cache_recurrent import RecurrentCacheLayer, State
-from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
+from .configuration_layers import STANDARD_ATTENTION, LayersConfig
 from .modeling_vaswani import VaswaniAttention
 from .random_directions import RandomDirections
 from .score_kernels import full_precision, widen
@@ -86,7 +86,7 @@ class KernelAttention(VaswaniAttention):
 
     takes_padding_mask = True
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         for part, given in config.attention_parts(kind).items():
             if given != STANDARD_ATTENTION[part]:
@@ -255,7 +255,7 @@ class PerformerAttention(RandomDirections, KernelAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,

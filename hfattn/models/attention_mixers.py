@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache
 from .attention_distributions import Softmax
 from .attention_scoreless import ScorelessMixer
 from .attention_scores import Location, Parametric
-from .configuration_vaswani import VaswaniConfig
+from .configuration_layers import LayersConfig
 from .modeling_vaswani import VaswaniAttention, check_whole, projection
 from .score_kernels import widen
 from .strict_config import unknown_message
@@ -141,7 +141,7 @@ class EncoderMixer(ScorelessMixer):
         ValueError: the layer is causal; also see ``ScorelessMixer``.
     """
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         check_encoder(self.pattern, is_causal)
         super().__init__(config, layer_idx, kind, is_causal, gain)
 
@@ -200,7 +200,7 @@ class FastformerMixer(EncoderMixer):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,
@@ -287,7 +287,7 @@ class LinformerAttention(VaswaniAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,

@@ -1,6 +1,6 @@
 """Base of the patterns that compare no queries with keys by a score of the configuration."""
 
-from .configuration_vaswani import STANDARD_ATTENTION, VaswaniConfig
+from .configuration_layers import STANDARD_ATTENTION, LayersConfig
 from .modeling_vaswani import TokenMixer, find_pattern
 
 
@@ -18,7 +18,7 @@ class ScorelessMixer(TokenMixer):
     takes_padding_mask = True
     pattern: str
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         if config.norm == "none":
             raise ValueError(

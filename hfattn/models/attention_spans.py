@@ -10,7 +10,7 @@ import torch
 
 from .attention_scores import Parametric
 from .attention_windows import Bias, BlockwiseAttention, Inputs, Layout, Window
-from .configuration_vaswani import VaswaniConfig
+from .configuration_layers import LayersConfig
 from .modeling_vaswani import check_whole
 
 
@@ -98,7 +98,7 @@ class AdaptiveSpanAttention(BlockwiseAttention, Parametric):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,

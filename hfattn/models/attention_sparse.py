@@ -24,7 +24,7 @@ from .attention_windows import (
     scattered,
     without_delay,
 )
-from .configuration_vaswani import VaswaniConfig
+from .configuration_layers import LayersConfig
 from .modeling_vaswani import check_whole
 from .strict_config import unknown_message
 
@@ -255,7 +255,7 @@ class SparseAttention(LayoutAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,
@@ -276,7 +276,7 @@ class StridedAttention(SparseAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,
@@ -302,7 +302,7 @@ class FixedAttention(SparseAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,

@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, Dynam
 
 from .attention import Attention
 from .attention_scores import Location
-from .configuration_vaswani import POSITION_BIASES, VaswaniConfig
+from .configuration_layers import POSITION_BIASES, LayersConfig
 from .modeling_vaswani import VaswaniAttention, check_whole, copied_projection, rotate
 from .score_kernels import can_read
 
@@ -803,7 +803,7 @@ class LayoutAttention(BlockwiseAttention):
     layout: ClassVar[type[Layout]]
 
     def __init__(
-        self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, **options: Any
+        self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, **options: Any
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         num_heads = config.num_attention_heads
@@ -841,7 +841,7 @@ class WindowAttention(LayoutAttention):
 
     def __init__(
         self,
-        config: VaswaniConfig,
+        config: LayersConfig,
         layer_idx: int,
         kind: str,
         is_causal: bool,
@@ -937,7 +937,7 @@ class BlockLocalAttention(LayoutAttention):
     layout = BlockLocal
 
     def __init__(
-        self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, *, block: int | list[int]
+        self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float, *, block: int | list[int]
     ) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain, block=block)
 

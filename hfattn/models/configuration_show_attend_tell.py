@@ -24,9 +24,9 @@ def _auto_map() -> dict[str, str]:
 class ShowAttendTellConfig(RecurrentDecoderConfig):
     """Configuration of an image captioner with visual attention (Xu et al. 2015).
 
-    An encoder maps an image to annotations, one for each cell of a grid, and the recurrent decoder of ``BahdanauConfig``
-    attends to them before each word. The fields that are not listed here are those of ``BahdanauConfig``; the query is
-    always the previous state, over the whole grid, and s_0 is projected from the mean annotation (f_init).
+    An encoder maps an image to annotations, one for each cell of a grid, and the decoder of ``BahdanauConfig`` attends
+    to them before each word. The fields that are not listed here are those of ``BahdanauConfig``; the query is always
+    the previous state, over the whole grid, and s_0 is projected from the mean annotation (f_init).
 
     Args:
         vision_config: configuration of the encoder, if it is an image model of transformers that ``AutoModel`` builds
@@ -140,8 +140,8 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
         self._check_positive("annotation_size", "num_channels")
         if self.annotation_size % 4:
             raise ValueError(
-                f"annotation_size is {self.annotation_size}; write a multiple of 4: a sine and a cosine for the row and "
-                "for the column of each annotation are added to it."
+                f"annotation_size is {self.annotation_size}; write a multiple of 4, because sines and "
+                "cosines of the row and of the column are added to each annotation."
             )
         if len(self.channels) != 2 or min(self.channels) < 1:
             raise ValueError(f"channels is {self.channels}; write two whole numbers of at least 1, such as [32, 64].")

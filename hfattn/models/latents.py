@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .configuration_vaswani import VaswaniConfig
+from .configuration_layers import LayersConfig
 from .modeling_vaswani import (
     AddAndNorm,
     Call,
@@ -35,7 +35,7 @@ class LatentAttention(VaswaniAttention):
 class LatentLayer(VaswaniLayer, GradientCheckpointingLayer):
     """Cross-attention of the latents to the tokens, then a feed-forward network."""
 
-    def __init__(self, config: VaswaniConfig) -> None:
+    def __init__(self, config: LayersConfig) -> None:
         super().__init__()
         is_normed = config.norm != "pre" or config.embedding_norm
         self.input_norm = nn.Identity() if is_normed else make_norm(config)
@@ -62,7 +62,7 @@ class Latents(nn.Module):
     The latents are scaled and initialized as embeddings. With ``share_rounds``, all rounds but the first are the same.
     """
 
-    def __init__(self, config: VaswaniConfig) -> None:
+    def __init__(self, config: LayersConfig) -> None:
         super().__init__()
         assert config.latents is not None
         self.vectors = nn.Embedding(config.latents, config.hidden_size)

@@ -103,7 +103,7 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
 
 
 class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
-    """A CNN or an image model of transformers, and the position of each annotation in the grid (Xu 2015, section 3.1.1)."""
+    """A CNN or an image model of transformers, with the position of each annotation (Xu 2015, section 3.1.1)."""
 
     def __init__(self, config: ShowAttendTellConfig) -> None:
         super().__init__(config)

@@ -37,7 +37,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import Attention
 from .attention_scores import Parametric, options_of, required_options
 from .classifier_output import PooledClassifierOutput
-from .configuration_vaswani import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, VaswaniConfig
+from .configuration_layers import OPTIONS, PATTERNS, POSITION_BIASES, STANDARD_ATTENTION, LayersConfig
+from .configuration_vaswani import VaswaniConfig
 from .encoder_decoder import SourceAndTargetEmbeddings
 from .strict_config import StrictConfig, class_by_name, unknown_message
 
@@ -146,19 +147,19 @@ def copied_projection(linear: nn.Linear) -> nn.Linear:
     return new
 
 
-def _gain(config: VaswaniConfig, in_decoder: bool) -> float:
+def _gain(config: Any, in_decoder: bool) -> float:
     if config.norm != "none":
         return 1.0
     return (9 * config.decoder_layers) ** -0.25 if in_decoder else 0.67 * config.encoder_layers**-0.25
 
 
-def _embedding_gain(config: VaswaniConfig) -> float:
+def _embedding_gain(config: LayersConfig) -> float:
     """Return T-Fixup's factor for the embeddings; it is the same for source and target, which may share a matrix."""
-    num_layers = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
+    num_layers: int = config.decoder_layers if config.is_encoder_decoder else config.num_hidden_layers
     return (9 * num_layers) ** -0.25 if config.norm == "none" else 1.0
 
 
-def is_fused(config: VaswaniConfig, kind: str, is_causal: bool = False) -> bool:
+def is_fused(config: LayersConfig, kind: str, is_causal: bool = False) -> bool:
     """Return whether the configured implementation (with its own mask format) computes this attention.
 
     It returns no weights, which layers share in self-attention. ``Attention`` adds the bias of positions, on fused
@@ -186,7 +187,7 @@ class TokenMixer(nn.Module):
     takes_bias = False
     shared_parameters: tuple[str, ...] = ()
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__()
         self.config, self.layer_idx, self.kind, self.is_causal = config, layer_idx, kind, is_causal
 
@@ -220,7 +221,7 @@ class VaswaniAttention(TokenMixer):
         gain: T-Fixup's factor for W^V and W^O.
     """
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> None:
         super().__init__(config, layer_idx, kind, is_causal, gain)
         self.head_dim = config.head_width
         self.num_queries_per_key = config.num_attention_heads // config.key_value_heads
@@ -409,7 +410,7 @@ def option_class(name: str) -> Any:
     return StrictConfig.custom_classes.find(OPTIONS[name])
 
 
-def make_attention(config: VaswaniConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> TokenMixer:
+def make_attention(config: LayersConfig, layer_idx: int, kind: str, is_causal: bool, gain: float) -> TokenMixer:
     """Return the attention of a layer to all keys, or to what the layers of its group share."""
     groups = config.attention_groups(kind, is_causal)
     make = option_class("attention_groups").attention if groups else VaswaniAttention
@@ -438,7 +439,7 @@ def find_pattern(name: str) -> type[TokenMixer]:
     return class_by_name({}, name, TokenMixer, "a pattern", PATTERNS)
 
 
-def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, gain: float) -> TokenMixer:
+def make_self_attention(config: LayersConfig, layer_idx: int, is_causal: bool, gain: float) -> TokenMixer:
     """Return the self-attention of a layer, with the pattern that the configuration names.
 
     Raises:
@@ -460,7 +461,7 @@ def make_self_attention(config: VaswaniConfig, layer_idx: int, is_causal: bool, 
     return kind(config, layer_idx, "self", is_causal, gain, **options)
 
 
-def make_position_bias(config: VaswaniConfig, is_causal: bool, of_layer: bool = False) -> nn.Module | None:
+def make_position_bias(config: LayersConfig, is_causal: bool, of_layer: bool = False) -> nn.Module | None:
     """Return the bias that the configuration names as positions, or None if its positions are not a bias.
 
     Args:
@@ -480,7 +481,7 @@ class VaswaniFeedForward(nn.Module):
     ``feed_forward_chunk``, a piece of the sequence after the other (Kitaev et al. 2020, section 3).
     """
 
-    def __init__(self, config: VaswaniConfig, gain: float) -> None:
+    def __init__(self, config: LayersConfig, gain: float) -> None:
         super().__init__()
         self.fc1 = projection(config.hidden_size, config.intermediate_size, config.bias, gain)
         self.fc2 = projection(config.intermediate_size, config.hidden_size, config.bias, gain)
@@ -511,7 +512,7 @@ class VaswaniFeedForward(nn.Module):
 class AddAndNorm(nn.Module):
     """Residual connection and norm of a sub-layer f: LN(x + f(x)) (post), x + f(LN(x)) (pre), or x + f(x) (none)."""
 
-    def __init__(self, config: VaswaniConfig, reads_embeddings: bool = False) -> None:
+    def __init__(self, config: LayersConfig, reads_embeddings: bool = False) -> None:
         super().__init__()
         self.is_pre = config.norm == "pre"
         is_normed = self.is_pre and reads_embeddings and config.embedding_norm
@@ -528,7 +529,7 @@ class AddAndNorm(nn.Module):
         return hidden_states if self.is_pre else self.norm(hidden_states)
 
 
-def make_norm(config: VaswaniConfig) -> nn.Module:
+def make_norm(config: LayersConfig) -> nn.Module:
     """Return a norm of vectors of width H, or the identity."""
     if config.norm == "none":
         return nn.Identity()
@@ -537,7 +538,7 @@ def make_norm(config: VaswaniConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.bias)
 
 
-def make_residual(config: VaswaniConfig, reads_embeddings: bool = False) -> AddAndNorm:
+def make_residual(config: LayersConfig, reads_embeddings: bool = False) -> AddAndNorm:
     """Return the residual connection of a sub-layer."""
     return (option_class("reversible") if config.reversible else AddAndNorm)(config, reads_embeddings)
 
@@ -560,7 +561,7 @@ class VaswaniLayer(nn.Module):
 class VaswaniEncoderLayer(VaswaniLayer, GradientCheckpointingLayer):
     """Self-attention, then a feed-forward network (section 3.1)."""
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int) -> None:
         super().__init__()
         gain = _gain(config, in_decoder=False)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=False, gain=gain)
@@ -580,7 +581,7 @@ class VaswaniEncoderLayer(VaswaniLayer, GradientCheckpointingLayer):
 class VaswaniDecoderLayer(VaswaniLayer, GradientCheckpointingLayer):
     """Causal self-attention, cross-attention if there is an encoder, then a feed-forward network (section 3.1)."""
 
-    def __init__(self, config: VaswaniConfig, layer_idx: int) -> None:
+    def __init__(self, config: LayersConfig, layer_idx: int) -> None:
         super().__init__()
         gain = _gain(config, in_decoder=True)
         self.self_attn = make_self_attention(config, layer_idx, is_causal=True, gain=gain)
@@ -612,8 +613,10 @@ class VaswaniDecoderLayer(VaswaniLayer, GradientCheckpointingLayer):
         )
 
 
-class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
-    config: VaswaniConfig
+class LayersPreTrainedModel(PreTrainedModel):
+    """Base of the models of these layers, which initializes their weights."""
+
+    config: LayersConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["VaswaniEncoderLayer", "VaswaniDecoderLayer"]
@@ -641,22 +644,25 @@ class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, PreTrainedModel):
             super()._init_weights(module)
 
 
+class VaswaniPreTrainedModel(SourceAndTargetEmbeddings, LayersPreTrainedModel):
+    """Base of the models of texts."""
+
+    config: VaswaniConfig
+
+
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a layer and its further arguments
 
 
-class VaswaniStack(VaswaniPreTrainedModel):
-    """Base of encoder and decoder: embeddings and positions before the layers, and a norm after them."""
+class VaswaniStack(LayersPreTrainedModel):
+    """Base of the stacks: layers, and a norm after them."""
 
     layers: nn.ModuleList
     is_decoder: ClassVar[bool]
+    _tied_weights_keys: dict[str, str] | None
 
-    def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
+    def __init__(self, config: LayersConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(vocab_size, config.hidden_size)
-        if config.positions == "learned":
-            self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.position_bias = make_position_bias(config, self.is_decoder)
-        self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
         dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
         self.embedding_dropout = nn.Dropout(dropout)
         self.embedding_norm = make_norm(config) if config.embedding_norm else nn.Identity()
@@ -667,6 +673,13 @@ class VaswaniStack(VaswaniPreTrainedModel):
         is_grouped = any(config.attention_groups(kind, self.is_decoder) for kind in kinds)
         self.reversible = option_class("reversible") if config.reversible else None
         self.groups = option_class("attention_groups") if is_grouped else None
+
+    def add_encoder_layers(self) -> None:
+        """Make the layers of an encoder, and its latents if it has any."""
+        config = self.config
+        self.layers = nn.ModuleList(VaswaniEncoderLayer(config, index) for index in range(config.encoder_layers))
+        self._tied_weights_keys = self.shared_by_layers()
+        self.latents = option_class("latents")(config) if config.latents is not None else None
 
     @property
     def mixers(self) -> list[TokenMixer]:
@@ -697,6 +710,95 @@ class VaswaniStack(VaswaniPreTrainedModel):
                 "value for each token, (B, S); pass 1 for tokens and 0 for padding."
             )
         return layers
+
+    def source_mask(
+        self, hidden_states: torch.Tensor, source: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Return the mask of a cross-attention to ``source`` (B, S, H), whose padding is 0 in ``attention_mask``."""
+        if is_fused(self.config, "cross"):
+            mask: torch.Tensor | None = create_bidirectional_mask(self.config, hidden_states, attention_mask, source)
+            return mask
+        return boolean_mask(hidden_states, attention_mask)
+
+    def run(self, hidden_states: torch.Tensor, calls: Sequence[Call], **kwargs: Any) -> torch.Tensor:
+        """Return the output (B, T, H) of layers, each of which is called with further arguments.
+
+        Args:
+            kwargs: options of the pass. Reversible layers store their activations if there is a cache, or if their
+                outputs or weights are requested.
+
+        Raises:
+            ValueError: the layers are reversible, and gradient checkpointing is on.
+        """
+        if self.reversible is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            if self.gradient_checkpointing and self.training:
+                raise ValueError(
+                    "Reversible layers compute their inputs again, so gradient checkpointing has nothing to add; leave "
+                    "gradient_checkpointing out, or write reversible: false."
+                )
+            has_weights = kwargs.get("output_attentions", self.config.output_attentions)
+            has_states = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+            if not has_weights and not has_states and kwargs.get("past_key_values") is None:
+                output: torch.Tensor = self.reversible.run(hidden_states, calls)
+                return output
+        for layer, args, options in calls:
+            hidden_states = layer(hidden_states, *args, **options)
+        return hidden_states[0] if isinstance(hidden_states, tuple) else hidden_states
+
+    def encode(
+        self,
+        inputs: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        rotations: Sequence[torch.Tensor | None] | None = None,
+        scale: float = 1.0,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Run the layers of an encoder, and the norm after them.
+
+        Args:
+            inputs: embeddings with positions (B, S, H).
+            attention_mask: (B, S), 0 at padding.
+            rotations: ``rotary_angles`` of each layer, if positions are rotary.
+            scale: factor of the latents, that of the embeddings.
+
+        Returns:
+            (B, S, H), or (B, N, H) with N latents.
+        """
+        for mixer in self.mixers:
+            mixer.start_pass()
+        hidden_states, input_mask = inputs, attention_mask
+        if self.latents is not None:
+            hidden_states, attention_mask = self.latents.start(inputs, scale), None
+        mask = None
+        if self.matrix_layers(attention_mask):
+            if is_fused(self.config, "self"):
+                mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
+            else:
+                mask = boolean_mask(hidden_states, attention_mask)
+        shared = {} if self.groups is None else {"shared": self.groups()}
+        calls = []
+        for layer, mixer, rotation in zip(
+            self.layers, self.mixers, rotations or [None] * len(self.layers), strict=True
+        ):
+            layer_mask = attention_mask if mixer.takes_padding_mask else mask
+            given = {"rotation": rotation, "bias": self.position_bias, **shared, **kwargs}
+            calls.append((layer, (layer_mask,), given))
+        if self.latents is not None:
+            input_mask = self.source_mask(hidden_states, inputs, input_mask)
+            calls = self.latents.calls(calls, inputs, input_mask, **kwargs)
+        output: torch.Tensor = self.norm(self.run(hidden_states, calls, **kwargs))
+        return output
+
+
+class VaswaniTextStack(VaswaniPreTrainedModel, VaswaniStack):
+    """Base of encoder and decoder of texts: embeddings and positions before the layers."""
+
+    def __init__(self, config: VaswaniConfig, vocab_size: int) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.hidden_size)
+        if config.positions == "learned":
+            self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return embeddings (B, T, H), without positions.
@@ -735,40 +837,6 @@ class VaswaniStack(VaswaniPreTrainedModel):
             hidden_states = hidden_states + self.embed_positions(positions)
         return self.embedding_dropout(self.embedding_norm(hidden_states))
 
-    def source_mask(
-        self, hidden_states: torch.Tensor, source: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor | None:
-        """Return the mask of a cross-attention to ``source`` (B, S, H), whose padding is 0 in ``attention_mask``."""
-        if is_fused(self.config, "cross"):
-            mask: torch.Tensor | None = create_bidirectional_mask(self.config, hidden_states, attention_mask, source)
-            return mask
-        return boolean_mask(hidden_states, attention_mask)
-
-    def run(self, hidden_states: torch.Tensor, calls: Sequence[Call], **kwargs: Any) -> torch.Tensor:
-        """Return the output (B, T, H) of layers, each of which is called with further arguments.
-
-        Args:
-            kwargs: options of the pass. Reversible layers store their activations if there is a cache, or if their
-                outputs or weights are requested.
-
-        Raises:
-            ValueError: the layers are reversible, and gradient checkpointing is on.
-        """
-        if self.reversible is not None and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            if self.gradient_checkpointing and self.training:
-                raise ValueError(
-                    "Reversible layers compute their inputs again, so gradient checkpointing has nothing to add; leave "
-                    "gradient_checkpointing out, or write reversible: false."
-                )
-            has_weights = kwargs.get("output_attentions", self.config.output_attentions)
-            has_states = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-            if not has_weights and not has_states and kwargs.get("past_key_values") is None:
-                output: torch.Tensor = self.reversible.run(hidden_states, calls)
-                return output
-        for layer, args, options in calls:
-            hidden_states = layer(hidden_states, *args, **options)
-        return hidden_states[0] if isinstance(hidden_states, tuple) else hidden_states
-
     def rotations(self, hidden_states: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor | None]:
         """Return the ``rotary_angles`` of each layer at positions (1 or B, T), or None if positions are not rotary."""
         config, stack = self.config, "decoder" if self.is_decoder else "encoder"
@@ -780,7 +848,7 @@ class VaswaniStack(VaswaniPreTrainedModel):
         return [angles[base] for base in bases]
 
 
-class VaswaniEncoder(VaswaniStack):
+class VaswaniEncoder(VaswaniTextStack):
     """The left half of figure 1: every position of the source attends to all positions."""
 
     is_decoder = False
@@ -791,9 +859,7 @@ class VaswaniEncoder(VaswaniStack):
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config, config.vocab_size if config.source_vocab_size is None else config.source_vocab_size)
-        self.layers = nn.ModuleList(VaswaniEncoderLayer(config, index) for index in range(config.encoder_layers))
-        self._tied_weights_keys = self.shared_by_layers()
-        self.latents = option_class("latents")(config) if config.latents is not None else None
+        self.add_encoder_layers()
         self.post_init()
 
     @capture_outputs
@@ -818,36 +884,16 @@ class VaswaniEncoder(VaswaniStack):
             latents, (B, N, H), and in each round first the weights of the latents over the source, (B, h, N, S), then
             those of the layers, (B, h, N, N).
         """
-        for mixer in self.mixers:
-            mixer.start_pass()
         hidden_states = self.embed(input_ids, inputs_embeds)
         if position_ids is None:
             position_ids = positions_of(hidden_states, attention_mask, 0)
         hidden_states = self.add_positions(hidden_states, position_ids)
-        inputs, input_mask = hidden_states, attention_mask
-        if self.latents is not None:
-            hidden_states, attention_mask = self.latents.start(inputs, self.embed_scale), None
         rotations = self.rotations(hidden_states, position_ids)
-        mask = None
-        if self.matrix_layers(attention_mask):
-            if is_fused(self.config, "self"):
-                mask = create_bidirectional_mask(self.config, hidden_states, attention_mask)
-            else:
-                mask = boolean_mask(hidden_states, attention_mask)
-        shared = {} if self.groups is None else {"shared": self.groups()}
-        calls = []
-        for layer, mixer, rotation in zip(self.layers, self.mixers, rotations, strict=True):
-            layer_mask = attention_mask if mixer.takes_padding_mask else mask
-            given = {"rotation": rotation, "bias": self.position_bias, **shared, **kwargs}
-            calls.append((layer, (layer_mask,), given))
-        if self.latents is not None:
-            input_mask = self.source_mask(hidden_states, inputs, input_mask)
-            calls = self.latents.calls(calls, inputs, input_mask, **kwargs)
-        hidden_states = self.run(hidden_states, calls, **kwargs)
-        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+        hidden_states = self.encode(hidden_states, attention_mask, rotations, self.embed_scale, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class VaswaniDecoder(VaswaniStack):
+class VaswaniDecoder(VaswaniTextStack):
     """The right half of figure 1: target positions attend to earlier ones, themselves and the source."""
 
     is_decoder = True

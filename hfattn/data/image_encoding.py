@@ -1,0 +1,126 @@
+"""Images as the inputs of models: augmented in training, as the processor makes them in evaluation."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import BaseImageProcessor, ViTImageProcessorPil
+
+from ..errors import UserError
+from .batches import TrainingExamples
+from .image_augmentation import Augmentation, AugmentationConfig, mixed
+from .images import WHITE, Encoded, LabeledImages, open_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def make_processor(size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> ViTImageProcessorPil:
+    """Return the processor of a model from scratch.
+
+    Args:
+        size: height and width of the model's images, in pixels.
+        mean, std: mean and standard deviation of red, green and blue, from 0 to 1, by which pixels are normalized.
+    """
+    height, width = size
+    return ViTImageProcessorPil(
+        size={"height": height, "width": width}, image_mean=list(mean), image_std=list(std), do_convert_rgb=True
+    )
+
+
+def input_size(processor: BaseImageProcessor) -> tuple[int, int]:
+    """Return height and width of the images that a processor makes.
+
+    Raises:
+        UserError: the processor makes images of different sizes.
+    """
+    size = processor.crop_size if getattr(processor, "do_center_crop", None) else processor.size
+    if not {"height", "width"} <= dict(size).keys():
+        raise UserError(
+            f"The processor resizes to {dict(size)}, so images have different sizes; write the height and the width of "
+            "images in its preprocessor_config.json."
+        )
+    return size["height"], size["width"]
+
+
+def normalized(image: "Image", processor: BaseImageProcessor) -> torch.Tensor:
+    """Return ``pixel_values`` (3, height, width) of an image that has the size of the model, as the processor does."""
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+    if processor.do_rescale:
+        pixels = pixels * processor.rescale_factor
+    if processor.do_normalize:
+        mean, std = (torch.tensor(values)[:, None, None] for values in (processor.image_mean, processor.image_std))
+        pixels = (pixels - mean) / std
+    return pixels
+
+
+def processed(
+    images: Sequence[Encoded], processor: BaseImageProcessor, background: Sequence[int] = WHITE
+) -> torch.Tensor:
+    """Return ``pixel_values`` (B, 3, height, width) of images, as the processor makes them."""
+    opened = [open_image(image, background) for image in images]
+    pixel_values: torch.Tensor = processor(opened, return_tensors="pt")["pixel_values"]
+    return pixel_values
+
+
+class EncodedImages(TrainingExamples[dict[str, Any]]):
+    """Labeled images as ``pixel_values`` and ``labels``, for ``ImageCollator``.
+
+    Random changes depend only on seed, epoch and index, so that a resumed run and a run of several processes read the
+    same images as an uninterrupted run of one process.
+
+    Args:
+        images: the images.
+        processor: the processor of the model.
+        background: color behind transparent pixels.
+        augmentation: random changes, for training. By default, images are what the processor makes of them.
+        seed: seed of the random changes.
+    """
+
+    def __init__(
+        self,
+        images: LabeledImages,
+        processor: BaseImageProcessor,
+        background: Sequence[int] = WHITE,
+        augmentation: AugmentationConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.images, self.processor, self.background, self.seed = images, processor, background, seed
+        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        item = self.images.items[index]
+        if self.augment is None:
+            pixels = processed([item.image], self.processor, self.background)[0]
+            return {"pixel_values": pixels, "labels": item.label}
+        random = np.random.default_rng([self.seed, self.epoch, index])
+        image = self.augment(open_image(item.image, self.background, self.images.place(index)), random)
+        draw = int(random.integers(1 << 32))
+        return {"pixel_values": normalized(image, self.processor), "labels": item.label, "draw": draw}
+
+
+class ImageCollator:
+    """Batches of ``EncodedImages``: ``pixel_values`` (B, 3, height, width) and ``labels``.
+
+    Labels are classes (B,), or, if training images are mixed, the shares of the classes (B, labels).
+
+    Args:
+        num_labels: number of classes.
+        augmentation: the section of that name.
+    """
+
+    def __init__(self, num_labels: int, augmentation: AugmentationConfig | None = None) -> None:
+        self.num_labels, self.augmentation = num_labels, augmentation or AugmentationConfig()
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        pixel_values = torch.stack([example["pixel_values"] for example in examples])
+        labels = torch.tensor([example["labels"] for example in examples])
+        if self.augmentation.mixes and "draw" in examples[0]:
+            targets = torch.nn.functional.one_hot(labels, self.num_labels).to(pixel_values.dtype)
+            random = np.random.default_rng([example["draw"] for example in examples])
+            pixel_values, labels = mixed(pixel_values, targets, self.augmentation, random)
+        return {"pixel_values": pixel_values, "labels": labels}

@@ -1,0 +1,260 @@
+"""Images: labeled, or with a text each. They stay encoded in memory, and are decoded when they are used."""
+
+import hashlib
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..errors import UserError
+from .examples import Examples
+from .labeled import classes_of
+from .rows import Row, Rows, Source, local_file, open_rows
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    # The bytes or the path of a file, values of pixels (height, width) or (height, width, 3) in uint8, or an image.
+    Encoded: TypeAlias = bytes | Path | np.ndarray | Image
+else:
+    Encoded: TypeAlias = Any
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow reads others by running programs
+MOST_PIXELS = 50_000_000  # of an image; a small file can hold many more, which fill the memory when they are decoded
+WHITE = (255, 255, 255)
+
+
+class LabeledImage(NamedTuple):
+    """An image, the index of its class, its row in the dataset, and the other columns of that row."""
+
+    image: Encoded
+    label: int
+    line: int | None = None
+    fields: Mapping[str, Any] = {}
+
+
+class CaptionedImage(NamedTuple):
+    """An image, a text about it, its row in the dataset, and the other columns of that row."""
+
+    image: Encoded
+    text: str
+    line: int | None = None
+    fields: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class LabeledImages(Examples[LabeledImage]):
+    """Labeled images in memory, with the names of the classes from class 0 on."""
+
+    labels: list[str] = field(repr=False)
+
+    noun = "Image"
+
+    def columns(self, item: LabeledImage) -> tuple[str, ...]:
+        return self.labels[item.label], digest(item.image)
+
+    def texts(self, item: LabeledImage) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class CaptionedImages(Examples[CaptionedImage]):
+    """Images with a text each, in memory."""
+
+    noun = "Image"
+
+    def columns(self, item: CaptionedImage) -> tuple[str, ...]:
+        return item.text, digest(item.image)
+
+    def texts(self, item: CaptionedImage) -> tuple[str, ...]:
+        return (item.text,)
+
+
+def digest(image: Encoded) -> str:
+    """Return the SHA-256 of a file, or of the pixels of an array or of an image."""
+    if isinstance(image, Path):
+        image = image.read_bytes()
+    if isinstance(image, bytes):
+        return hashlib.sha256(image).hexdigest()
+    pixels = np.ascontiguousarray(image)
+    return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
+
+
+def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "The image") -> "Image":
+    """Decode an image to RGB, upright, without the metadata of its file.
+
+    Args:
+        image: the image. Of several images in a file, the first is taken.
+        background: color behind transparent pixels.
+        place: what the image is called in messages.
+
+    Raises:
+        UserError: the file is not an image in one of ``FORMATS``, is damaged, or has more than ``MOST_PIXELS`` pixels.
+    """
+    from PIL import Image, ImageOps
+
+    opened = _opened(image, place)
+    try:
+        upright = ImageOps.exif_transpose(opened)
+        if upright.mode.startswith("I;16"):  # Pillow would cut off all values above 255
+            upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+        if upright.has_transparency_data:
+            with_alpha = upright.convert("RGBA")
+            opaque = Image.new("RGBA", upright.size, (*background, 255))
+            upright = Image.alpha_composite(opaque, with_alpha)
+        rgb = upright.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged files
+        raise UserError(f"{place} is damaged ({str(error).rstrip('.')}); save it again, or remove it.") from error
+    rgb.info = {}
+    return rgb
+
+
+def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:
+    """Return width and height of an image, which is not decoded.
+
+    Raises:
+        UserError: see ``open_image``.
+    """
+    return _opened(image, place).size
+
+
+def _opened(image: Encoded, place: str) -> "Image":
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(image, np.ndarray):
+        return Image.fromarray(image)
+    if isinstance(image, Image.Image):
+        return image
+    try:
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
+            opened = Image.open(io.BytesIO(image) if isinstance(image, bytes) else image, formats=FORMATS)
+    except Image.DecompressionBombError:
+        raise UserError(f"{place} has more than {MOST_PIXELS:,} pixels; make it smaller.") from None
+    except UnidentifiedImageError:
+        raise UserError(
+            f"{place} is not an image in the format {', '.join(FORMATS)}; convert it, or remove it."
+        ) from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{place} cannot be read ({str(error).rstrip('.')}); save it again, or remove it.") from error
+    if opened.width * opened.height > MOST_PIXELS:
+        raise UserError(
+            f"{place} has {opened.width:,} × {opened.height:,} pixels, more than {MOST_PIXELS:,}; make it smaller."
+        )
+    return opened
+
+
+def read_images(
+    dataset: Source,
+    *,
+    image_column: str = "image",
+    label_column: str | None = "label",
+    labels: Sequence[str] | None = None,
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
+) -> LabeledImages:
+    """Read labeled images. All other columns are stored in ``fields``.
+
+    Args:
+        dataset: a source of rows, as in ``open_rows``: a folder with a folder of images for each class, the IDX files
+            of MNIST, a Parquet file, a dataset on the Hub, or a file whose column has paths of images.
+        image_column, label_column: columns to read. Without ``label_column``, all images are of one class.
+        labels: names of the classes, from class 0 on, as in ``read_labeled``.
+        config, split, revision: configuration, split and revision of a folder or of a dataset on the Hub.
+
+    Raises:
+        UserError: the source or a column does not exist, or a row has no image or no label.
+    """
+    rows = open_rows(dataset, config=config, split=split, revision=revision)
+    written: list[Any] = []
+    items = []
+    for row, image, fields in _image_rows(rows, dataset, image_column, label_column):
+        if label_column is not None:
+            label = rows.value(row, label_column, "label_column")
+            if isinstance(label, bool) or not isinstance(label, int | str) or label in ("", -1):
+                raise UserError(f"{rows.place(row)} has the label {label!r}; write the name or the number of a class.")
+            written.append(label)
+        items.append(LabeledImage(image, 0, row.number, fields))
+    if label_column is None:
+        return LabeledImages(rows.name, items, unit=rows.unit, labels=["image"])
+    names, number_of = classes_of(rows, label_column, labels, written)
+    for index, label in enumerate(written):
+        if label not in number_of:
+            raise UserError(
+                f"{rows.unit} {items[index].line} of {rows.name} has the label {label!r}, which is not one of "
+                f"{', '.join(names)}; correct it, or change data.labels."
+            )
+        items[index] = items[index]._replace(label=number_of[label])
+    return LabeledImages(rows.name, items, unit=rows.unit, labels=names)
+
+
+def read_captioned_images(
+    dataset: Source,
+    *,
+    image_column: str = "image",
+    text_column: str = "text",
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
+) -> CaptionedImages:
+    """Read images with a text each.
+
+    Args:
+        dataset, image_column, config, split, revision: as in ``read_images``; a folder of images has the other columns
+            in ``metadata.csv`` or ``metadata.jsonl``.
+        text_column: column of the texts. A row with a list of texts counts as one example for each of them.
+
+    Raises:
+        UserError: the source or a column does not exist, or a row has no image or no text.
+    """
+    rows = open_rows(dataset, config=config, split=split, revision=revision)
+    items = []
+    for row, image, fields in _image_rows(rows, dataset, image_column, text_column):
+        texts = rows.value(row, text_column, "text_column")
+        for text in texts if isinstance(texts, list) else [texts]:
+            if not isinstance(text, str) or not text.strip():
+                raise UserError(f"{rows.place(row)} has {text!r} in {text_column!r}; write a text, or remove the row.")
+            items.append(CaptionedImage(image, text, row.number, fields))
+    return CaptionedImages(rows.name, items, unit=rows.unit)
+
+
+def _image_rows(
+    rows: Rows, dataset: Source, image_column: str, other_column: str | None
+) -> Iterator[tuple[Row, Encoded, dict[str, Any]]]:
+    """Yield the rows with their images, which are not decoded, and with the columns that are neither of the two."""
+    file = local_file(dataset)
+    empty = True
+    for row in rows:
+        empty = False
+        image = _encoded(rows.value(row, image_column, "image_column"), file)
+        if image is None:
+            raise UserError(f"{rows.place(row)} has no image in {image_column!r}; write another data.image_column.")
+        image_size(image, f"The image in {rows.unit.lower()} {row.number} of {rows.name}")
+        used = {image_column, other_column}
+        yield row, image, {name: value for name, value in row.values.items() if name not in used}
+    if empty:
+        raise UserError(f"{rows.name} is empty; add images.")
+
+
+def _encoded(value: Any, file: Path | None) -> Encoded | None:
+    """Return the image of a column; ``file`` is the file of the rows, beside which the path of an image begins."""
+    if isinstance(value, Mapping):  # of ``datasets.Image``, undecoded
+        return value["bytes"] or (Path(value["path"]) if value.get("path") else None)
+    if isinstance(value, str):  # a dataset of the Hub must not name files of this machine
+        return file.parent / value if file is not None and value else None
+    return value if isinstance(value, bytes | np.ndarray) or hasattr(value, "getbands") else None
+
+
+def unlabeled_images(images: Sequence[Encoded]) -> LabeledImages:
+    """Return images without labels, for a model to predict, with class 0 assigned to each."""
+    return LabeledImages("images", [LabeledImage(image, 0) for image in images], labels=["image"])
+
+
+def without_duplicates(train: LabeledImages, others: Sequence[LabeledImages]) -> LabeledImages:
+    """Return the training images that are in no other part."""
+    held = {digest(item.image) for part in others for item in part}
+    return replace(train, items=[item for item in train if digest(item.image) not in held])

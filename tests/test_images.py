@@ -1,0 +1,304 @@
+"""Images are read from every source, decoded safely, changed as their fields say, and encoded as a processor does."""
+
+import gzip
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features
+from datasets import Image as ImageFeature
+from huggingface_hub.errors import StrictDataclassError
+from PIL import Image
+
+from hfattn.data import (
+    CaptionedDataConfig,
+    EncodedImages,
+    ImageAugmentationConfig,
+    ImageCollator,
+    ImageDataConfig,
+    LabeledImages,
+    input_size,
+    make_processor,
+    open_image,
+    processed,
+    read_captioned_images,
+    read_images,
+    unlabeled_images,
+)
+from hfattn.data.image_augmentation import Augmentation, erased, mixed, random_crop, shifted
+from hfattn.errors import UserError
+
+RANDOM = np.random.default_rng(0)
+
+
+def picture(color: int = 0, size: tuple[int, int] = (6, 4)) -> Image.Image:
+    """A picture of noise around a color."""
+    return Image.fromarray(np.clip(RANDOM.integers(0, 40, (*size[::-1], 3)) + color, 0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def write_idx(folder: Path, prefix: str, images: np.ndarray, labels: np.ndarray) -> None:
+    for what, values in (("images-idx3", images), ("labels-idx1", labels)):
+        head = np.array([0x0800 + values.ndim, *values.shape], ">u4").tobytes()
+        (folder / f"{prefix}-{what}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
+
+
+@pytest.fixture
+def idx(tmp_path: Path) -> Path:
+    folder = tmp_path / "digits"
+    folder.mkdir()
+    for prefix, number in (("train", 40), ("t10k", 8)):
+        images = RANDOM.integers(0, 256, (number, 5, 7), dtype=np.uint8)
+        write_idx(folder, prefix, images, (np.arange(number) % 4).astype(np.uint8))
+    return folder
+
+
+def test_idx_files(idx: Path) -> None:
+    config = ImageDataConfig(dataset=str(idx), test="test", split=[0.8, 0.2])
+    parts = config.read_parts(1)
+    assert [len(parts[part]) for part in ("train", "validation", "test")] == [32, 8, 8]
+    assert parts["test"].labels == ["0", "1", "2", "3"]
+    assert [item.label for item in parts["test"]] == [0, 1, 2, 3] * 2
+    assert sorted(item.label for item in parts["validation"]) == [0, 0, 1, 1, 2, 2, 3, 3]  # stratified
+    opened = open_image(parts["test"].items[0].image)
+    assert opened.mode == "RGB"
+    assert opened.size == (7, 5)
+    assert "classes in train: 0 8, 1 8, 2 8, 3 8" in config.report(parts).facts
+    with pytest.raises(UserError, match=r"digits has no images of 'dev'; its parts are test, train, write one of them"):
+        read_images(str(idx), split="dev")
+    path = idx / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
+    with pytest.raises(UserError, match=r"t10k-images-idx3-ubyte.gz is not a complete IDX file with 3 dimensions"):
+        read_images(str(idx), split="test")
+
+
+def test_a_folder_for_each_class(tmp_path: Path) -> None:
+    folder = tmp_path / "animals"
+    for part, name in itertools.product(("train", "test"), ("cat", "dog")):
+        (folder / part / name).mkdir(parents=True)
+        for number in range(3):
+            picture(size=(6 + number, 4)).save(folder / part / name / f"{number}.png")
+    images = read_images(str(folder), split="test")
+    assert images.labels == ["cat", "dog"]
+    assert [item.label for item in images] == [0, 0, 0, 1, 1, 1]
+    assert isinstance(images.items[0].image, bytes | Path)  # not decoded
+    assert {open_image(item.image).size for item in images} == {(6, 4), (7, 4), (8, 4)}
+    report = ImageDataConfig(dataset=str(folder), test="test", split=[0.5, 0.5]).report()
+    assert any(fact.startswith("pixels of an image in train: 6 × 4") for fact in report.facts)
+
+
+def test_rows_with_paths_bytes_and_datasets(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    picture(100).save(tmp_path / "images" / "a.png")
+    rows = [{"file": "images/a.png", "label": "x"}, {"file": "images/a.png", "label": "y"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    images = read_images(str(tmp_path / "rows.jsonl"), image_column="file")
+    assert images.labels == ["x", "y"]
+    assert open_image(images.items[1].image).size == (6, 4)
+
+    features = Features({"image": ImageFeature(), "label": ClassLabel(names=["no", "yes"])})
+    dataset = Dataset.from_dict({"image": [picture(10), picture(200)], "label": [1, 0]}, features)
+    dataset.to_parquet(tmp_path / "rows.parquet")
+    for source in (dataset, DatasetDict(train=dataset), str(tmp_path / "rows.parquet")):
+        images = read_images(source)
+        assert images.labels == ["no", "yes"]
+        assert [item.label for item in images] == [1, 0]
+        assert images.fingerprint == read_images(dataset).fingerprint
+    with pytest.raises(UserError, match=r"has no column 'img'; write one of image, label in data.image_column"):
+        read_images(dataset, image_column="img")
+    # A dataset that is not a local file must not name files of the machine.
+    with pytest.raises(UserError, match="has no image in 'image'"):
+        read_images(Dataset.from_dict({"image": [str(tmp_path / "images" / "a.png")], "label": [0]}))
+
+
+def test_captions(tmp_path: Path) -> None:
+    dataset = Dataset.from_dict(
+        {
+            "image": [encoded(picture(c)) for c in (0, 50, 100, 150)],
+            "text": [["A dog.", "One dog."], ["B"], ["C"], ["D"]],
+        }
+    )
+    images = read_captioned_images(dataset)
+    assert [item.text for item in images] == ["A dog.", "One dog.", "B", "C", "D"]
+    parts = CaptionedDataConfig(dataset="given in Python", split=[0.5, 0.5]).read_parts(1, dataset)
+    assert {len({item.line for item in part}) for part in parts.values()} == {2}  # texts of an image stay together
+    with pytest.raises(
+        UserError, match=r"Row 0 of the given dataset has '' in 'text'; write a text, or remove the row"
+    ):
+        read_captioned_images(Dataset.from_dict({"image": [encoded(picture())], "text": [""]}))
+
+
+def test_equal_images_go_into_one_part_or_leave_training() -> None:
+    files = [encoded(picture(i % 20)) for i in range(20)]
+    dataset = Dataset.from_dict({"image": files * 2, "label": [0, 1] * 20})
+    parts = ImageDataConfig(dataset="given in Python", split=[0.5, 0.5]).read_parts(1, dataset)
+    train, validation = ({item.image for item in part} for part in parts.values())
+    assert not train & validation
+    given = DatasetDict(train=dataset, validation=dataset.select([0, 1]), test=dataset.select([2, 3]))
+    config = ImageDataConfig(dataset="given in Python")
+    assert "2 images of test are in train too: data.duplicates: drop" in config.report(given=given).warnings
+    config = ImageDataConfig(dataset="given in Python", duplicates="drop", train_size=10)
+    parts = config.read_parts(1, given)
+    assert len(parts["train"]) == 10
+    assert not {x.image for x in parts["train"]} & set(files[:4])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no image", "The image in row 1 of the given dataset is not an image in the format BMP, GIF, JPEG"),
+        (encoded(Image.new("1", (20_000, 20_000))), r"has more than 50,000,000 pixels; make it smaller"),
+        (encoded(Image.new("1", (10_000, 10_000))), r"has 10,000 × 10,000 pixels, more than 50,000,000; make it"),
+    ],
+)
+def test_what_is_not_an_image_is_refused_with_its_row(content: bytes, message: str) -> None:
+    assert len(content) < 100_000
+    with pytest.raises(UserError, match=message):
+        read_images(Dataset.from_dict({"image": [encoded(picture()), content], "label": [0, 1]}))
+
+
+def test_a_damaged_image_is_refused_when_it_is_decoded() -> None:
+    content = encoded(picture(size=(60, 40)))
+    with pytest.raises(UserError, match=r"The image is damaged \(.*\); save it again, or remove it"):
+        open_image(content[: len(content) // 2])
+
+
+def test_images_are_decoded_upright_opaque_and_without_metadata() -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = 6, "a camera"  # to be turned by 90 degrees; its maker
+    left_red = Image.fromarray(
+        np.concatenate([np.full((8, 8, 3), (255, 0, 0)), np.zeros((8, 8, 3))], 1).astype(np.uint8)
+    )
+    upright = open_image(encoded(left_red, "JPEG", exif=exif, quality=95))
+    assert upright.size == (8, 16)
+    assert not upright.getexif()
+    assert not upright.info
+    assert np.asarray(upright)[2, 4, 0] > 200 > 50 > np.asarray(upright)[13, 4, 0]  # the left side is at the top
+
+    half = Image.new("RGBA", (2, 1), (10, 20, 30, 255))
+    half.putpixel((1, 0), (10, 20, 30, 0))
+    assert np.asarray(open_image(encoded(half), background=(1, 2, 3))).tolist() == [[[10, 20, 30], [1, 2, 3]]]
+    deep = Image.fromarray(np.array([[0, 256, 65535]], np.uint16))
+    assert np.asarray(open_image(encoded(deep)))[0, :, 0].tolist() == [0, 1, 255]
+    assert open_image(encoded(Image.new("P", (3, 3)))).mode == "RGB"
+
+
+def test_training_images_without_changes_equal_the_processor() -> None:
+    processor = make_processor((4, 6), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+    images = unlabeled_images([picture(), picture(90)])
+    plain, changed = (
+        EncodedImages(images, processor),
+        EncodedImages(images, processor, augmentation=ImageAugmentationConfig()),
+    )
+    for index in range(2):
+        torch.testing.assert_close(changed[index]["pixel_values"], plain[index]["pixel_values"])
+    assert processed([picture(size=(60, 60))], processor).shape == (1, 3, 4, 6)
+    assert input_size(processor) == (4, 6)
+    processor.size = {"shortest_edge": 4}
+    with pytest.raises(UserError, match="so images have different sizes"):
+        input_size(processor)
+
+
+def test_random_changes_depend_on_seed_epoch_and_index_alone() -> None:
+    every = ImageAugmentationConfig(
+        shift=1, crop_scale=0.5, flip=0.5, rotation=10, jitter=0.4, grayscale=0.2, blur=0.5, solarize=0.3, erasing=0.5
+    )
+    images = LabeledImages("x", unlabeled_images([picture(size=(16, 16))] * 3).items, labels=["image"])
+    processor = make_processor((8, 8), (0.5,) * 3, (0.5,) * 3)
+
+    def drawn(seed: int, epoch: int, index: int) -> torch.Tensor:
+        dataset = EncodedImages(images, processor, augmentation=every, seed=seed)
+        dataset.set_epoch(epoch)
+        pixels: torch.Tensor = dataset[index]["pixel_values"]
+        return pixels
+
+    torch.testing.assert_close(drawn(1, 2, 0), drawn(1, 2, 0), rtol=0, atol=0)
+    for other in ((2, 2, 0), (1, 3, 0), (1, 2, 1)):
+        assert not torch.equal(drawn(1, 2, 0), drawn(*other))
+
+
+def test_each_change_does_what_its_field_says() -> None:
+    image = picture(100, (8, 6))
+    pixels = np.asarray(image)
+
+    def changed(**fields: Any) -> np.ndarray:
+        return np.asarray(Augmentation(ImageAugmentationConfig(**fields), (6, 8))(image, np.random.default_rng(3)))
+
+    assert (changed() == pixels).all()
+    assert (changed(flip=1.0) == pixels[:, ::-1]).all()
+    assert (changed(solarize=1.0) == np.where(pixels < 128, pixels, 255 - pixels)).all()
+    assert np.ptp(changed(grayscale=1.0), axis=-1).max() == 0
+    assert changed(blur=1.0, blur_radius=200).std() < pixels.std()
+    assert np.asarray(shifted(image, 2, -1))[0, 2].tolist() == pixels[1, 0].tolist()
+    assert np.asarray(shifted(image, 2, -1))[0, 0].tolist() == pixels[1, 0].tolist()  # the nearest pixel
+    share = (np.asarray(erased(image, np.random.default_rng(1))) != pixels).any(-1).mean()
+    assert 0.02 <= share <= 0.5
+    dark = changed(jitter=0.9)
+    assert dark.shape == pixels.shape
+    assert abs(dark.mean() - pixels.mean()) > 1
+
+
+def test_random_crops_have_the_area_and_ratio_that_are_asked_for() -> None:
+    coordinates = np.stack(np.meshgrid(np.arange(200), np.arange(100)), -1).astype(np.uint8)
+    image = Image.fromarray(np.concatenate([coordinates, np.zeros((100, 200, 1), np.uint8)], -1))
+    random, shares = np.random.default_rng(0), []
+    for _ in range(50):
+        crop = np.asarray(random_crop(image, (10, 20), 0.1, 4 / 3, random, most=0.4)).astype(float)
+        width, height = np.ptp(crop[..., 0]) * 20 / 19, np.ptp(crop[..., 1]) * 10 / 9
+        shares.append(width * height / 20_000)
+        assert 2 * 0.7 < width / height < 2 * 1.45
+    assert 0.08 < min(shares) < 0.15
+    assert 0.3 < max(shares) < 0.45
+
+
+def test_mixtures_keep_the_share_of_each_class() -> None:
+    """The mean of mixed images of constant color is the mixture of their targets."""
+    colors = torch.arange(6.0)[:, None, None, None].expand(6, 3, 8, 8)
+    targets = torch.eye(6)
+    for field in ("mixup", "cutmix"):
+        options: dict[str, Any] = {field: 1.0}
+        config = ImageAugmentationConfig(**options)
+        pixel_values, shares = mixed(colors, targets, config, np.random.default_rng(4))
+        torch.testing.assert_close(pixel_values.mean((1, 2, 3)), shares @ torch.arange(6.0))
+        torch.testing.assert_close(shares.sum(1), torch.ones(6))
+        assert (shares.max(1).values < 1).any()
+    assert (colors[:, 0, 0, 0] == torch.arange(6.0)).all()  # the batch itself is not changed
+
+
+def test_the_collator_mixes_training_images_only() -> None:
+    images = LabeledImages(
+        "x", [item._replace(label=i) for i, item in enumerate(unlabeled_images([picture()] * 2))], labels=["a", "b"]
+    )
+    processor, config = make_processor((4, 6), (0.5,) * 3, (0.5,) * 3), ImageAugmentationConfig(mixup=0.5)
+    collate = ImageCollator(2, config)
+    train, test = EncodedImages(images, processor, augmentation=config), EncodedImages(images, processor)
+    assert collate([train[0], train[1]])["labels"].shape == (2, 2)
+    assert collate([test[0], test[1]])["labels"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"flip": 1.5}, "is 1.5; write a number from 0 to 1."),
+        ({"crop_scale": 0.0}, "write a number above 0, at most 1"),
+    ],
+)
+def test_fields_out_of_range_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(StrictDataclassError, match=re.escape(message)):
+        ImageAugmentationConfig(**fields)
+
+
+def test_a_background_that_is_not_a_color_is_refused() -> None:
+    with pytest.raises(StrictDataclassError, match="write three numbers from 0 to 255"):
+        ImageDataConfig(dataset="x", background=[1, 2])
