@@ -116,15 +116,15 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         else:
             self.vision_model = AutoModel.from_config(config.vision_config)
             self.projection = nn.Linear(config.vision_size, config.annotation_size)
-            if config.freeze_vision:
-                self.vision_model.requires_grad_(False)
         self.post_init()
+        self.train()
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; a frozen image model stays in evaluation mode, without dropout."""
+        """Set the mode; a frozen image model stays in evaluation mode, without dropout and without gradients."""
         super().train(mode)
         if self.vision_model is not None and self.config.freeze_vision:
-            self.vision_model.eval()
+            # from_pretrained makes new parameters, which have gradients, and then sets the mode.
+            self.vision_model.eval().requires_grad_(False)
         return self
 
     def features(self, pixel_values: torch.Tensor) -> torch.Tensor:
