@@ -75,7 +75,7 @@ class TestGeneration(Seq2SeqGenerationTests):
 def literal_annotations(model: Any, pixels: torch.Tensor) -> list[torch.Tensor]:
     hidden = pixels
     for convolution in model.model.encoder.convolutions:
-        hidden = convolution(hidden[None])[0].relu()
+        hidden = convolution.convolution(hidden[None])[0].relu()
     found = []
     for row, column in itertools.product(*map(range, hidden.shape[1:])):
         position: list[torch.Tensor] = []
@@ -295,6 +295,17 @@ def test_images_of_other_sizes_have_other_grids() -> None:
     assert moved.shape == (1, 2, 8)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_vocabulary_is_resized(tied: bool) -> None:
+    model, labels = build(tie_word_embeddings=tied).eval(), captions()
+    before = model(images(), labels=labels).logits
+    model.resize_token_embeddings(V + 3)
+    after = model(images(), labels=labels).logits
+    torch.testing.assert_close(after[..., :V], before)
+    assert after.shape[-1] == model.config.vocab_size == V + 3
+    assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
+
+
 # The pipeline, and a process without hfattn
 
 
@@ -316,7 +327,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_pipeline_returns_text_score_and_record(saved: Path) -> None:
-    caption = pipeline("image-captioning", str(saved), trust_remote_code=False)
+    caption = pipeline("image-captioning", str(saved), trust_remote_code=True)
     options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 5}
     path = str(saved / "picture.png")
     best, second = caption(path, **options)
@@ -348,7 +359,7 @@ def test_the_saved_folder_captions_without_hfattn(saved: Path) -> None:
     )
     done = run([sys.executable, "-c", code], cwd=saved)
     assert done.returncode == 0, done.stderr
-    here = pipeline("image-captioning", str(saved), trust_remote_code=False)(
+    here = pipeline("image-captioning", str(saved), trust_remote_code=True)(
         str(saved / "picture.png"), max_new_tokens=5
     )
     assert done.stdout.strip() == here["caption_text"].strip()

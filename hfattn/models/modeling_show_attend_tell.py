@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoModel, PreTrainedModel
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import can_return_tuple
 
@@ -89,7 +90,7 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
     config: ShowAttendTellConfig
     main_input_name = "pixel_values"
     input_modalities = ("image", "text")
-    _no_split_modules = ["ShowAttendTellDecoder"]
+    _no_split_modules = ["Convolution", "ShowAttendTellDecoder"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -102,6 +103,18 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
             init.zeros_(module.baseline)
 
 
+class Convolution(GradientCheckpointingLayer):
+    """A convolution of 3 x 3 that halves height and width, and ReLU."""
+
+    def __init__(self, channels: int, next_channels: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, next_channels, kernel_size=3, stride=2, padding=1)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map (B, channels, height, width) to (B, next_channels, ⌈height / 2⌉, ⌈width / 2⌉)."""
+        return self.convolution(hidden).relu()
+
+
 class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
     """A CNN or an image model of transformers, with the position of each annotation (Xu 2015, section 3.1.1)."""
 
@@ -110,9 +123,7 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         self.vision_model: PreTrainedModel | None = None
         if config.vision_config is None:
             widths = [config.num_channels, *config.channels, config.annotation_size]
-            self.convolutions = nn.ModuleList(
-                nn.Conv2d(size, next_size, kernel_size=3, stride=2, padding=1) for size, next_size in pairwise(widths)
-            )
+            self.convolutions = nn.ModuleList(Convolution(*pair) for pair in pairwise(widths))
         else:
             self.vision_model = AutoModel.from_config(config.vision_config)
             self.projection = nn.Linear(config.vision_size, config.annotation_size)
@@ -145,7 +156,7 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         if self.vision_model is None:
             hidden = pixel_values
             for convolution in self.convolutions:
-                hidden = convolution(hidden).relu()
+                hidden = convolution(hidden)
             return hidden.permute(0, 2, 3, 1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.freeze_vision):
             hidden = self.vision_model(pixel_values=pixel_values).last_hidden_state
