@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UserError
-from .images import CaptionedImage, CaptionedImages, open_image, read_captioned_images, read_images
+from .images import CaptionedImage, CaptionedImages, Encoded, open_image, read_captioned_images, read_images
 from .rows import Source
 
 LANGUAGES = ("en", "es")
@@ -40,9 +40,10 @@ _CAPTIONS = {
 }
 _GRIDS = {"row2": (1, 2), "column2": (2, 1), "row3": (1, 3), "column3": (3, 1), "grid4": (2, 2)}
 
+_SPANISH = ("cero", "uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve")
 _DIGITS = {
     "en": ("a zero", "a one", "a two", "a three", "a four", "a five", "a six", "a seven", "an eight", "a nine"),
-    "es": tuple(f"un {name}" for name in "cero uno dos tres cuatro cinco seis siete ocho nueve".split()),
+    "es": tuple(f"un {name}" for name in _SPANISH),
 }
 _ARTICLES = {"en": ("a", "an"), "es": ("un", "una")}
 _MOST_WORDS = 5  # of the caption of a stamp; longer ones tell a story
@@ -231,7 +232,12 @@ def _read_digits(source: Source, split: str) -> list[tuple[np.ndarray, int]]:
             f"{images.name} has {len(images.labels)} classes, and scenes of digits need the ten digits; write the "
             "folder of MNIST, or null for the digits of scikit-learn."
         )
-    return [(np.asarray(open_image(item.image).convert("L")), item.label) for item in images]
+
+    def gray(image: Encoded) -> np.ndarray:
+        is_gray = isinstance(image, np.ndarray) and image.ndim == 2
+        return image if is_gray else np.asarray(open_image(image).convert("L"))
+
+    return [(gray(item.image), item.label) for item in images]
 
 
 def _cropped(opacity: np.ndarray) -> np.ndarray:
