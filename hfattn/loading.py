@@ -298,7 +298,8 @@ def max_positions(config: PreTrainedConfig) -> int | None:
         limits.append(fields.get(text.attribute_map.get("max_position_embeddings", "max_position_embeddings")))
     linformer = fields.get("encoder_pattern_options", {}).get("max_length")
     limits += linformer if isinstance(linformer, list) else [linformer]
-    return min((limit for limit in limits if limit is not None), default=None)
+    tokens = fields.get("subsampling") or 1  # of a position
+    return min((limit * tokens for limit in limits if limit is not None), default=None)
 
 
 def check_embedded(model: "PreTrainedModel", ids: torch.Tensor) -> None:

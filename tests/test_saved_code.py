@@ -323,7 +323,7 @@ def test_groups_of_layers_bring_their_file_along(tmp_path: Path) -> None:
 
 def test_options_of_stacks_bring_their_files_along(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    fields: dict[str, Any] = {"latents": 3, "latent_rounds": 2, "reversible": True, "norm": "pre"}
+    fields: dict[str, Any] = {"latents": 3, "latent_rounds": 2, "reversible": True, "norm": "pre", "subsampling": 2}
     model = VaswaniForSequenceClassification(VaswaniConfig(**SMALL, **fields)).eval()
     folders = [tmp_path / name for name in ("one", "two", "three")]
     model.save_pretrained(folders[0])
@@ -331,7 +331,7 @@ def test_options_of_stacks_bring_their_files_along(tmp_path: Path) -> None:
         torch.testing.assert_close(logits, model(IDS).logits)
     for folder in folders:
         code = {path.name: path.read_text() for path in folder.glob("*.py")}
-        assert code.keys() == SHARED | ATTENTION | VASWANI | {"latents.py", "reversible.py"}
+        assert code.keys() == SHARED | ATTENTION | VASWANI | {"latents.py", "reversible.py", "subsampling.py"}
         assert "from .latents import Latents as latents_Latents\n" in code.pop("custom_classes.py")
         assert all(text == (MODELS / name).read_text() for name, text in code.items())
         assert not inspect(str(folder)).findings

@@ -1,5 +1,5 @@
-"""Options of whole stacks: the feed-forward network in pieces, attention that layers share, reversible layers,
-and latents."""
+"""Options of whole stacks: the feed-forward network in pieces, attention that layers share, reversible layers, latents
+and subsampling."""
 
 import itertools
 import math
@@ -22,6 +22,8 @@ from hfattn import (
 )
 from hfattn.errors import UserError
 from hfattn.explaining import AttentionRecord, alignment, attention_groups, layer_similarity, self_attention
+from hfattn.loading import max_positions
+from hfattn.models.modeling_vaswani import sinusoidal_positions
 from hfattn.pipelines import translations
 from hfattn.tokenizers import build_character_tokenizer
 
@@ -532,3 +534,80 @@ def test_latents_are_for_encoders_whose_positions_are_not_needed() -> None:
     }.items():
         with pytest.raises(ValueError, match=message):
             make(kind, latents=4)
+
+
+# subsampling
+
+
+def literal_blocks(encoder: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Blocks of one text (S, H), a block and a token at a time."""
+    own, length = encoder.subsampling, encoder.subsampling.length
+    weights = own.linear.weight.unflatten(1, (3 * length, -1))  # (H, 3k, H)
+    blocks = []
+    for start in range(0, len(tokens), length):
+        total = own.linear.bias
+        for offset in range(3 * length):
+            token = start - length + offset
+            if 0 <= token < len(tokens):
+                total = total + weights[:, offset] @ tokens[token]
+        blocks.append(total.relu())
+    return torch.stack(blocks)
+
+
+@pytest.mark.parametrize("pattern", ["full", "window"])
+def test_subsampling_equals_its_formula_and_padding_is_invisible(pattern: str) -> None:
+    """Also if the padding is before a text, and within it, where it counts as tokens without an embedding."""
+    options = {"window": 3} if pattern == "window" else {}
+    fields: dict[str, Any] = {"subsampling": 3, "encoder_pattern": pattern, "encoder_pattern_options": options}
+    model = make(VaswaniForSequenceClassification, **fields)
+    encoder = model.model.encoder
+    inputs = texts([9, 4, 7], 13)
+    outputs = model(**inputs, output_hidden_states=True)
+    for row, (of_row, mask) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)):
+        of_text = of_row[mask][None]
+        blocks = literal_blocks(encoder, 4 * encoder.embed_tokens(of_text[0]))
+        blocks = blocks + sinusoidal_positions(torch.arange(len(blocks)), 16, torch.float64)
+        torch.testing.assert_close(outputs.hidden_states[0][row, : len(blocks)], blocks, atol=1e-12, rtol=0)
+        torch.testing.assert_close(model(of_text).logits[0], outputs.logits[row], atol=1e-12, rtol=0)
+    holes = inputs["attention_mask"].clone()
+    holes[0, 2:8] = 0
+    changed = inputs["input_ids"].clone()
+    changed[0, 2:8] = 5
+    torch.testing.assert_close(
+        *(model(tokens, attention_mask=holes).logits for tokens in (changed, inputs["input_ids"])), atol=1e-12, rtol=0
+    )
+    nothing = [model(ids(1, 3), attention_mask=torch.zeros(1, 3)).logits, model(ids(1, 0)).logits]
+    torch.testing.assert_close(*nothing, atol=1e-12, rtol=0)
+
+
+def test_a_translator_reads_blocks() -> None:
+    model = make(VaswaniForConditionalGeneration, subsampling=2)
+    check_generation(model)
+    inputs, target = texts([7, 4], 13), ids(2, 5, seed=2)
+    outputs = model(**inputs, decoder_input_ids=target, output_attentions=True)
+    assert {tuple(weights.shape[2:]) for weights in outputs.cross_attentions} == {(5, 4)}
+    alone = model(inputs["input_ids"][1:, 3:], decoder_input_ids=target[1:]).logits
+    torch.testing.assert_close(alone, outputs.logits[1:], atol=1e-12, rtol=0)
+    tokenizer = build_character_tokenizer(["to be"])
+    (found,) = translations(model, tokenizer, None, ["to be"], max_new_tokens=4)
+    assert found["alignment"] is None
+    with pytest.raises(UserError, match="The encoder of it computes with blocks of tokens, which are not tokens"):
+        self_attention("it", model, tokenizer, "to be")
+
+
+def test_subsampling_is_for_encoders_whose_outputs_need_not_be_tokens() -> None:
+    with pytest.raises(StrictDataclassError, match="subsampling is 1; write a whole number of at least 2, or null"):
+        VaswaniConfig(**SIZES, subsampling=1)
+    for kind, message in {
+        VaswaniForCausalLM: "because a block reads the tokens that it would predict; leave subsampling out",
+        VaswaniForMaskedLM: "blocks are not tokens, which a masked language model predicts; leave subsampling out",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            make(kind, subsampling=4)
+    model = make(VaswaniForSequenceClassification, subsampling=2)
+    with pytest.raises(ValueError, match="subsampling needs one value for each token"):
+        model(ids(1, 4), attention_mask=torch.ones(1, 1, 4, 4))
+
+
+def test_learned_positions_of_blocks_reach_over_all_their_tokens() -> None:
+    assert max_positions(VaswaniConfig(**SIZES, positions="learned", max_position_embeddings=8, subsampling=4)) == 32

@@ -24,7 +24,8 @@ from .numbers import (
     mean_distance,
     summary,
 )
-from .page import render_comparison, render_html, render_list, save_html
+from .overlay import plot_overlay
+from .page import render_comparison, render_html, render_image_html, render_list, save_html, save_image_html
 from .plot import plot_alignment, plot_flow, plot_heads
 from .reading import cross_attention, self_attention
 from .rollout import rollout
@@ -76,10 +77,12 @@ __all__ = [
     "plot_alignment",
     "plot_flow",
     "plot_heads",
+    "plot_overlay",
     "plot_rows",
     "plot_scores",
     "render_comparison",
     "render_html",
+    "render_image_html",
     "render_list",
     "render_rows_html",
     "render_rows_text",
@@ -91,6 +94,7 @@ __all__ = [
     "saliency_rows",
     "save_animation",
     "save_html",
+    "save_image_html",
     "score_attention",
     "score_tokens",
     "score_unit",

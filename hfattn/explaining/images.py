@@ -94,6 +94,8 @@ def image_attention(name: str, model: PreTrainedModel, pixel_values: torch.Tenso
     Raises:
         UserError: the model has no attention weights, or its tokens are not patches.
     """
+    if model.config.to_dict().get("latents") is not None:
+        raise UserError(f"{name} computes with latents, which are not patches; choose a model without.")
     model.set_attn_implementation("eager")
     with evaluation_mode(model), torch.inference_mode():
         outputs = model(pixel_values=pixel_values.to(model.device, model.dtype), output_attentions=True)

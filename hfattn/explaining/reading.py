@@ -58,8 +58,11 @@ def self_attention(name: str, model: PreTrainedModel, tokenizer: PreTrainedToken
     encoded = tokenizer(text, return_tensors="pt", return_attention_mask=True)
     ids, mask = (encoded[name].to(model.device) for name in ("input_ids", "attention_mask"))
     check_embedded(model, ids)
-    if model.config.to_dict().get("latents") is not None:
-        raise UserError(f"The encoder of {name} computes with latents, which are not tokens; choose a model without.")
+    for field, what in (("latents", "latents"), ("subsampling", "blocks of tokens")):
+        if model.config.to_dict().get(field) is not None:
+            raise UserError(
+                f"The encoder of {name} computes with {what}, which are not tokens; choose a model without."
+            )
     model.set_attn_implementation("eager")
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     with torch.inference_mode():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .evaluation_config import *  # noqa: F403
     from .language_model import *  # noqa: F403
     from .multi_label import *  # noqa: F403
+    from .pointing import *  # noqa: F403
     from .regression import *  # noqa: F403
     from .slices import *  # noqa: F403
     from .translation import *  # noqa: F403
@@ -53,6 +54,7 @@ _MODULES = {
         "multi_label_report",
         "multi_label_scores",
     ),
+    "pointing": ("Deletion", "deletion", "heaviest", "jaccard", "mask_on_grid", "mass_on", "points_at"),
     "regression": ("RegressionMetric", "RegressionScores", "predicted_numbers", "regression_report"),
     "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
     "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),

@@ -39,6 +39,7 @@ OPTIONS = {
     "attention_groups": "attention_groups.AttentionGroups",
     "reversible": "reversible.ReversibleResidual",
     "latents": "latents.Latents",
+    "subsampling": "subsampling.Subsampling",
 }
 
 STANDARD_ATTENTION = {

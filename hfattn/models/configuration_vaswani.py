@@ -82,6 +82,9 @@ class VaswaniConfig(LayersConfig):
         max_position_embeddings: number of learned positions.
         num_buckets: number of buckets of distances, for "relative_buckets".
         max_distance: distance from which on all are in the last of these buckets.
+        subsampling: number of tokens of a block, by default none. A convolution makes one position of each block, so
+            that the layers of the encoder compute with fewer of them (Clark et al. 2022, section 3.2). It is meant for
+            bytes and characters, in classifiers and translators.
         share_positions: use one table of learned positions for source and target.
         scale_embedding: multiply the embeddings by sqrt(hidden_size) (section 3.4).
         decoder_pattern, decoder_pattern_options, decoder_attention_groups: as those of the encoder, for the decoder;
@@ -226,6 +229,7 @@ class VaswaniConfig(LayersConfig):
     max_position_embeddings: int = 1024
     num_buckets: int = 32
     max_distance: int = 128
+    subsampling: int | None = None
     share_positions: bool = False
     scale_embedding: bool = True
     decoder_pattern: str | list[str] = "full"
@@ -241,6 +245,11 @@ class VaswaniConfig(LayersConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
     auto_map: dict[str, str] = field(default_factory=_auto_map)
+
+    @property
+    def option_names(self) -> set[str]:
+        """Names of those of ``OPTIONS`` that are used."""
+        return super().option_names | ({"subsampling"} if self.subsampling is not None else set())
 
     def layer_rope_theta(self, stack: str, layer_idx: int) -> float:
         """Return the base of the rotary positions in a layer of the "encoder" or the "decoder"."""
@@ -265,6 +274,8 @@ class VaswaniConfig(LayersConfig):
         self._check_probability("output_dropout")
         self._check_choice("positions", POSITION_NAMES)
         self._check_choice("classifier_pooling", POOLING_NAMES)
+        if self.subsampling is not None and self.subsampling < 2:
+            raise ValueError(f"subsampling is {self.subsampling}; write a whole number of at least 2, or null.")
         self._check_above_zero("rope_theta", example="10000")
         if self.local_rope_theta is not None:
             self._check_above_zero("local_rope_theta", example="10000")

@@ -859,6 +859,7 @@ class VaswaniEncoder(VaswaniTextStack):
 
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__(config, config.vocab_size if config.source_vocab_size is None else config.source_vocab_size)
+        self.subsampling = option_class("subsampling")(config) if config.subsampling is not None else None
         self.add_encoder_layers()
         self.post_init()
 
@@ -882,15 +883,23 @@ class VaswaniEncoder(VaswaniTextStack):
         Returns:
             ``last_hidden_state`` (B, S, H); ``hidden_states`` and ``attentions`` (B, h, S, S) if requested. With N
             latents, (B, N, H), and in each round first the weights of the latents over the source, (B, h, N, S), then
-            those of the layers, (B, h, N, N).
+            those of the layers, (B, h, N, N). With ``subsampling``, S counts blocks, in ``position_ids`` too.
         """
         hidden_states = self.embed(input_ids, inputs_embeds)
+        if self.subsampling is not None:
+            hidden_states, attention_mask = self.subsampling(hidden_states, attention_mask)
         if position_ids is None:
             position_ids = positions_of(hidden_states, attention_mask, 0)
         hidden_states = self.add_positions(hidden_states, position_ids)
         rotations = self.rotations(hidden_states, position_ids)
         hidden_states = self.encode(hidden_states, attention_mask, rotations, self.embed_scale, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def output_mask(self, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return which outputs are not padding, given which tokens are not; None if all are outputs."""
+        if self.latents is not None:
+            return None
+        return attention_mask if self.subsampling is None else self.subsampling.mask(attention_mask)
 
 
 class VaswaniDecoder(VaswaniTextStack):
@@ -909,6 +918,11 @@ class VaswaniDecoder(VaswaniTextStack):
             raise ValueError(
                 f"latents is {config.latents}, and a decoder cannot have any, because each latent reads the whole "
                 "text; leave latents out, or write a decoder_pattern."
+            )
+        if config.subsampling is not None and not config.is_encoder_decoder:
+            raise ValueError(
+                f"subsampling is {config.subsampling}, and a decoder cannot have any, because a block reads the tokens "
+                "that it would predict; leave subsampling out."
             )
         self.layers = nn.ModuleList(VaswaniDecoderLayer(config, index) for index in range(config.decoder_layers))
         self._tied_weights_keys = self.shared_by_layers()
@@ -1076,7 +1090,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
             decoder_input_ids,
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask if self.config.latents is None else None,
+            encoder_attention_mask=self.encoder.output_mask(attention_mask),
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -1199,6 +1213,11 @@ class VaswaniForMaskedLM(VaswaniPreTrainedModel):
                 f"latents is {config.latents}, and the outputs of latents are not positions of the text, as a masked "
                 "language model needs; leave latents out."
             )
+        if config.subsampling is not None:
+            raise ValueError(
+                f"subsampling is {config.subsampling}, and blocks are not tokens, which a masked language model "
+                "predicts; leave subsampling out."
+            )
         super().__init__(config)
         self.model = VaswaniModel(config)
         if config.lm_head_transform:
@@ -1283,7 +1302,7 @@ class VaswaniForSequenceClassification(VaswaniPreTrainedModel):
         outputs = self.model(
             input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, return_dict=True, **kwargs
         )
-        pooled = self._pool(outputs.last_hidden_state, attention_mask if self.config.latents is None else None)
+        pooled = self._pool(outputs.last_hidden_state, self.model.encoder.output_mask(attention_mask))
         logits = self.classifier(self.dropout(pooled))  # (B, labels)
         loss = None
         if labels is not None:

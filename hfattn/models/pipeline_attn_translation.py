@@ -78,7 +78,7 @@ class AttnTranslationPipeline(Pipeline):
     - ``score``: its log-probability log p(y | x) under the model, the sum over its tokens including the end token, in
       nats. It does not depend on the decoding method;
     - ``alignment``: an ``AttentionRecord`` of the cross-attention, or None if the model has none, or if its encoder has
-      latents, which are not tokens.
+      latents or blocks, which are not tokens.
 
     For a list of texts, it returns a list. With ``num_return_sequences`` above 1, each text has a list of translations,
     the best first. ``batch_size`` translates several texts at once; all other arguments are passed to ``generate()``.
@@ -159,7 +159,8 @@ class AttnTranslationPipeline(Pipeline):
         num_texts = len(inputs["input_ids"])
         path = GenerationPath.of(outputs, len(outputs.logits), index, hypothesis, num_texts, ends)
         record = None
-        reads_tokens = self.model.config.to_dict().get("latents") is None
+        fields = self.model.config.to_dict()
+        reads_tokens = fields.get("latents") is None and fields.get("subsampling") is None
         if outputs.cross_attentions and outputs.cross_attentions[0] and reads_tokens:
             record = alignment(
                 outputs,
