@@ -13,6 +13,7 @@ from .grouping import split_by_shared_text
 from .image_augmentation import Augmentation
 from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
+from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
 from .images import (
     CaptionedImage,
@@ -114,6 +115,7 @@ __all__ = [
     "encode_text",
     "fingerprints",
     "form_of",
+    "frozen_features",
     "guess_accuracy",
     "input_size",
     "is_local",
@@ -125,6 +127,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "pool_images",
     "processed",
     "prompt_ids",
     "read_captioned_images",
