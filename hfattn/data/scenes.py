@@ -8,13 +8,16 @@ the caption name them, to measure whether a model looks at what it names.
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from huggingface_hub.dataclasses import strict
 
 from ..errors import UserError
+from ..fields import at_least, one_of
+from .image_parts import CaptionedDataConfig
 from .images import CaptionedImage, CaptionedImages, Encoded, open_image, read_captioned_images, read_images
 from .rows import Source
 
@@ -276,3 +279,49 @@ def stamp_things(source: Source, language: str) -> dict[str, list[Thing]]:
             f"{stamps.name} has no caption such as 'A red flower.' in {language!r}; write the dataset of the stamps."
         )
     return dict.fromkeys(PARTS, things)
+
+
+@strict
+@dataclass
+class SceneDataConfig(CaptionedDataConfig):
+    """Source of images and their captions: one's own, or scenes.
+
+    The datasets ``digit_scenes`` and ``stamp_scenes`` are drawn from real images of things, which ``things`` names.
+    """
+
+    unit: ClassVar[str] = "images"
+    generated: ClassVar[tuple[str, ...]] = ("digit_scenes", "stamp_scenes")
+
+    dataset: str = "digit_scenes"
+    text_column: str = "caption"
+    # Of scenes: a dataset of digits, as in read_images; null: the 8 x 8 digits of scikit-learn. Of stamp_scenes, a
+    # dataset of cut-out photographs with a column of captions for each language.
+    things: str | None = None
+    language: str = one_of(LANGUAGES, "en")
+    numbers: list[int] = field(default_factory=lambda: [2])  # of things in a scene: 2, 3 and 4
+    scale: list[float] = field(default_factory=lambda: [0.55, 0.9])  # size of a thing, as a share of its cell
+    scene_background: str = one_of(("black", "clutter"), "black")
+    examples: int = at_least(1, 20_000)  # number of scenes to train on
+    evaluation_examples: int = at_least(1, 1000)  # number of scenes in each of validation and test
+    image_size: int = at_least(8, 64)  # height and width of all images, in pixels
+
+    def validate_scenes(self) -> None:
+        if not self.numbers or not set(self.numbers) <= {2, 3, 4}:
+            raise ValueError(f"numbers is {self.numbers}; write numbers of things from 2 to 4, such as [2, 3].")
+        if len(self.scale) != 2 or not 0.1 <= self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale is {self.scale}; write two shares from 0.1 to 1, such as [0.55, 0.9].")
+        if self.dataset == "stamp_scenes" and self.things is None:
+            raise ValueError("stamp_scenes are drawn from a dataset; write its path in things.")
+
+    def generate(self, seed: int) -> dict[str, CaptionedImages]:
+        if self.dataset == "digit_scenes":
+            things = digit_things(self.things, self.language)
+        else:
+            assert self.things is not None
+            things = stamp_things(self.things, self.language)
+        scale = (self.scale[0], self.scale[1])
+        scenes = Scenes(
+            things, self.numbers, self.image_size, scale, self.scene_background, self.language, self.dataset
+        )
+        numbers = {part: self.examples if part == "train" else self.evaluation_examples for part in PARTS}
+        return {part: scenes.draw(part, number, seed) for part, number in numbers.items()}

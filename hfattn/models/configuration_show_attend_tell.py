@@ -52,7 +52,7 @@ class ShowAttendTellConfig(RecurrentDecoderConfig):
 
     model_type = "show_attend_tell"
     sub_configs: ClassVar[dict[str, Any]] = {"vision_config": AutoConfig}
-    keys_to_ignore_at_inference = ["past_key_values", "doubly_stochastic", "doubly_stochastic_floor"]
+    keys_to_ignore_at_inference = ["past_key_values", "grid", "doubly_stochastic", "doubly_stochastic_floor"]
     # The decoder reads these as fields of a configuration. Here they are constants.
     initial_state: ClassVar[str] = "projection"
     attention_position: ClassVar[str] = "before"

@@ -49,9 +49,12 @@ class ShowAttendTellModelOutput(Seq2SeqModelOutput):
     """As ``Seq2SeqModelOutput``.
 
     Args:
+        grid: (B, 2), the number of rows and columns of the annotations of each image; None if ``encoder_outputs`` were
+            given without.
         log_attention: (B, T, L), log α, in the training of hard attention, where ``cross_attentions`` are samples.
     """
 
+    grid: torch.Tensor | None = None
     log_attention: torch.Tensor | None = None
 
 
@@ -60,10 +63,12 @@ class ShowAttendTellOutput(Seq2SeqLMOutput):
     """As ``Seq2SeqLMOutput``.
 
     Args:
+        grid: as in ``ShowAttendTellModelOutput``.
         doubly_stochastic: (B,), Σ_i (1 - Σ_t α_ti)² of each caption, without its weight λ (eq. 14).
         doubly_stochastic_floor: (B,), the least value that this term can have, L (1 - T/L)².
     """
 
+    grid: torch.Tensor | None = None
     doubly_stochastic: torch.Tensor | None = None
     doubly_stochastic_floor: torch.Tensor | None = None
 
@@ -307,6 +312,7 @@ class ShowAttendTellModel(ShowAttendTellPreTrainedModel):
             decoder_hidden_states=outputs.hidden_states,
             cross_attentions=attentions,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            grid=encoder_outputs.get("grid"),
             log_attention=log_attention,
         )
 
@@ -395,6 +401,7 @@ class ShowAttendTellForConditionalGeneration(CaptioningMixin, ShowAttendTellPreT
             decoder_hidden_states=outputs.decoder_hidden_states,
             cross_attentions=outputs.cross_attentions if output_attentions else None,
             encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            grid=outputs.grid,
         )
 
     def _loss(
