@@ -15,10 +15,12 @@ from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
+    AutoImageProcessor,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    BaseImageProcessor,
     BitsAndBytesConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -47,6 +49,7 @@ _NAME = "pretrained_model_name_or_path"  # the name of a model among the argumen
 _CONFIG = "config.json"
 _CARD = "README.md"
 _TOKENIZER = "tokenizer.json and tokenizer_config.json"
+_PROCESSOR = "preprocessor_config.json"
 _MODEL = "config.json, generation_config.json and the weights"
 # Numbers in generation_config.json, whose types transformers does not check.
 _WHOLE = ("max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences", "top_k")
@@ -222,6 +225,18 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def load_image_processor(location: ModelLocation) -> BaseImageProcessor:
+    """Load the image processor of a model.
+
+    Raises:
+        UserError: there is no such model, it has no image processor, or the Hub cannot be reached.
+    """
+    where = _where(location)
+    with loading_errors(location, "image processor", _PROCESSOR):
+        processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(**where, backend="pil")
+    return processor
+
+
 def _read_tokenizer(file: Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), model_input_names=["input_ids", "attention_mask"])
@@ -389,7 +404,8 @@ def save_translator(
     tokenizer.save_pretrained(folder)
 
 
-def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrainedModel, Any]":
+    """Load a model and its tokenizer, or, of a model of images, its image processor."""
     model_folder(name)  # raises an error if the name is empty
     location = ModelLocation(name=name)
     adapter = adapter_config(location)
@@ -407,7 +423,8 @@ def _load(name: str, choose: Callable[[Any], Any], what: str) -> "tuple[PreTrain
     if adapter is not None:
         model = with_adapter(model, location)
         model = model.base_model if chosen is AutoModel else model
-    return model.eval(), load_tokenizer(location)
+    reads_images = model.main_input_name == "pixel_values" and not config.is_encoder_decoder
+    return model.eval(), (load_image_processor if reads_images else load_tokenizer)(location)
 
 
 def adapter_config(location: ModelLocation) -> dict[str, Any] | None:
@@ -569,6 +586,7 @@ __all__ = [
     "commit_of",
     "license_of",
     "load_any_model",
+    "load_image_processor",
     "load_language_model",
     "load_model",
     "load_model_config",

@@ -7,7 +7,15 @@ from typing import Any
 
 from .errors import UserError
 from .models.alignment import AttentionRecord
-from .plots import plot_bleu_by_length, plot_confusion, plot_curves, plot_predictions, plot_reliability
+from .plots import (
+    plot_bleu_by_length,
+    plot_confusion,
+    plot_curves,
+    plot_head_maps,
+    plot_predictions,
+    plot_reliability,
+    plot_self_distillation,
+)
 
 
 def plot_attention(path: Path, record: AttentionRecord, title: str) -> None:
@@ -38,8 +46,10 @@ KINDS: dict[str, Callable[..., None]] = {
     "caption": plot_caption,
     "confusion": plot_confusion,
     "curves": plot_curves,
+    "head_maps": plot_head_maps,
     "predictions": plot_predictions,
     "reliability": plot_reliability,
+    "self_distillation": plot_self_distillation,
 }
 
 

@@ -29,6 +29,7 @@ from .images import (
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
+from .multi_crop import Crops, MultiCropImages
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, TextSize, pack
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
@@ -56,6 +57,7 @@ __all__ = [
     "Choice",
     "Choices",
     "Coverage",
+    "Crops",
     "Demonstration",
     "Demonstrations",
     "Document",
@@ -82,6 +84,7 @@ __all__ = [
     "MaskedExamples",
     "MaskedTexts",
     "Masking",
+    "MultiCropImages",
     "PackedBlocks",
     "PackedText",
     "Pair",

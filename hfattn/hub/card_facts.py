@@ -9,7 +9,17 @@ from ..resources import resource
 from .templates import interval_of, literal, plain
 
 # The sections of a configuration that change the weights, besides the model and the data, which have their own part.
-_SECTIONS = ("optimizer", "schedule", "max_tokens", "averaging", "early_stopping_patience", "tuning", "distillation")
+_SECTIONS = (
+    "optimizer",
+    "schedule",
+    "max_tokens",
+    "averaging",
+    "early_stopping_patience",
+    "tuning",
+    "distillation",
+    "augmentation",
+    "dino",
+)
 # Fields of TrainingArguments that change no weight.
 _NOT_SHOWN = (
     "disable_tqdm",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .language_model import *  # noqa: F403
     from .multi_label import *  # noqa: F403
     from .pointing import *  # noqa: F403
+    from .neighbors import *  # noqa: F403
     from .regression import *  # noqa: F403
     from .slices import *  # noqa: F403
     from .translation import *  # noqa: F403
@@ -55,6 +56,7 @@ _MODULES = {
         "multi_label_scores",
     ),
     "pointing": ("Deletion", "deletion", "heaviest", "jaccard", "mask_on_grid", "mass_on", "points_at"),
+    "neighbors": ("neighbor_accuracy", "neighbor_votes"),
     "regression": ("RegressionMetric", "RegressionScores", "predicted_numbers", "regression_report"),
     "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
     "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),

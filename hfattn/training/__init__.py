@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .captioning import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .dino import *  # noqa: F403
+    from .dino_config import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
     from .extractive import *  # noqa: F403
@@ -39,6 +41,18 @@ _MODULES = {
     "captioning": ("CaptionTrainer", "build_captioner", "captioner_processor", "features_of_images"),
     "command": ("RecipeCommand", "parse_command", "restoring"),
     "config": ("family_config", "first_changed", "load_config", "model_config"),
+    "dino": (
+        "CollapseError",
+        "DinoHead",
+        "DinoLosses",
+        "DinoModel",
+        "DinoOutput",
+        "DinoTrainer",
+        "cosine_schedule",
+        "dino_losses",
+        "image_features",
+    ),
+    "dino_config": ("DinoConfig",),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),
     "extractive": ("ExtractiveTrainer",),
