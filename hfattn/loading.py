@@ -70,6 +70,7 @@ _KINDS = {
     "AutoModelForSequenceClassification": ("a classifier", "hfattn evaluate"),
     "AutoModelForTokenClassification": ("a token classifier", "hfattn attend"),
     "AutoModelForQuestionAnswering": ("a question-answering model", "hfattn attend"),
+    "AutoModelForImageClassification": ("a classifier of images", "hfattn predict"),
     "AutoModel": ("a model without a head", "hfattn attend"),
 }
 

@@ -8,6 +8,7 @@ from . import (
     fixed_context,
     forgetting,
     hashing_rounds,
+    image_distillation,
     image_positions,
     images,
     multi30k,
@@ -42,5 +43,6 @@ CLAIMS: dict[str, Claim] = {
     **transformer_xl.CLAIMS,
     "hashing_rounds": hashing_rounds.CLAIM,
     "images": images.CLAIM,
+    "image_distillation": image_distillation.CLAIM,
     "image_positions": image_positions.CLAIM,
 }

@@ -7,6 +7,7 @@ from .chat import check_chat_template, set_chat_template
 from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
 from .completions import EncodedDemonstrations, best_fit, prompt_ids
 from .demonstrations import FORMS, Demonstration, Demonstrations, form_of, read_demonstrations
+from .digits import read_digits
 from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
@@ -142,6 +143,7 @@ __all__ = [
     "read_captioned_images",
     "read_choices",
     "read_demonstrations",
+    "read_digits",
     "read_documents",
     "read_images",
     "read_labeled",

@@ -93,6 +93,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 # The share of right answers of each recipe, what is counted, and how a wrong answer is described.
 _SHARES = {
     **dict.fromkeys(("baselines", "classification", "distillation"), ("accuracy", "texts", "classified wrongly")),
+    "image_classification": ("accuracy", "images", "classified wrongly"),
     "multiple_choice": ("accuracy", "questions", "answered wrongly"),
     "question_answering": ("exact_match", "questions", "answered in other words than the right ones"),
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .classification import *  # noqa: F403
     from .entities import *  # noqa: F403
     from .evaluation_config import *  # noqa: F403
+    from .image_classes import *  # noqa: F403
     from .language_model import *  # noqa: F403
     from .multi_label import *  # noqa: F403
     from .pointing import *  # noqa: F403
@@ -46,6 +47,7 @@ _MODULES = {
     ),
     "entities": ("Entity", "EntityMetric", "EntityScores", "find_entities"),
     "evaluation_config": ("ClassifierEvaluationConfig",),
+    "image_classes": ("ImageClassScores", "class_predictions_of_images", "image_class_statistics"),
     "language_model": ("LanguageModelScores", "text_scores", "token_loss", "token_statistics"),
     "multi_label": (
         "MultiLabelScores",

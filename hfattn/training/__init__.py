@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .fine_tuned_classifier import *  # noqa: F403
     from .fine_tuning import *  # noqa: F403
     from .from_scratch import *  # noqa: F403
+    from .image_classification import *  # noqa: F403
     from .multiple_choice import *  # noqa: F403
     from .optimizers import *  # noqa: F403
     from .own_classifier import *  # noqa: F403
@@ -59,6 +60,17 @@ _MODULES = {
     "fine_tuned_classifier": ("ClassifierTrainer", "class_weights", "loss_options", "weighted_loss"),
     "fine_tuning": ("FineTuningTrainer", "tuned", "tuning_facts"),
     "from_scratch": ("PretrainedOrScratchConfig", "scratch_config", "scratch_model"),
+    "image_classification": (
+        "FrozenFeatures",
+        "ImageClassifierTrainer",
+        "ImageDistillationConfig",
+        "ImageTeacher",
+        "ImageTeacherConfig",
+        "check_reading",
+        "distilled_losses",
+        "head_inputs",
+        "head_of",
+    ),
     "multiple_choice": ("ChoiceTrainer", "scores_by_question"),
     "optimizers": ("OPTIMIZERS", "optimizer_class_and_arguments"),
     "own_classifier": (
