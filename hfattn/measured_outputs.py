@@ -4,13 +4,14 @@
 language model, the text is the right answer, so its likelihoods are computed here.
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
-from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
+from transformers import AutoImageProcessor, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from .data import (
     Demonstration,
@@ -24,6 +25,7 @@ from .data import (
     TaggedSentences,
     Text,
     encode_text,
+    open_image,
     pack,
     unlabeled,
 )
@@ -44,7 +46,7 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
             batch, and what else that function needs.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "captions": captions}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -72,6 +74,20 @@ def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Output
                 translated += translate_texts(model, tokenizer, batch, target_tokenizer)
             found.setdefault(part, {})[search] = translated
     return {"translations": found}, {}
+
+
+def captions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the captions of ``images`` by part, files in base64; ``num_beams`` is the number of beams."""
+    processor = AutoImageProcessor.from_pretrained(".", trust_remote_code=False)
+    found: dict[str, list[str]] = {}
+    for part, files in order["images"].items():
+        found[part] = []
+        for start in range(0, len(files), order["rows"]):
+            images = [open_image(base64.b64decode(file)) for file in files[start : start + order["rows"]]]
+            pixels = processor(images, return_tensors="pt")["pixel_values"]
+            written = model.generate(pixel_values=pixels, num_beams=order["num_beams"])
+            found[part] += tokenizer.batch_decode(written, skip_special_tokens=True)
+    return {"captions": found}, {}
 
 
 def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:

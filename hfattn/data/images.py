@@ -1,5 +1,6 @@
 """Images: labeled, or with a text each. They stay encoded in memory, and are decoded when they are used."""
 
+import base64
 import hashlib
 import io
 import warnings
@@ -111,6 +112,13 @@ def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "
         raise UserError(f"{place} is damaged ({str(error).rstrip('.')}); save it again, or remove it.") from error
     rgb.info = {}
     return rgb
+
+
+def as_png(image: "Image") -> str:
+    """Return an image as a PNG file in base64."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:

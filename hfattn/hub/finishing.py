@@ -47,7 +47,7 @@ def finish_folder(
     """
     steps: dict[str, Step] = {picture.file: partial(picture.draw, folder) for picture in pictures}
     planned = {picture.file: picture.to_dict() for picture in pictures}
-    if model is not None and tokenizer is not None and fingerprint_texts:
+    if model is not None and tokenizer is not None:
         steps[FINGERPRINTS] = partial(store_fingerprints, folder, model, tokenizer, fingerprint_texts)
         planned[FINGERPRINTS] = {"texts": list(fingerprint_texts)}
     planned |= {CARD: {}, MANIFEST: {}}

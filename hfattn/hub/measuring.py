@@ -12,6 +12,7 @@ from typing import Any
 
 from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
+from ..data.images import as_png, open_image
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
@@ -166,10 +167,18 @@ def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "answers", "texts": texts, "options": options}
 
 
+def _captions(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    search = next(iter(results["metrics"].values()))["search"]  # chosen on validation, for all parts
+    images = {part: [as_png(open_image(item.image, data.background)) for item in items[part]] for part in parts}
+    beams = results["configuration"]["evaluation"]["num_beams"] if search == "beam" else 1
+    return {"kind": "captions", "images": images, "num_beams": beams}
+
+
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
     "multiple_choice": _choices,
     "translation": _translations,
+    "image_captioning": _captions,
     "char_lm": _characters,
     "causal_lm": _tokens,
     "token_classification": _tags,

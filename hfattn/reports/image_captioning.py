@@ -1,7 +1,5 @@
 """The report of the recipe image_captioning."""
 
-import base64
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,16 +11,18 @@ import torch
 from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..data import CaptionCollator, CaptionedImages, EncodedCaptions, SceneObject, open_image
+from ..data.images import as_png
 from ..generation import evaluation_mode
 from ..loading import base_model_name, commit_of, license_of
 from ..metrics import decode_generated, mass_on, points_at, translation_report
 from ..models.modeling_show_attend_tell import ShowAttendTellForConditionalGeneration
-from ..models.pipeline_image_captioning import ImageCaptioningPipeline
 from ..models.strict_config import own_fields
 from ..pictures import Picture
+from ..pipelines import captions as caption_images
 from ..training import CaptionerConfig
 from .base import TrainedRun, leave_behind, shown_part
 
+LIKELIHOODS = ("nats_per_token", "perplexity", "token_accuracy", "tokens")
 EXAMPLE = "example.png"  # an image that the code of the card captions
 
 
@@ -83,14 +83,16 @@ def report(
     metrics = {}
     for part, each in evaluated.items():
         written = decode_generated(run.tokenizer, each.generated)
-        metrics[part] = part_scores(encoded[part].images, each.likelihoods, written) | {"search": each.search}
-        metrics[part] |= attention_scores(run.model, run.tokenizer, encoded[part], rows)
+        likelihoods = {name: each.likelihoods[name] for name in LIKELIHOODS}
+        looks = attention_scores(run.model, run.tokenizer, encoded[part], rows)
+        scores = caption_scores(encoded[part].images, written)
+        metrics[part] = {**scores, **likelihoods, **looks, "search": each.search}
     quotes = run.texts == "samples"
     written = decode_generated(run.tokenizer, evaluated[shown].generated)
     samples = wrong_captions(encoded[shown].images, written, config["sample"]["mistakes"]) if quotes else []
     drawn = list(encoded[shown].images)[: config["sample"]["images"]] if quotes else []
     images = [open_image(item.image, config["data"]["background"]) for item in drawn]
-    captions = caption_images(run, processor, images)
+    captions = caption_images(run.model, run.tokenizer, processor, images) if images else []
     for number, (image, found) in enumerate(zip(images, captions, strict=True), 1):
         arguments = {"image": as_png(image), "record": found["alignment"], "title": found["caption_text"]}
         run.pictures.append(Picture(f"caption-{number}.png", "caption", arguments))
@@ -125,13 +127,12 @@ def report(
     leave_behind(run, sections, summary, [], loss="nats_per_token", loss_unit="nats per word")
 
 
-def part_scores(images: CaptionedImages, likelihoods: Mapping[str, Any], captions: Sequence[str]) -> dict[str, Any]:
-    """Return the scores of the captions of a part: exact match, BLEU and chrF, and likelihoods."""
+def caption_scores(images: CaptionedImages, captions: Sequence[str]) -> dict[str, Any]:
+    """Return exact match, BLEU and chrF of the captions of a part."""
     references = [item.text for item in images]
     scores = translation_report(references, captions, references)
     names = ("exact_match", "bleu", "bleu_interval", "chrf", "signatures")
-    kept = {name: likelihoods[name] for name in ("nats_per_token", "perplexity", "token_accuracy", "tokens")}
-    return {**{name: scores[name] for name in names}, **kept, "images": len(captions)}
+    return {**{name: scores[name] for name in names}, "images": len(captions)}
 
 
 @torch.inference_mode()
@@ -192,17 +193,6 @@ def of_thing(
     return float(points_at(weights, whole)), mass_on(weights, whole), float(mask.mean())
 
 
-def caption_images(run: TrainedRun, processor: BaseImageProcessor, images: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what the pipeline returns for each image."""
-    if not images:
-        return []
-    pipeline = ImageCaptioningPipeline(
-        model=run.model, tokenizer=run.tokenizer, image_processor=processor, device=run.model.device
-    )
-    captions: list[dict[str, Any]] = pipeline(list(images))
-    return captions
-
-
 def wrong_captions(images: CaptionedImages, captions: Sequence[str], number: int) -> list[dict[str, str]]:
     """Return the first wrong captions, beside the right ones."""
     pairs = [(i, item.text, caption) for i, (item, caption) in enumerate(zip(images, captions, strict=True))]
@@ -211,10 +201,3 @@ def wrong_captions(images: CaptionedImages, captions: Sequence[str], number: int
         for i, reference, caption in pairs
         if reference != caption
     ][:number]
-
-
-def as_png(image: Any) -> str:
-    """Return an image as PNG in base64."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
