@@ -48,7 +48,7 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
                "completions": completions, "answers": answers, "features": features, "embeddings": embeddings,
-               "image_logits": image_logits}[order["kind"]]  # fmt: skip
+               "image_logits": image_logits, "captions": captions}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -107,6 +107,17 @@ def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Output
                 translated += translate_texts(model, tokenizer, batch, target_tokenizer)
             found.setdefault(part, {})[search] = translated
     return {"translations": found}, {}
+
+
+def captions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the captions of ``images`` by part; ``num_beams`` is the number of beams."""
+    processor = AutoImageProcessor.from_pretrained(".", trust_remote_code=False, backend="pil")
+    found: dict[str, list[str]] = {part: [] for part in order["images"]}
+    for part, files in order["images"].items():
+        for batch in pixel_batches(files, processor, order):
+            written = model.generate(pixel_values=batch, num_beams=order["num_beams"])
+            found[part] += tokenizer.batch_decode(written, skip_special_tokens=True)
+    return {"captions": found}, {}
 
 
 def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:

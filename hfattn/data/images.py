@@ -130,6 +130,13 @@ def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "
     return rgb
 
 
+def as_png(image: "Image") -> str:
+    """Return an image as a PNG file in base64."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
 def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:
     """Return width and height of an image, which is not decoded.
 

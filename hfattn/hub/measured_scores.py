@@ -26,6 +26,7 @@ from ..metrics import (
     translation_report,
 )
 from ..metrics.language_model import perplexity
+from ..reports.image_captioning import caption_scores
 from ..reports.image_classification import part_scores as scores_of_image_part
 from ..reports.multiple_choice import part_scores as scores_of_questions
 from ..reports.question_answering import EvaluatedQuestions
@@ -61,6 +62,20 @@ def scores_of_translations(measurement: Measurement, part: str, result: Result) 
             del report["translated"]
             scores[search] = report
     return scores
+
+
+def scores_of_captions(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a part by the captions that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a caption of each image.
+    """
+    images, sent = measurement.parts[part], result.facts.get("captions")
+    texts = sent.get(part) if isinstance(sent, dict) else None
+    assert isinstance(texts, list), f"the process sent no captions of {part}"
+    complete = len(texts) == len(images) and all(isinstance(text, str) for text in texts)
+    assert complete, f"the process did not send a caption of each image of {part}"
+    return caption_scores(images, [text.encode("utf-8", "replace").decode() for text in texts])
 
 
 def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
@@ -259,6 +274,7 @@ SCORES = {
     "image_classification": scores_of_images,
     "multiple_choice": scores_of_choices,
     "translation": scores_of_translations,
+    "image_captioning": scores_of_captions,
     "token_classification": scores_of_tags,
     "question_answering": scores_of_answers,
     "self_supervised": scores_of_features,

@@ -195,12 +195,19 @@ def _bank(results: Mapping[str, Any], data: Any) -> Any:
     return train.sample(results["configuration"]["evaluation"]["bank_size"], results["seed"])
 
 
+def _captions(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    search = next(iter(results["metrics"].values()))["search"]  # chosen on validation, for all parts
+    beams = results["configuration"]["evaluation"]["num_beams"] if search == "beam" else 1
+    return {"kind": "captions", "images": _files(items), "background": data.background, "num_beams": beams}
+
+
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
     "image_text": _images_and_texts,
     "image_classification": _images,
     "multiple_choice": _choices,
     "translation": _translations,
+    "image_captioning": _captions,
     "char_lm": _characters,
     "causal_lm": _tokens,
     "token_classification": _tags,
