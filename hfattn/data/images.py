@@ -1,5 +1,6 @@
 """Images: labeled, or with a text each. They stay encoded in memory, and are decoded when they are used."""
 
+import base64
 import hashlib
 import io
 import warnings
@@ -84,6 +85,22 @@ def digest(image: Encoded) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
+def as_file(image: Encoded) -> bytes:
+    """Return the bytes of a file, or those of a PNG file with the pixels of an array or of an image."""
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, Path):
+        return image.read_bytes()
+    file = io.BytesIO()
+    _opened(image, "The image").save(file, "PNG")
+    return file.getvalue()
+
+
+def as_base64(image: Encoded) -> str:
+    """Return these bytes in base64, as JSON can hold them."""
+    return base64.b64encode(as_file(image)).decode()
+
+
 def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "The image") -> "Image":
     """Decode an image to RGB, upright, without the metadata of its file.
 
@@ -113,15 +130,11 @@ def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "
     return rgb
 
 
-def as_file(image: Encoded) -> bytes:
-    """Return the bytes of a file, or the pixels of an array or of an image as PNG."""
-    if isinstance(image, Path):
-        return image.read_bytes()
-    if isinstance(image, bytes):
-        return image
-    buffer = io.BytesIO()
-    _opened(image, "The image").save(buffer, "PNG")
-    return buffer.getvalue()
+def as_png(image: "Image") -> str:
+    """Return an image as a PNG file in base64."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """The report of the recipe image_classification."""
 
-import base64
-import io
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 from transformers.trainer_utils import PredictionOutput
 
 from ..data import EncodedImages, LabeledImages, input_size, open_image
+from ..data.images import as_base64
 from ..metrics import Accuracy, ClassResults, ConfusionMatrix, class_results, column_slices, scores_by_slice
 from ..metrics.neighbors import neighbor_accuracy
 from ..pictures import Picture
@@ -59,7 +58,7 @@ def report(
     wrong = confident_mistakes(parts[shown], results, config["sample"]["mistakes"] if run.texts == "samples" else 0)
     background = config["data"]["background"]
     if wrong:
-        images = [as_png(parts[shown], i, background) for i in wrong]
+        images = [thumbnail(parts[shown], i, background) for i in wrong]
         names = [f"{labels[results.right[i]]}, not {labels[results.predicted[i]]}" for i in wrong]
         titles = {"images": images, "names": names, "title": f"{run.title}: the most confident mistakes"}
         run.pictures.append(Picture("mistakes.png", "images", titles))
@@ -121,13 +120,11 @@ def confident_mistakes(images: LabeledImages, results: ClassResults, number: int
     return order
 
 
-def as_png(images: LabeledImages, index: int, background: list[int]) -> str:
+def thumbnail(images: LabeledImages, index: int, background: list[int]) -> str:
     """Return an image, made smaller if it is large, as PNG in base64."""
     image = open_image(images.items[index].image, background)
     image.thumbnail((SIDE, SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return as_base64(image)
 
 
 def summary(run: TrainedRun, metrics: Mapping[str, Mapping[str, Any]]) -> str:
