@@ -80,7 +80,7 @@ _MODULES = {
         "ImageTeacher",
         "check_reading",
         "distilled_losses",
-        "frozen_features",
+        "features_of_parts",
         "head_inputs",
         "head_of",
     ),

@@ -250,7 +250,7 @@ def head_inputs(
     return features
 
 
-def frozen_features(
+def features_of_parts(
     model: PreTrainedModel, encoded: Mapping[str, EncodedImages], arguments: TrainingArguments
 ) -> dict[str, FrozenFeatures]:
     """Return the features of the images of each part; they are kept in the folder of the checkpoints.

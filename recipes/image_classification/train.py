@@ -39,8 +39,8 @@ from hfattn.training import (
     PretrainedOrScratchConfig,
     RecipeCommand,
     check_reading,
+    features_of_parts,
     finishing,
-    frozen_features,
     load_config,
     parse_command,
     scratch_config,
@@ -207,7 +207,7 @@ def main(command: RecipeCommand) -> None:
     collator: Any = ImageCollator(len(labels), config.augmentation)
     if config.frozen:
         collator = default_data_collator
-        encoded = frozen_features(loaded.model, encoded, arguments)
+        encoded = features_of_parts(loaded.model, encoded, arguments)
     model = tuned(loaded, config.tuning)
     trainer = ImageClassifierTrainer(
         model,
