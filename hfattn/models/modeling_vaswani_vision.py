@@ -139,12 +139,11 @@ class VaswaniVisionPreTrainedModel(LayersPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initialize weights as in a text model, and the class token and positions with ``embedding_std``."""
-        super()._init_weights(module)
-        if isinstance(module, PatchEmbeddings) and self.config.embedding_std is not None:
-            for embedding in module.children():
-                if isinstance(embedding, nn.Embedding):
-                    init.normal_(embedding.weight, std=self.config.embedding_std)
+        """Initialize weights as in a text model, and tokens and positions with ``embedding_std`` if it is given."""
+        if isinstance(module, nn.Embedding) and self.config.embedding_std is not None:
+            init.normal_(module.weight, std=self.config.embedding_std)
+        else:
+            super()._init_weights(module)
 
 
 class VaswaniVisionModel(VaswaniVisionPreTrainedModel, VaswaniStack):
