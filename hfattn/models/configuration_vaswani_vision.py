@@ -55,9 +55,9 @@ class VaswaniVisionConfig(LayersConfig):
             trains (Touvron et al. 2021, section 4).
         classifier_pooling: "first" adds a class token, whose output is ``pooler_output`` (eq. 4); "mean" has no such
             token and takes the mean of all outputs (appendix D.3).
-        embedding_std: standard deviation of the initial tokens, positions and latents; default ``hidden_size ** -0.5``. Where
-            training is short, about 0.5 is better: projected patches have a variance of about 1, beside which smaller
-            positions are hardly seen.
+        embedding_std: standard deviation of the initial tokens, positions and latents; default ``hidden_size ** -0.5``.
+            For short trainings, about 0.5 is better: projected patches have a variance of about 1, and beside them
+            smaller positions are hardly seen.
         latents: number of learned vectors that read the patches, and that the layers compute with instead (Perceiver,
             Jaegle et al. 2021); with ``patch_size=1``, they read pixels. Needs ``classifier_pooling="mean"``.
 
