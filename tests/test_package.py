@@ -71,6 +71,10 @@ def test_all_is_what_the_package_exposes() -> None:
         "RNNEncoderModel",
         "RNNEncoderPreTrainedModel",
         "RecurrentCache",
+        "ShowAttendTellConfig",
+        "ShowAttendTellForConditionalGeneration",
+        "ShowAttendTellModel",
+        "ShowAttendTellPreTrainedModel",
         "VaswaniConfig",
         "VaswaniForCausalLM",
         "VaswaniForConditionalGeneration",
@@ -78,6 +82,10 @@ def test_all_is_what_the_package_exposes() -> None:
         "VaswaniForSequenceClassification",
         "VaswaniModel",
         "VaswaniPreTrainedModel",
+        "VaswaniVisionConfig",
+        "VaswaniVisionForImageClassification",
+        "VaswaniVisionModel",
+        "VaswaniVisionPreTrainedModel",
     ]
     assert hfattn.models.__all__ == expected
     assert hfattn.__all__ == hfattn.api.__all__ + expected
