@@ -5,7 +5,7 @@ language model, the text is the right answer, so its likelihoods are computed he
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -25,13 +25,14 @@ from .data import (
     TaggedSentences,
     Text,
     encode_text,
-    open_image,
     pack,
+    processed,
     unlabeled,
 )
 from .evaluation import score_ids, score_rows, text_logits
 from .generation import translate_texts
 from .models.pipeline_attn_translation import load_target_tokenizer
+from .retrieval import embed_images, embed_texts
 
 Outputs = tuple[dict[str, Any], dict[str, torch.Tensor]]  # facts, which JSON can hold, and tensors
 
@@ -41,12 +42,13 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
 
     Args:
         model: a model in evaluation mode.
-        tokenizer: its tokenizer.
-        order: ``kind``, the name of a function of this module, ``texts`` by part, ``rows``, the number of texts per
-            batch, and what else that function needs.
+        tokenizer: its tokenizer, or its image processor.
+        order: ``kind``, the name of a function of this module, ``texts`` or ``images`` by part, ``rows``, their number
+            per batch, and what else that function needs. Images are files in base64.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers, "captions": captions}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "features": features, "embeddings": embeddings,
+               "image_logits": image_logits, "captions": captions}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -57,6 +59,37 @@ def logits(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     for part, texts in order["texts"].items():
         inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
         found[part] = text_logits(model, tokenizer, unlabeled(inputs), order["rows"])
+    return {}, found
+
+
+def decoded(files: Sequence[str]) -> list[bytes]:
+    """Return files that are in base64."""
+    return [base64.b64decode(file) for file in files]
+
+
+def pixel_batches(files: Sequence[str], processor: Any, order: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """Yield ``pixel_values`` (rows, 3, height, width) of images; ``background`` is behind their transparent pixels."""
+    for start in range(0, len(files), order["rows"]):
+        yield processed(decoded(files[start : start + order["rows"]]), processor, order["background"])
+
+
+def image_logits(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the logits (n, C) of n images."""
+    found = {}
+    for part, files in order["images"].items():
+        batches = [model(pixel_values=batch).logits.float() for batch in pixel_batches(files, processor, order)]
+        found[part] = torch.cat(batches)
+    return {}, found
+
+
+def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return embeddings (N, D) of the images and (M, D) of the texts of each part, as PART.images and PART.texts."""
+    processor = AutoImageProcessor.from_pretrained(model.config.name_or_path, backend="pil")
+    found = {}
+    for part, texts in order["texts"].items():
+        images = decoded(order["images"][part])
+        found[f"{part}.images"] = embed_images(model, processor, images, order["background"], order["rows"])
+        found[f"{part}.texts"] = embed_texts(model, tokenizer, texts, order["rows"])
     return {}, found
 
 
@@ -77,15 +110,12 @@ def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Output
 
 
 def captions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
-    """Return the captions of ``images`` by part, files in base64; ``num_beams`` is the number of beams."""
-    processor = AutoImageProcessor.from_pretrained(".", trust_remote_code=False)
-    found: dict[str, list[str]] = {}
+    """Return the captions of ``images`` by part; ``num_beams`` is the number of beams."""
+    processor = AutoImageProcessor.from_pretrained(".", trust_remote_code=False, backend="pil")
+    found: dict[str, list[str]] = {part: [] for part in order["images"]}
     for part, files in order["images"].items():
-        found[part] = []
-        for start in range(0, len(files), order["rows"]):
-            images = [open_image(base64.b64decode(file)) for file in files[start : start + order["rows"]]]
-            pixels = processor(images, return_tensors="pt")["pixel_values"]
-            written = model.generate(pixel_values=pixels, num_beams=order["num_beams"])
+        for batch in pixel_batches(files, processor, order):
+            written = model.generate(pixel_values=batch, num_beams=order["num_beams"])
             found[part] += tokenizer.batch_decode(written, skip_special_tokens=True)
     return {"captions": found}, {}
 
@@ -161,3 +191,14 @@ def answers(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
             ends += list(outputs.end_logits.float().numpy())
         found[part] = [[each.text, each.span, each.null_margin] for each in dataset.answers(starts, ends)]
     return {"answers": found}, {}
+
+
+def features(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the features (n, D) of n images; ``feature`` says which states they are."""
+    from .training.dino import image_features  # it imports the Trainer
+
+    found = {}
+    for part, files in order["images"].items():
+        batches = pixel_batches(files, processor, order)
+        found[part] = torch.cat([image_features(model, batch, order["feature"]) for batch in batches])
+    return {}, found

@@ -1,4 +1,4 @@
-"""Pictures of a run: loss curves, BLEU by length, confusion matrices, predicted numbers, reliability, entropies."""
+"""Pictures of a run: curves, BLEU by length, confusion matrices, predictions, reliability, images and attention."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -268,6 +268,34 @@ def plot_reliability(
     figure.savefig(path, dpi=150)
 
 
+def plot_images(path: Path, images: Sequence[str], names: Sequence[str], title: str) -> None:
+    """Draw images in rows of six, each below its name.
+
+    Args:
+        path: output file.
+        images: files of the images, in base64.
+        names: what is written above each.
+        title: title of the figure.
+    """
+    import base64
+    import io
+
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    columns = min(6, len(images))
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(1.7 * columns, 1.9 * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes in panels:
+        axes.axis("off")
+    for axes, encoded, name in zip(panels, images, names, strict=False):
+        axes.imshow(Image.open(io.BytesIO(base64.b64decode(encoded))))
+        axes.set_title(name, fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=120)
+
+
 def plot_self_distillation(
     path: Path, log_history: Sequence[Mapping[str, Any]], highest_entropy: float, pixels: float | None, title: str
 ) -> None:
@@ -333,31 +361,3 @@ def plot_head_maps(
         axes.set_yticks([])
     figure.suptitle(title)
     figure.savefig(path, dpi=150)
-
-
-def plot_images(path: Path, images: Sequence[str], names: Sequence[str], title: str) -> None:
-    """Draw images in rows of six, each below its name.
-
-    Args:
-        path: output file.
-        images: files of the images, in base64.
-        names: what is written above each.
-        title: title of the figure.
-    """
-    import base64
-    import io
-
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    columns = min(6, len(images))
-    rows = -(-len(images) // columns)
-    figure = Figure(figsize=(1.7 * columns, 1.9 * rows + 0.4), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes in panels:
-        axes.axis("off")
-    for axes, encoded, name in zip(panels, images, names, strict=False):
-        axes.imshow(Image.open(io.BytesIO(base64.b64decode(encoded))))
-        axes.set_title(name, fontsize=7)
-    figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=120)

@@ -1,10 +1,15 @@
 """Attention and saliency of images: against what the models return, and against loops."""
 
+import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from transformers import (
     DeiTConfig,
     DeiTForImageClassification,
@@ -18,10 +23,14 @@ from transformers import (
     ViTForImageClassification,
     ViTImageProcessorPil,
 )
+from typer.testing import CliRunner, Result
 
+import hfattn
+from hfattn import VaswaniVisionConfig, VaswaniVisionForImageClassification
 from hfattn.errors import UserError
-from hfattn.explaining import image_attention, image_saliency, seen_image
+from hfattn.explaining import AttentionRecord, ScoredImage, image_attention, image_saliency, seen_image
 from hfattn.explaining.images import from_patches, to_patches
+from hfattn_cli import app
 
 SIZES: dict[str, Any] = {
     "image_size": 8, "patch_size": 4, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -130,11 +139,82 @@ def test_patches_are_cut_and_put_together() -> None:
 
 
 def test_a_seen_image_has_the_pixels_of_the_processed_one() -> None:
-    import numpy as np
-    from PIL import Image
-
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     processor = ViTImageProcessorPil(size={"height": 8, "width": 8}, image_mean=[0.2, 0.5, 0.7], image_std=[0.3] * 3)
     values = processor(Image.fromarray(pixels), return_tensors="pt")["pixel_values"]
     assert np.array_equal(np.asarray(seen_image(values[0], processor)), pixels)
     assert not math.isclose(float(values.mean()), pixels.mean() / 255)
+
+
+# On the command line and in Python
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ViT and a vision Transformer of the package with their processors, and an image."""
+    path = tmp_path_factory.mktemp("images")
+    processor = ViTImageProcessorPil(size={"height": 8, "width": 8})
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    own = VaswaniVisionForImageClassification(
+        VaswaniVisionConfig(**sizes, encoder_layers=2, distillation_token=True, id2label=LABELS)
+    )
+    for name, model in {"vit": make("vit").float(), "own": own, "dinov2": make("dinov2").float()}.items():
+        model.save_pretrained(path / name)
+        processor.save_pretrained(path / name)
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)).save(path / "pet.png")
+    return path
+
+
+def attend(folder: Path, *words: object) -> Result:
+    return CliRunner().invoke(app, ["attend", *map(str, words)])
+
+
+@pytest.mark.parametrize("name", ["own", "dinov2"])
+def test_attend_of_an_image(folder: Path, tmp_path: Path, name: str) -> None:
+    done = attend(folder, folder / name, folder / "pet.png")
+    assert done.exit_code == 0, done.output
+    title, *lines = done.stdout.splitlines()
+    record = hfattn.explain(folder / name, str(folder / "pet.png"))
+    assert isinstance(record, AttentionRecord)
+    weights = record.maps(-1)[0]
+    row, column = divmod(int(weights.argmax()), 2)
+    assert lines[0].startswith(f"attention: row {row + 1} column {column + 1} {float(weights.max()):.1%}, ")
+    assert [line.split(":")[0] for line in lines] == ["attention", "rollout", "gradient"][
+        : 2 if name == "dinov2" else 3
+    ]
+    if name != "dinov2":
+        answer = re.fullmatch(r"pet.png → (cat|dog|bird) \(\d+\.\d%\)", title)
+        assert answer
+        scored = hfattn.explain(folder / name, str(folder / "pet.png"), "gradient_x_input")
+        assert isinstance(scored, ScoredImage)
+        assert scored.target == answer[1]
+
+    for file, start in (("a.html", b"<!doctype html>"), ("a.png", b"\x89PNG"), ("a.jsonl", b'{"text": "pet.png"')):
+        done = attend(folder, folder / name, folder / "pet.png", "--layer", 2, "-o", tmp_path / file)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.endswith(f"Written: {tmp_path / file}\n")
+        assert (tmp_path / file).read_bytes().startswith(start)
+    again = AttentionRecord.from_dict(json.loads((tmp_path / "a.jsonl").read_text()))
+    assert (again.grid, again.num_prefix_tokens, again.target_tokens) == ((2, 2), record.num_prefix_tokens, ("[CLS]",))
+    torch.testing.assert_close(again.weights[0], record.weights[1, :, :1].double())
+    numbers = attend(folder, folder / name, folder / "pet.png", "--numbers").stdout.splitlines()
+    assert len(numbers) == 2 + 2 * 2
+
+
+def test_what_is_no_image(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    for words, message in (
+        ((folder / "vit", tmp_path / "missing.png"), "reads images, and"),
+        ((folder / "vit", tmp_path / "text.png"), "text.png is not an image in the format"),
+        ((folder / "vit", folder / "pet.png", "--words"), "remove --file, --words and --hide-special"),
+        ((folder / "vit", folder / "pet.png", "-o", tmp_path / "a.gif"), "which have no animation"),
+        ((folder / "vit", folder / "pet.png", "--layer", 3), "There is no layer 3; with --layer, write 1 to 2."),
+    ):
+        done = attend(folder, *words)
+        assert done.exit_code == 2, done.output
+        assert message in re.sub(r"[\s│]+", " ", done.stderr)
+    for view in ("rollout", "gradient"):
+        done = CliRunner().invoke(app, ["show", view, str(folder / "vit"), "pet.png"])
+        assert done.exit_code == 2
+        assert "reads images; hfattn attend shows" in re.sub(r"[\s│]+", " ", done.stderr)

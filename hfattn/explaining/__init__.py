@@ -4,12 +4,13 @@
 makes one from the outputs of a model. ``render_html``, ``plot_alignment``, ``plot_heads``, ``plot_flow`` and
 ``save_animation`` draw a record, ``rollout`` traces it through the layers, and ``summary`` measures it. ``saliency``
 uses gradients instead of attention; it returns a ``ScoredText``, as do ``score_attention`` and ``score_unit``, which
-``render_scores_html`` and ``plot_scores`` draw as a colored text.
+``render_scores_html`` and ``plot_scores`` draw as a colored text. ``read_image``, ``image_attention`` and
+``image_saliency`` do the same for images, which ``plot_overlay`` and ``render_image_html`` draw as heat maps.
 """
 
 from ..models.alignment import AttentionRecord, alignment
 from .animation import save_animation
-from .images import ScoredImage, image_attention, image_saliency, seen_image
+from .images import ImageReading, ScoredImage, image_attention, image_saliency, read_image, seen_image
 from .listing import render_text
 from .numbers import (
     Agreement,
@@ -52,6 +53,7 @@ __all__ = [
     "Agreement",
     "AttentionRecord",
     "HiddenUnits",
+    "ImageReading",
     "ScoredImage",
     "ScoredText",
     "agreement",
@@ -80,6 +82,7 @@ __all__ = [
     "plot_overlay",
     "plot_rows",
     "plot_scores",
+    "read_image",
     "render_comparison",
     "render_html",
     "render_image_html",

@@ -8,7 +8,7 @@ Shapes: B batch, C channels, N patches, D values of a patch.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ..errors import UserError
 from ..generation import evaluation_mode
 from ..models.alignment import AttentionRecord, alignment, layers_without_weights
+from .rollout import rollout
 from .saliency import METHODS, STEPS, attribute, class_answer
 
 if TYPE_CHECKING:
@@ -114,6 +115,48 @@ def image_attention(name: str, model: PreTrainedModel, pixel_values: torch.Tenso
             "image; choose a model such as ViT, DeiT or DINOv2."
         )
     return alignment(outputs, kind="self", grid=(rows, columns), prefix_tokens=prefix)
+
+
+class ImageReading(NamedTuple):
+    """What a model saw in an image.
+
+    Args:
+        image: the image as the model saw it.
+        views: attention, rollout and, of a classifier, gradient × input, by the names of ``render_image_html``.
+        answer: the class of a classifier; empty for other models.
+        probability: its probability; None for other models.
+    """
+
+    image: "Image"
+    views: "dict[str, AttentionRecord | ScoredImage]"
+    answer: str = ""
+    probability: float | None = None
+
+
+def read_image(name: str, model: PreTrainedModel, processor: "BaseImageProcessor", image: "Image") -> ImageReading:
+    """Return attention, rollout and gradient × input of an image.
+
+    Args:
+        name: name of the model, for messages.
+        model: a vision Transformer, with or without a classifier.
+        processor: its image processor.
+        image: any image in RGB.
+
+    Raises:
+        UserError: as ``image_attention``.
+    """
+    pixel_values = processor(image, return_tensors="pt")["pixel_values"]
+    seen = seen_image(pixel_values[0], processor)
+    record = image_attention(name, model, pixel_values)
+    views: dict[str, AttentionRecord | ScoredImage] = {"attention": record, "rollout": rollout(record)}
+    with evaluation_mode(model), torch.inference_mode():
+        logits = model(pixel_values=pixel_values.to(model.device, model.dtype)).get("logits")
+    if logits is None:
+        return ImageReading(seen, views)
+    number = int(logits[0].argmax())
+    views["gradient"] = image_saliency(model, pixel_values, target=number)
+    probability = float(logits[0].float().softmax(-1)[number])
+    return ImageReading(seen, views, str(model.config.id2label[number]), probability)
 
 
 def image_saliency(

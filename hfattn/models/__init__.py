@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from .configuration_bahdanau import BahdanauConfig as BahdanauConfig
 from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
+from .configuration_dual_encoder import DualEncoderConfig as DualEncoderConfig
 from .configuration_rnn_encoder import RNNEncoderConfig as RNNEncoderConfig
 from .configuration_show_attend_tell import ShowAttendTellConfig as ShowAttendTellConfig
 from .configuration_vaswani import VaswaniConfig as VaswaniConfig
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .cache_recurrent import *  # noqa: F403
     from .modeling_bahdanau import *  # noqa: F403
     from .modeling_char_rnn import *  # noqa: F403
+    from .modeling_dual_encoder import *  # noqa: F403
     from .modeling_rnn_encoder import *  # noqa: F403
     from .modeling_show_attend_tell import *  # noqa: F403
     from .modeling_vaswani import *  # noqa: F403
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _CONFIGS = (
     BahdanauConfig,
     CharRNNConfig,
+    DualEncoderConfig,
     RNNEncoderConfig,
     ShowAttendTellConfig,
     VaswaniConfig,

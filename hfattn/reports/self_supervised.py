@@ -1,7 +1,5 @@
 """The report of the recipe self_supervised."""
 
-import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,11 +11,13 @@ from transformers import PreTrainedModel
 
 from ..data import EncodedImages, LabeledImages, input_size, open_image
 from ..data.image_augmentation import resized
+from ..data.images import as_base64
 from ..generation import evaluation_mode
 from ..metrics import neighbor_accuracy
 from ..pictures import Picture
 from .base import TrainedRun, leave_behind, shown_part
 
+LARGEST = 224  # pixels of a side of an image that is shown
 WATCHED = ("teacher_entropy", "divergence")
 
 
@@ -34,18 +34,17 @@ def report(
         run: the finished run; its tokenizer is the image processor.
         parts: the images of each part, training included.
         whole: the same as whole images; of the training part, those of the bank.
-        metrics: scores of each part but the training part.
+        metrics: scores of each part but the training part; those of images without labels are left out.
         base_model: name of the pretrained model, or None from scratch.
     """
     run.save()
     config, model, history = asdict(run.config), run.model, run.trainer.state.log_history
     labeled = config["data"]["label_column"] is not None
     size = input_size(run.tokenizer)
-    if labeled:
-        bank = pixels(whole["train"].images, size, whole["train"].background)
-        for part, scores in metrics.items():
-            found = pixels(whole[part].images, size, whole[part].background)
-            scores["pixels_accuracy"] = neighbor_accuracy(*found, *bank)
+    if not labeled:
+        metrics = {}
+    for part, scores in metrics.items():
+        scores["pixels_accuracy"] = pixels_accuracy(whole[part].images, whole["train"].images, size)
     last = next(entry for entry in reversed(history) if WATCHED[0] in entry)
     sections: dict[str, Any] = {
         "data": {
@@ -80,38 +79,38 @@ def report(
     curves = {
         "log_history": history,
         "highest_entropy": math.log(config["dino"]["prototypes"]),
-        "pixels": metrics["validation"].get("pixels_accuracy"),
+        "pixels": metrics["validation"]["pixels_accuracy"] if labeled else None,
         "title": run.title,
     }
     run.pictures.append(Picture("self_distillation.png", "self_distillation", curves))
     shown = parts[shown_part(parts)].items[: config["sample"]["images"]]
     if run.texts == "samples" and config["dino"]["feature"] == "class":
         images = [open_image(item.image, config["data"]["background"]) for item in shown]
+        for image in images:
+            image.thumbnail((LARGEST, LARGEST))
         pixel_values = torch.stack([whole[shown_part(parts)][i]["pixel_values"] for i in range(len(shown))])
         maps = class_attention(model, pixel_values)
         if maps is not None:
             sections["attention"] = True
-            encoded = {"images": [as_png(image) for image in images], "maps": maps.tolist()}
+            encoded = {"images": [as_base64(image) for image in images], "maps": maps.tolist()}
             run.pictures.append(Picture("attention.png", "head_maps", {**encoded, "title": run.title}))
     leave_behind(run, sections, summary(run, sections), [], loss="loss", loss_unit="nats")
 
 
-def pixels(
-    images: LabeledImages, size: tuple[int, int], background: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the values of the pixels of images, from 0 to 1, as vectors, and their labels.
+def pixels_accuracy(images: LabeledImages, bank: LabeledImages, size: Sequence[int]) -> float:
+    """Return the accuracy of nearest neighbors by the values of the pixels, from 0 to 1, instead of features.
 
     Args:
-        images: n images.
-        size: height and width to which they are resized.
-        background: color behind transparent pixels.
-
-    Returns:
-        (n, height · width · 3) in float32, and (n,).
+        images: images to classify.
+        bank: images with which they are compared.
+        size: height and width to which all of them are resized.
     """
-    opened = (resized(open_image(item.image, background), size) for item in images)
-    values = np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])
-    return torch.from_numpy(values), torch.tensor([item.label for item in images])
+    vectors = []
+    for each in (images, bank):
+        opened = (resized(open_image(item.image), (size[0], size[1])) for item in each)
+        vectors.append(torch.from_numpy(np.stack([np.asarray(image, np.float32).ravel() / 255 for image in opened])))
+    labels = [torch.tensor([item.label for item in each]) for each in (images, bank)]
+    return neighbor_accuracy(vectors[0], labels[0], vectors[1], labels[1])
 
 
 @torch.inference_mode()
@@ -131,22 +130,13 @@ def class_attention(model: PreTrainedModel, pixel_values: torch.Tensor) -> torch
     return patches.unflatten(-1, (side, side))
 
 
-def as_png(image: Any) -> str:
-    """Return an image of at most 224 pixels as PNG in base64."""
-    image = image.copy()
-    image.thumbnail((224, 224))
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
 def summary(run: TrainedRun, results: Mapping[str, Any]) -> str:
     """Return the printed summary: the accuracy of neighbors beside that of the pixels, and entropy and divergence."""
-    lines = ["", f"{'':16}{'images':>10}{'k-NN':>10}{'k-NN of pixels':>16}"]
+    lines = []
+    if results["metrics"]:
+        lines += ["", f"{'':16}{'images':>10}{'k-NN':>10}{'k-NN of pixels':>16}"]
     for part, score in results["metrics"].items():
-        found = [score.get(name) for name in ("accuracy", "pixels_accuracy")]
-        first, second = ("–" if each is None else f"{each:.4f}" for each in found)
-        lines.append(f"{part:16}{score['examples']:10d}{first:>10}{second:>16}")
+        lines.append(f"{part:16}{score['examples']:10d}{score['accuracy']:10.4f}{score['pixels_accuracy']:16.4f}")
     collapse = results["collapse"]
     lines += [
         "",

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from .captioning import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .contrastive import *  # noqa: F403
     from .dino import *  # noqa: F403
     from .dino_config import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
+    from .dual_encoder import *  # noqa: F403
     from .extractive import *  # noqa: F403
     from .fine_tuned_classifier import *  # noqa: F403
     from .fine_tuning import *  # noqa: F403
@@ -54,8 +56,19 @@ _MODULES = {
         "image_features",
     ),
     "dino_config": ("DinoConfig",),
+    "contrastive": ("ContrastiveTrainer", "clip_loss", "sigmoid_loss"),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),
+    "dual_encoder": (
+        "DualEncoderTrainingConfig",
+        "build_dual_encoder",
+        "load_processor",
+        "locked_image_features",
+        "locked_text_features",
+        "tower_facts",
+        "tower_tokenizer",
+        "whiten_images",
+    ),
     "extractive": ("ExtractiveTrainer",),
     "fine_tuned_classifier": ("ClassifierTrainer", "class_weights", "loss_options", "weighted_loss"),
     "fine_tuning": ("FineTuningTrainer", "tuned", "tuning_facts"),
