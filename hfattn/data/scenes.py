@@ -307,7 +307,7 @@ class SceneDataConfig(CaptionedDataConfig):
     things: str | None = None
     language: str = one_of(LANGUAGES, "en")
     numbers: list[int] = field(default_factory=lambda: [2])  # of things in a scene: 2, 3 and 4
-    scale: list[float] = field(default_factory=lambda: [0.55, 0.9])  # size of a thing, as a share of its cell
+    scale: list[float | int] = field(default_factory=lambda: [0.55, 0.9])  # size of a thing, as a share of its cell
     scene_background: str = one_of(("black", "clutter"), "black")
     examples: int = at_least(1, 20_000)  # number of scenes to train on
     evaluation_examples: int = at_least(1, 1000)  # number of scenes in each of validation and test
