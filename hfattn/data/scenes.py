@@ -112,7 +112,7 @@ class Scenes:
         """Return ``number`` scenes of a part; ``fields`` of each has its ``objects``."""
         random = np.random.default_rng([seed, PARTS.index(part)])
         layouts = [layout for layout, grid in _GRIDS.items() if grid[0] * grid[1] in self.numbers]
-        items = []
+        items: list[CaptionedImage] = []
         while len(items) < number:
             layout = layouts[random.integers(len(layouts))]
             rows, columns = _GRIDS[layout]
@@ -237,8 +237,9 @@ def _read_digits(source: Source, split: str) -> list[tuple[np.ndarray, int]]:
         )
 
     def gray(image: Encoded) -> np.ndarray:
-        is_gray = isinstance(image, np.ndarray) and image.ndim == 2
-        return image if is_gray else np.asarray(open_image(image).convert("L"))
+        if isinstance(image, np.ndarray) and image.ndim == 2:
+            return image
+        return np.asarray(open_image(image).convert("L"))
 
     return [(gray(item.image), item.label) for item in images]
 

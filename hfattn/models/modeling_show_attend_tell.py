@@ -96,7 +96,7 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
     config: ShowAttendTellConfig
     main_input_name = "pixel_values"
     input_modalities = ("image", "text")
-    _no_split_modules = ["Convolution", "ShowAttendTellDecoder"]
+    _no_split_modules = ["Convolution", "LaterConvolution", "ShowAttendTellDecoder"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -109,7 +109,7 @@ class ShowAttendTellPreTrainedModel(RecurrentPreTrainedModel):
             init.zeros_(module.baseline)
 
 
-class Convolution(GradientCheckpointingLayer):
+class Convolution(nn.Module):
     """A convolution of 5 x 5 that halves height and width, group normalization (Wu & He 2018), and ReLU.
 
     With three of them, an annotation sees 29 x 29 pixels. Statistics of a batch are not needed, so an image is encoded
@@ -126,6 +126,13 @@ class Convolution(GradientCheckpointingLayer):
         return self.norm(self.convolution(hidden)).relu()
 
 
+class LaterConvolution(Convolution, GradientCheckpointingLayer):
+    """A convolution that gradient checkpointing can run again.
+
+    The first one cannot be: it reads pixels, which need no gradient, and reentrant checkpointing would give it none.
+    """
+
+
 class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
     """A CNN or an image model of transformers, with the position of each annotation (Xu 2015, section 3.1.1)."""
 
@@ -134,10 +141,13 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         self.vision_model: PreTrainedModel | None = None
         if config.vision_config is None:
             widths = [config.num_channels, *config.channels, config.annotation_size]
-            self.convolutions = nn.ModuleList(Convolution(*pair) for pair in pairwise(widths))
+            kinds = (Convolution, LaterConvolution, LaterConvolution)
+            self.convolutions = nn.ModuleList(kind(*pair) for kind, pair in zip(kinds, pairwise(widths), strict=True))
         else:
             self.vision_model = AutoModel.from_config(config.vision_config)
-            self.projection = nn.Linear(config.vision_size, config.annotation_size)
+            width = config.vision_size
+            assert width is not None
+            self.projection = nn.Linear(width, config.annotation_size)
         self.post_init()
         self.train()
 
@@ -199,7 +209,8 @@ class ShowAttendTellEncoder(ShowAttendTellPreTrainedModel):
         """
         if (pixel_values is None) == (image_features is None):
             raise ValueError("Pass either pixel_values or image_features.")
-        features = self.features(pixel_values) if image_features is None else image_features
+        features = image_features if pixel_values is None else self.features(pixel_values)
+        assert features is not None
         if features.ndim != 4:
             raise ValueError(
                 f"image_features has the shape {tuple(features.shape)}; pass (batch, rows, columns, width), as "
