@@ -15,7 +15,13 @@ from hfattn_cli import app
 LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
 # Two test files, so that two processes can run them.
 FROM_SCRATCH = (
-    *("baselines", "char_lm", "classification", "image_classification", "multiple_choice", "token_classification"),
+    "baselines",
+    "char_lm",
+    "classification",
+    "image_captioning",
+    "image_classification",
+    "multiple_choice",
+    "token_classification",
     "translation",
 )
 FILES = expected_files(ROOT / "recipes")
