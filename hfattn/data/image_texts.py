@@ -11,12 +11,14 @@ from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 
 from ..fields import at_least
 from .batches import TrainingExamples
+from .digits import read_digit_words
 from .image_augmentation import Augmentation, AugmentationConfig
 from .image_encoding import input_size, normalized, processed
 from .image_parts import CaptionedDataConfig
 from .images import WHITE, CaptionedImage, CaptionedImages, open_image
 from .rows import Source
 
+DIGITS = "digits"  # the digits of scikit-learn, with their names as texts
 COLUMN = "image_column"  # the field of an image with the name of its column, where a row has several images
 
 
@@ -42,6 +44,8 @@ class ImageTextDataConfig(CaptionedDataConfig):
             )
 
     def read(self, dataset: Source, split: str, train: CaptionedImages | None = None) -> CaptionedImages:
+        if dataset == DIGITS:
+            return read_digit_words()
         if not self.image_columns:
             return super().read(dataset, split, train)
         items = []

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
 from transformers import AutoModel, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers.image_utils import SizeDict
 
 from ..data import CaptionedImages, frozen_features, make_processor
 from ..data.images import digest
@@ -21,6 +22,7 @@ from ..loading import (
     base_model_name,
     commit_of,
     license_of,
+    load_image_processor,
     load_model,
     load_model_config,
     load_tokenizer,

@@ -53,7 +53,7 @@ RECIPE = "image_text"
 @strict
 @dataclass
 class DataConfig(ImageTextDataConfig):
-    """The section ``data``: a Parquet or JSON-lines file, a folder of images, or a dataset on the Hub."""
+    """The section ``data``: "digits", a Parquet or JSON-lines file, a folder of images, or a dataset on the Hub."""
 
     dataset: str = ""
     train_size: int | None = at_least(2, None)  # of the training part, a random sample of so many images; null: all
