@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from .image_parts import CaptionedDataConfig
 from .images import WHITE, CaptionedImage, CaptionedImages, open_image
 from .rows import Source
 
-DIGITS = "digits"  # the digits of scikit-learn, with their names as texts
 COLUMN = "image_column"  # the field of an image with the name of its column, where a row has several images
 
 
@@ -33,6 +32,8 @@ class ImageTextDataConfig(CaptionedDataConfig):
         max_length: maximum number of tokens of a text; longer texts are truncated.
     """
 
+    generated: ClassVar[tuple[str, ...]] = ("digits",)  # of scikit-learn, with their names as texts
+
     image_columns: list[str] = field(default_factory=list)
     max_length: int = at_least(3, 32)
 
@@ -43,9 +44,10 @@ class ImageTextDataConfig(CaptionedDataConfig):
                 f"folds: {len(self.image_columns)}, or one image_column."
             )
 
+    def generate(self, seed: int) -> dict[str, CaptionedImages]:
+        return self.split_whole(read_digit_words(), seed if self.split_seed is None else self.split_seed)
+
     def read(self, dataset: Source, split: str, train: CaptionedImages | None = None) -> CaptionedImages:
-        if dataset == DIGITS:
-            return read_digit_words()
         if not self.image_columns:
             return super().read(dataset, split, train)
         items = []
