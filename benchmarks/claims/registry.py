@@ -9,6 +9,7 @@ from . import (
     forgetting,
     hashing_rounds,
     image_distillation,
+    image_maps,
     image_positions,
     images,
     multi30k,
@@ -45,4 +46,5 @@ CLAIMS: dict[str, Claim] = {
     "images": images.CLAIM,
     "image_distillation": image_distillation.CLAIM,
     "image_positions": image_positions.CLAIM,
+    "image_maps": image_maps.CLAIM,
 }

@@ -1,11 +1,10 @@
 """Measure the scores of a model again: the data are read here, and the sandbox computes outputs without the answers.
 
-The sandbox gets the texts of each part that was evaluated, and sends translations, answers, or logits. Labels,
-reference translations and right answers stay in this process, which computes the scores and compares them with
-``results.json``. A language model is scored in the sandbox, because the text is the right answer.
+The sandbox gets the texts or images of each part that was evaluated, and sends translations, answers, logits or
+features. Labels, reference translations and right answers stay in this process, which computes the scores and compares
+them with ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,7 +13,7 @@ from typing import Any
 from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
 from ..data.image_texts import text_numbers
-from ..data.images import image_bytes
+from ..data.images import as_base64
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
@@ -82,6 +81,8 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
         number = results["configuration"]["evaluation"]["examples"]
         chosen = {part: choose_indices(len(items[part]), number, results["seed"]) for part in parts}
         items = {part: [items[part][i] for i in places] for part, places in chosen.items()}
+    if name == "self_supervised":
+        items["train"] = _bank(results, data)
     # As in training: the same rounding.
     rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
     return Measurement(results, parts, items, {"rows": rows, **_ORDERS[name](results, data, parts, items)})
@@ -119,19 +120,22 @@ def _logits(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "logits", "texts": texts, "rows": 128}
 
 
+def _files(parts: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {part: [as_base64(item.image) for item in images] for part, images in parts.items()}
+
+
+def _images(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    return {"kind": "image_logits", "images": _files(parts), "background": data.background}
+
+
 def _choices(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     pairs = {part: [[item.context, choice] for item in items[part] for choice in item.choices] for part in parts}
     return {"kind": "logits", "texts": pairs}
 
 
 def _images_and_texts(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
-    images = {part: [image_bytes(item.image) for item in examples] for part, examples in items.items()}
-    return {
-        "kind": "embeddings",
-        "images": {part: [b64encode(each).decode() for each in of_part] for part, of_part in images.items()},
-        "texts": {part: text_numbers(examples)[0] for part, examples in parts.items()},
-        "background": data.background,
-    }
+    texts = {part: text_numbers(examples)[0] for part, examples in parts.items()}
+    return {"kind": "embeddings", "images": _files(items), "texts": texts, "background": data.background}
 
 
 def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
@@ -179,15 +183,36 @@ def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "answers", "texts": texts, "options": options}
 
 
+def _features(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    feature = results["model"]["feature"]
+    return {"kind": "features", "images": _files(items), "feature": feature, "background": data.background}
+
+
+def _bank(results: Mapping[str, Any], data: Any) -> Any:
+    """Return the training images with which others are compared by their features."""
+    train = data.read_parts(results["seed"])["train"]
+    require_hash("the part train", train.fingerprint, results["data"]["parts"]["train"])
+    return train.sample(results["configuration"]["evaluation"]["bank_size"], results["seed"])
+
+
+def _captions(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    search = next(iter(results["metrics"].values()))["search"]  # chosen on validation, for all parts
+    beams = results["configuration"]["evaluation"]["num_beams"] if search == "beam" else 1
+    return {"kind": "captions", "images": _files(items), "background": data.background, "num_beams": beams}
+
+
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
     "image_text": _images_and_texts,
+    "image_classification": _images,
     "multiple_choice": _choices,
     "translation": _translations,
+    "image_captioning": _captions,
     "char_lm": _characters,
     "causal_lm": _tokens,
     "token_classification": _tags,
     "question_answering": _answers,
+    "self_supervised": _features,
 }
 
 
