@@ -65,6 +65,8 @@ def test_all_is_what_the_package_exposes() -> None:
         "CharRNNForCausalLM",
         "CharRNNModel",
         "CharRNNPreTrainedModel",
+        "DualEncoderConfig",
+        "DualEncoderModel",
         "RNNEncoderConfig",
         "RNNEncoderForSequenceClassification",
         "RNNEncoderForTokenClassification",
