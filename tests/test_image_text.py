@@ -175,8 +175,8 @@ class TestImageText(FinishedRun, BadInputs):
         ("--augmentation.mixup 0.2", "mixup and cutmix mix classes, and an image has a text here; write 0"),
         ("--vision.patch_sise 2", "vision.patch_sise"),
         ("--text.vocab_size 9", "text.vocab_size follows from the data; leave it out"),
-        ("--text.model_type rnn_encoder", "text"),
-        ("--sample.template word", "write a sentence with one {}"),
+        ("--text.model_type rnn_encoder", "text.model_type is rnn_encoder, whose code would not be saved"),
+        ("--sample.template word", "template is 'word'; write a sentence with one"),
         ("--model.loss triplet", "loss is 'triplet'; write"),
     ]
 
