@@ -67,9 +67,7 @@ class SampleConfig:
 
     def validate_template(self) -> None:
         if self.template.count("{}") != 1:
-            raise ValueError(
-                f"template is {self.template!r}; write a sentence with one {{}}, such as 'a photo of {{}}.'"
-            )
+            raise ValueError(f"template is {self.template!r}; write a sentence with one {{}} for the name of a class.")
 
 
 @strict
