@@ -18,6 +18,8 @@ from hfattn import (
     BahdanauForConditionalGeneration,
     CharRNNConfig,
     CharRNNForCausalLM,
+    DualEncoderConfig,
+    DualEncoderModel,
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
     RNNEncoderForTokenClassification,
@@ -37,6 +39,7 @@ from hfattn.models.strict_config import OLDEST_TRANSFORMERS
 
 MODELS = ROOT / "hfattn" / "models"
 SMALL = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 16, "encoder_layers": 1, "decoder_layers": 1}
+TOWER = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
 
 SHARED = {"custom_classes.py", "strict_config.py"}
@@ -98,6 +101,14 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         RNNEncoderConfig(vocab_size=12, embedding_size=8, hidden_size=8),
         SHARED | ATTENTION | RNN_ENCODER,
         2800,
+    ),
+    "dual encoder": (
+        DualEncoderModel,
+        DualEncoderConfig(
+            vision_config={"model_type": "vit", **TOWER}, text_config={"model_type": "bert", "vocab_size": 9, **TOWER}
+        ),
+        SHARED | {"configuration_dual_encoder.py", "modeling_dual_encoder.py"},
+        600,
     ),
     "recurrent language model": (
         CharRNNForCausalLM,

@@ -17,6 +17,7 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertModel,
+    BitImageProcessorPil,
     Dinov2Config,
     Dinov2Model,
     DistilBertConfig,
@@ -46,6 +47,7 @@ from transformers import (
 
 from hfattn import VaswaniConfig, VaswaniForMaskedLM
 from hfattn.data import make_processor, processed, read_digits
+from hfattn.data.digits import WORDS
 from hfattn.generated import date_pairs
 
 TEXTS = (
@@ -152,6 +154,17 @@ def tiny_model(
     model = model_class(config_class(**sizes))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_image_model(folder: Path) -> Path:
+    """Make ``folder`` with the body of a DINOv2 and its processor, as they are published."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "mlp_ratio": 2}
+    Dinov2Model(Dinov2Config(**sizes, image_size=28, patch_size=7)).save_pretrained(folder)
+    BitImageProcessorPil(
+        size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    ).save_pretrained(folder)
     return folder
 
 
@@ -370,6 +383,10 @@ def placeholder(word: str, root: Path) -> Path:
         DistilBertModel.from_pretrained(teacher).save_pretrained(path)
         AutoTokenizer.from_pretrained(teacher).save_pretrained(path)
         return path
+    if word == "TINY_DINOV2":
+        return tiny_image_model(path)
+    if word == "TINY_SENTENCES":  # which knows the names of digits
+        return tiny_model(path, "bert", (*TEXTS, *WORDS))
     kind = word.removeprefix("TINY_").lower()
     if kind in TRANSLATORS:
         pairs = date_pairs("train", 300, seed=1)

@@ -20,7 +20,9 @@ FROM_SCRATCH = (
     "classification",
     "image_captioning",
     "image_classification",
+    "image_text",
     "multiple_choice",
+    "self_supervised",
     "token_classification",
     "translation",
 )
@@ -31,7 +33,8 @@ def begins_from_scratch(path: Path) -> bool:
     """Return whether the configuration of an expected.json trains without a pretrained model or a teacher."""
     config = yaml.safe_load(path.with_name(path.name.removesuffix(SUFFIX) + ".yaml").read_text())
     has_teacher = "teacher" in config and path.parent.name == "image_classification"
-    return path.parent.name in FROM_SCRATCH and "name" not in config.get("model", {}) and not has_teacher
+    is_named = any("name" in config.get(section, {}) for section in ("model", "text"))
+    return path.parent.name in FROM_SCRATCH and not is_named and not has_teacher
 
 
 def variants(from_scratch: bool) -> pytest.MarkDecorator:
