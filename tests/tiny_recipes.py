@@ -14,7 +14,10 @@ from hfattn_cli import app
 
 LONGEST = 120  # seconds, which is what a tiny variant is allowed on a CPU
 # Two test files, so that two processes can run them.
-FROM_SCRATCH = ("baselines", "char_lm", "classification", "multiple_choice", "token_classification", "translation")
+FROM_SCRATCH = (
+    *("baselines", "char_lm", "classification", "multiple_choice", "self_supervised", "token_classification"),
+    "translation",
+)
 FILES = expected_files(ROOT / "recipes")
 
 
