@@ -64,6 +64,6 @@ class TestSelfSupervised(FinishedRun, BadInputs):
 
     def check_card(self, card: ModelCard, printed: str, results: dict[str, Any]) -> None:
         assert printed.startswith("(2, 16) ")
-        assert card.data.pipeline_tag == "image-feature-extraction"
+        assert card.data.to_dict()["pipeline_tag"] == "image-feature-extraction"
         assert "its 20 nearest among 300 training images vote" in card.text
         assert results["metrics"]["test"]["pixels_accuracy"] > 0.8

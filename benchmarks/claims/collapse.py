@@ -67,7 +67,7 @@ def measure(variant: str, seed: int, data: Path) -> Measurement:
         large = torch.stack([crops(batch, GLOBAL, SIDE, generator) for _ in range(2)], dim=1)
         small = torch.stack([crops(batch, LOCAL_SCALE, LOCAL, generator) for _ in range(2)], dim=1)
         outputs = model(large, small)
-        losses = dino_losses(*outputs, model.center, STUDENT, temperature)
+        losses = dino_losses(outputs.student, outputs.teacher, model.center, STUDENT, temperature)
         for group in optimizer.param_groups:
             group["lr"] = RATE * min((step + 1) / WARM_UP, cosine_schedule(1.0, 0.0, step / STEPS))
         optimizer.zero_grad()
@@ -87,7 +87,7 @@ def measure(variant: str, seed: int, data: Path) -> Measurement:
         "accuracy": accuracy,
     }
     curves = {
-        name: [(end, sum(series[end - LAST : end]) / LAST) for end in range(LAST, STEPS + 1, LAST)]
+        name: [(float(end), sum(series[end - LAST : end]) / LAST) for end in range(LAST, STEPS + 1, LAST)]
         for name, series in (("entropy", entropies), ("divergence", divergences))
     }
     return Measurement(values, curves, STEPS)
@@ -97,12 +97,12 @@ CLAIM = Claim(
     "Self-distillation without labels collapses without centering or without sharpening",
     "Caron et al. 2021, section 5.3, figure 7",
     f"The digits of scikit-learn (8 × 8 pixels), {TRAINING:,} of them to train on. `vaswani_vision` with 2 layers of "
-    f"width 32, 4 heads and patches of 2 × 2; two global crops and two local ones; {PROTOTYPES} outputs, {STEPS:,} steps "
-    f"of {BATCH} images, AdamW at {RATE:g} with a warm-up of {WARM_UP} steps and a cosine decay. The student has the "
-    f"temperature {STUDENT:g}; the teacher has {TEACHER:g}, and {STUDENT:g} without sharpening. *Entropy*: mean entropy of "
-    f"the teacher's outputs over the last {LAST} steps as a share of ln K; 0 is one output for all images, 1 is uniform. "
-    "*Divergence*: of the student from the teacher, in nats. *Accuracy*: of the other images by their 20 nearest "
-    "neighbors. The paper trains a ViT-S on ImageNet.",
+    "width 32, 4 heads and patches of 2 × 2; two global crops and two local ones; "
+    f"{PROTOTYPES} outputs, {STEPS:,} steps of {BATCH} images, AdamW at {RATE:g} with a warm-up of {WARM_UP} steps and "
+    f"a cosine decay. The student has the temperature {STUDENT:g}; the teacher has {TEACHER:g}, and {STUDENT:g} "
+    f"without sharpening. *Entropy*: mean entropy of the teacher's outputs over the last {LAST} steps as a share of "
+    "ln K; 0 is one output for all images, 1 is uniform. *Divergence*: of the student from the teacher, in nats. "
+    "*Accuracy*: of the other images by their 20 nearest neighbors. The paper trains a ViT-S on ImageNet.",
     tuple(VARIANTS),
     measure,
     (
