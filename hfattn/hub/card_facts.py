@@ -17,7 +17,6 @@ _SECTIONS = (
     "early_stopping_patience",
     "tuning",
     "distillation",
-    "augmentation",
     "dino",
 )
 # Fields of TrainingArguments that change no weight.
