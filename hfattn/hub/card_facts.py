@@ -17,6 +17,7 @@ _SECTIONS = (
     "early_stopping_patience",
     "tuning",
     "distillation",
+    "augmentation",
     "dino",
 )
 # Fields of TrainingArguments that change no weight.
