@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from .explaining import ScoredText
+    from .explaining import ScoredImage, ScoredText
     from .hub import PushPlan, Report
     from .models.alignment import AttentionRecord
 
@@ -200,24 +200,24 @@ def explain(
     *,
     target: int | str | None = None,
     contrast: int | str | None = None,
-) -> "AttentionRecord | ScoredText":
-    """Return what a model attends to in a text, or how much its answer depends on each word.
+) -> "AttentionRecord | ScoredText | ScoredImage":
+    """Return what a model attends to in a text or image, or how much its answer depends on each word or patch.
 
     Args:
         model: run, folder or Hub id.
-        text: the text.
+        text: the text; for a model of images, the path of the file of an image.
         method: "attention", or a method of ``hfattn.explaining.saliency``: "gradient_x_input", "integrated_gradients"
             or "occlusion".
         target, contrast: see ``hfattn.explaining.saliency``; not for attention.
 
     Returns:
         For "attention" an ``AttentionRecord``: of a translator's best translation and its source, or of the text
-        itself. Otherwise a ``ScoredText`` by word.
+        itself, or of the patches of the image. Otherwise a ``ScoredText`` by word, or a ``ScoredImage``.
 
     Raises:
         UserError: the model cannot be loaded or has no attention, or the method does not exist.
     """
-    from .explaining import METHODS, cross_attention, saliency, self_attention
+    from .explaining import METHODS, cross_attention, image_attention, image_saliency, saliency, self_attention
     from .loading import load_any_model, load_reading_model
 
     name = fspath(model)
@@ -225,12 +225,17 @@ def explain(
         if (target, contrast) != (None, None):
             raise UserError("target and contrast are for methods of saliency; choose one, or leave them out.")
         translator = load_reading_model(name)
+        if translator[0].main_input_name == "pixel_values":
+            return image_attention(name, translator[0], _pixel_values(translator[1], text))
         if translator[0].config.is_encoder_decoder:
             return cross_attention(name, translator, text)[0].record
         return self_attention(name, translator[0], translator[1], text)
     if method not in METHODS:
         raise UserError(f"method is {method!r}; write one of {', '.join((ATTENTION, *METHODS))}.")
     loaded, tokenizer, target_tokenizer = load_any_model(name)
+    if loaded.main_input_name == "pixel_values":
+        pixels = _pixel_values(tokenizer, text)
+        return image_saliency(loaded.float(), pixels, method=method, target=target, contrast=contrast)
     return saliency(
         loaded.float(),  # gradients overflow in float16
         tokenizer,
@@ -241,6 +246,15 @@ def explain(
         target_tokenizer=target_tokenizer,
         by_word=True,
     )
+
+
+def _pixel_values(processor: Any, file: str) -> Any:
+    """Return the image of a file as the input of a model, (1, channels, height, width)."""
+    from .data import open_image
+
+    if not Path(file).is_file():
+        raise UserError(f"The model reads images, and {file} is not a file; write the path of an image.")
+    return processor(open_image(Path(file), place=file), return_tensors="pt")["pixel_values"]
 
 
 def verify(

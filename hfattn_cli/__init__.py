@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .caption import caption
 from .data import data_app
 from .doctor import doctor
 from .exchange import convert, export
@@ -17,7 +18,7 @@ from .reproduce import reproduce
 from .show import attend, show_app
 from .space import space_app
 from .tune import tune
-from .use import classify, evaluate, generate, predict, score, translate
+from .use import classify, evaluate, generate, predict, score, search, translate
 from .words import words_app
 
 _UsageError: Any = typer.BadParameter.__base__  # typer exports only its subclass
@@ -68,7 +69,9 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(generate)
 app.command()(score)
+app.command()(search)
 app.command()(translate)
+app.command()(caption)
 app.command()(classify)
 app.command()(attend)
 app.add_typer(show_app, name="show")

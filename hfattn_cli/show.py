@@ -25,7 +25,9 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from hfattn.explaining import AttentionRecord, ScoredText
+    from transformers import PreTrainedModel
+
+    from hfattn.explaining import AttentionRecord, ScoredImage, ScoredText
 
 show_app = typer.Typer(help="Draw attention, saliency or hidden units.", no_args_is_help=True)
 
@@ -74,7 +76,9 @@ Agreement = Annotated[
 
 def attend(
     model: Model,
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Text to translate or to read.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="Text to translate or to read, or the file of an image.")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="UTF-8 file with a text on each line, instead of TEXT; empty lines are skipped.")
     ] = None,
@@ -98,10 +102,13 @@ def attend(
     num_beams: NumBeams = None,
     max_new_tokens: MaxNewTokens = None,
 ) -> None:
-    """Show which tokens a model attends to.
+    """Show which tokens of a text, or which patches of an image, a model attends to.
 
     A translator attends to its source, other models to their own text. For one text and a classifier, a list or a page
     starts with the words that its answer depends on, by gradient × input. With --file, a page has all texts in a list.
+
+    For a model of images, TEXT is the file of an image. Attention, rollout and, of a classifier, gradient × input are
+    then shown side by side.
 
     Example: hfattn attend runs/dates "22 nov 1794" --output map.html
     """
@@ -116,6 +123,11 @@ def attend(
         lines = [(1, text or "")] if file is None else _lines_of(file)
         _check(lines[0][1], output, kinds)
         reader = _Reader(model, num_beams, max_new_tokens, hypotheses)
+        if reader.reads_images:
+            if file is not None or words or hide_special:
+                raise UserError(f"{model} reads images; remove --file, --words and --hide-special.")
+            _attend_image(model, Path(lines[0][1]), output, layer, head, numbers)
+            return
         seen = []
         for number, line in lines:
             try:
@@ -192,6 +204,7 @@ def show_rollout(model: Model, text: Text, output: Output = None, numbers: Numbe
 
         _check(text, output)
         reader, tokenizer, _ = load_reading_model(model)
+        _check_reads_texts(model, reader)
         require_vocabulary(tokenizer, text)
         _present(rollout(self_attention(model, reader, tokenizer, text)), text, output, numbers)
 
@@ -355,6 +368,10 @@ class _Reader:
             raise UserError(f"{name} does not translate; remove --num-beams, --max-new-tokens and --hypotheses.")
 
     @property
+    def reads_images(self) -> bool:
+        return self.loaded[0].main_input_name == "pixel_values"
+
+    @property
     def classifies(self) -> bool:
         """Whether the saved model, which is loaded without its head, is a classifier of texts."""
         return "ForSequenceClassification" in "".join(self.loaded[0].config.architectures or [])
@@ -364,11 +381,78 @@ class _Reader:
         from hfattn.explaining import cross_attention, self_attention
 
         model, tokenizer, _ = self.loaded
+        _check_reads_texts(self.name, model)
         require_vocabulary(tokenizer, text)
         if model.config.is_encoder_decoder:
             found = cross_attention(self.name, self.loaded, text, *self.options)
             return [_Seen(text, each.record, each.text, each.score) for each in found]
         return [_Seen(text, self_attention(self.name, model, tokenizer, text))]
+
+
+def _check_reads_texts(name: str, model: "PreTrainedModel") -> None:
+    from hfattn.errors import UserError
+
+    if model.main_input_name == "pixel_values":
+        raise UserError(f"{name} reads images; hfattn attend shows its attention, rollout and gradients.")
+
+
+def _attend_image(
+    name: str, file: Path, output: Path | None, layer: int | None, head: int | None, numbers: bool
+) -> None:
+    """Print or write what a model saw in an image."""
+    from hfattn.data import open_image
+    from hfattn.errors import UserError
+    from hfattn.explaining import AttentionRecord, read_image, save_image_html
+    from hfattn.explaining.overlay import answering_row, image_panels, plot_panels
+    from hfattn.loading import load_any_model
+
+    if not file.is_file():
+        raise UserError(f"{name} reads images, and {file} is not a file; write the path of an image.")
+    if output is not None and output.suffix.lower() == ".gif":
+        raise UserError(f"{name} reads images, which have no animation; write an .html or a .png.")
+    model, processor, _ = load_any_model(name)
+    reading = read_image(name, model.float(), processor, open_image(file, place=file.name))
+    record = reading.views["attention"]
+    assert isinstance(record, AttentionRecord)
+    selected = _Seen(file.name, record).selected(layer, head, False, False)
+    row = answering_row(selected.record)
+    title = file.name if reading.probability is None else f"{file.name} → {reading.answer} ({reading.probability:.1%})"
+    if numbers or (output is not None and output.suffix.lower() in _NUMBERS):
+        seen = replace(selected, record=row)
+        _present_all([seen], output, numbers, (layer or 1, head or 1), None)
+        return
+    views = {**reading.views, "attention": selected.record}
+    lines = [f"{title}{selected.part}"]
+    if output is None:
+        lines += [f"{view}: {_strongest(shown)}" for view, shown in views.items()]
+    else:
+        with _new_file(output) as path:
+            if path.suffix == ".html":
+                save_image_html(reading.image, views, path, lines[0])
+            else:
+                panels = [
+                    panel._replace(heading=panel.heading if view == "attention" else view)
+                    for view, shown in views.items()
+                    for panel in image_panels(shown)
+                ]
+                plot_panels(reading.image, panels, lines[0]).savefig(path, dpi=150)
+        lines.append(f"Written: {output}")
+    print("\n".join(lines))
+
+
+def _strongest(shown: "AttentionRecord | ScoredImage", most: int = 3) -> str:
+    """Return the patches with the largest weights or scores; of attention, the mean of the last layer's heads."""
+    from hfattn.explaining import ScoredImage
+    from hfattn.explaining.overlay import answering_row
+
+    values = shown.scores if isinstance(shown, ScoredImage) else answering_row(shown).maps(-1)[0]
+    columns = values.shape[1]
+    order = values.abs().flatten().argsort(descending=True)[:most].tolist()
+    number = "{:+.3g}" if isinstance(shown, ScoredImage) else "{:.1%}"
+    return ", ".join(
+        f"row {place // columns + 1} column {place % columns + 1} {number.format(float(values.flatten()[place]))}"
+        for place in order
+    )
 
 
 def _index(name: str, number: int | None, size: int) -> int | None:
@@ -519,6 +603,7 @@ def _show_saliency(
             raise UserError("--rows scores each token of the translation; remove --target, --contrast and --agreement.")
         _check(text, output, (".html", *_PICTURES, ".csv") if rows else (".html", *_PICTURES))
         model, tokenizer, target_tokenizer = load_any_model(name)
+        _check_reads_texts(name, model)
         model = model.float()  # gradients overflow in float16
         require_vocabulary(tokenizer, text)
         if rows:

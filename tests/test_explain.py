@@ -22,6 +22,8 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertModel,
+    DeiTConfig,
+    DeiTModel,
     GPT2Config,
     GPT2LMHeadModel,
     MarianConfig,
@@ -50,6 +52,7 @@ from hfattn.explaining import (
     plot_heads,
     render_html,
     render_text,
+    rollout,
     save_animation,
     save_html,
 )
@@ -306,6 +309,75 @@ def test_attention_pooling_is_one_row() -> None:
         record = alignment(outputs, index, **inputs)
         assert (len(record.tokens), record.target_tokens) == (length, ("[text]",))
         torch.testing.assert_close(record.weights.sum(-1), torch.ones(1, 1, 1))
+
+
+# Pictures
+
+
+@torch.no_grad()
+def test_attention_of_a_vision_transformer_has_a_grid_and_a_prefix() -> None:
+    """Two token rows before 2 x 3 patches; drawn and stored, the record keeps its grid."""
+    torch.manual_seed(0)
+    config = DeiTConfig(
+        image_size=(4, 6), patch_size=2, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=8, attn_implementation="eager",
+    )  # fmt: skip
+    model = DeiTModel(config).double().eval()
+    outputs = model(torch.randn(2, 3, 4, 6).double(), output_attentions=True)
+    record = alignment(outputs, 1, grid=(2, 3), prefix_tokens=("[CLS]", "[DIST]"))
+    assert record.tokens == record.target_tokens == ("[CLS]", "[DIST]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2")
+    assert (record.kind, record.grid, record.num_prefix_tokens) == ("self", (2, 3), 2)
+    maps = record.maps(1, 0)
+    for row in range(2):
+        for column in range(3):
+            torch.testing.assert_close(maps[:, row, column], outputs.attentions[1][1, 0, :, 2 + 3 * row + column])
+
+    again = AttentionRecord.from_dict(json.loads(json.dumps(record.to_dict())))
+    assert (again.tokens, again.grid, again.num_prefix_tokens) == (record.tokens, record.grid, record.num_prefix_tokens)
+    assert torch.equal(again.weights, record.weights)
+    merged = merge_words(record)
+    assert (merged.tokens, merged.grid, merged.num_prefix_tokens) == (record.tokens, (2, 3), 2)
+    hidden = hide_special(record)
+    assert (hidden.tokens, hidden.grid, hidden.num_prefix_tokens) == (record.tokens[2:], (2, 3), 0)
+    assert torch.equal(hidden.maps(), record.maps()[2:])
+
+    # Rollout: the columns of the prefix are left out after the product; before it, the result would be another one.
+    traced = rollout(record)
+    product = torch.eye(8, dtype=torch.float64)
+    for layer in outputs.attentions:
+        product = (layer[1].mean(0) + torch.eye(8)) / 2 @ product
+    torch.testing.assert_close(traced.maps()[0].flatten(), product[0, 2:])
+
+
+@pytest.mark.parametrize("mode", ["greedy", "beam"])
+def test_alignment_of_a_caption_is_over_the_grid(mode: str) -> None:
+    """What a decoder attends to is a text or a picture; the weights are the same."""
+    inputs, count = batch("right"), MODES[mode].get("num_return_sequences", 1)
+    _, outputs = generated("bahdanau", inputs, mode)
+    index = LENGTHS.index(6)
+    known = alignment(outputs, index, hypothesis=count - 1, eos_token_id=ENDS, **inputs)
+    pictures = torch.zeros(len(LENGTHS), 3, 4, 6)
+    record = alignment(
+        outputs, index, hypothesis=count - 1, eos_token_id=ENDS, grid=(2, 3), pixel_values=pictures
+    )  # fmt: skip
+    assert record.tokens == ("0,0", "0,1", "0,2", "1,0", "1,1", "1,2")
+    assert record.target_tokens == known.target_tokens
+    assert torch.equal(record.maps(), known.matrix().view(-1, 2, 3))
+    with pytest.raises(ValueError, match=r"grid is \(2, 2\) with 1 prefix tokens, 5 in all; the weights are on 6"):
+        alignment(outputs, index, eos_token_id=ENDS, grid=(2, 2), prefix_tokens=("[CLS]",), pixel_values=pictures)
+
+
+def test_a_grid_that_does_not_fit() -> None:
+    sides = (tuple("abcd"), ("cat",), torch.full((1, 1, 1, 4), 0.25))
+    for options, message in (
+        ({"grid": (2, 3)}, "grid is 2 x 3 and num_prefix_tokens 0, which are 6 tokens; the record has 4"),
+        ({"grid": (2, 2), "num_prefix_tokens": 1}, "which are 5 tokens"),
+        ({"num_prefix_tokens": 1}, "num_prefix_tokens is 1; only the tokens of a grid have a prefix"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AttentionRecord(*sides, **options)
+    with pytest.raises(ValueError, match=r"has no grid.*use matrix"):
+        AttentionRecord(*sides).maps()
 
 
 @torch.no_grad()

@@ -13,28 +13,35 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
-from browser import browser  # noqa: F401
+from browser import browser, violations  # noqa: F401
 from commands import ROOT, run, run_anew
 from PIL import Image
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from hfattn.explaining import (
     AttentionRecord,
+    ScoredImage,
     hide_special,
     merge_words,
     render_comparison,
     render_html,
+    render_image_html,
     render_list,
+    rollout,
     save_html,
+    save_image_html,
 )
-from hfattn.models.alignment import render_table
+from hfattn.explaining.overlay import lay_over
+from hfattn.models.alignment import image_tokens, render_table
 
 MODELS = ROOT / "hfattn" / "models"
 
@@ -814,12 +821,13 @@ def test_the_table_of_a_record_has_percentages_of_the_mean_over_its_heads() -> N
     assert "<title>Self-attention</title>" in table
 
 
-def test_the_script_is_valid() -> None:
+def test_the_scripts_are_valid() -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("There is no node on the PATH")
-    done = run_anew([node, "--check", ROOT / "hfattn" / "explaining" / "page" / "page.js"])
-    assert done.returncode == 0, done.stderr
+    for script in (ROOT / "hfattn" / "explaining" / "page").glob("*.js"):
+        done = run_anew([node, "--check", script])
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["cross", "self"])
@@ -848,3 +856,125 @@ def test_a_spanish_browser_reads_spanish(browser: Any, tmp_path: Path, kind: str
     for name, text in said["en-US"].items():
         assert text != said["es-MX"][name], name
     assert re.findall(r"[\d.]+", said["en-US"]["#readout"]) == re.findall(r"[\d.]+", said["es-MX"]["#readout"])
+
+
+# Over an image
+
+
+def random_image(side: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8))
+
+
+def image_record(grid: tuple[int, int], words: tuple[str, ...], layers: int = 1, heads: int = 1) -> AttentionRecord:
+    record = random_record(image_tokens(grid), words, layers, heads)
+    return replace(record, grid=grid, probabilities=torch.linspace(0.5, 1, len(words)))
+
+
+def strongest(values: torch.Tensor) -> str:
+    row, column = divmod(int(values.abs().argmax()), values.shape[1])
+    return f"row {row + 1}, column {column + 1}"
+
+
+def test_the_page_of_a_caption_is_small_and_its_weights_are_nearly_exact(tmp_path: Path) -> None:
+    """14 layers of 14 heads, 20 words, 14 x 14 patches, and a large image that cannot be compressed."""
+    record = image_record((14, 14), words(20), 14, 14)
+    save_image_html(random_image(768), {"attention": record}, tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size < 3_000_000
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    (view,) = json.loads(re.findall(r'id="record">(.*?)</script>', page, re.DOTALL)[0])["views"]
+    levels = torch.tensor(list(base64.b64decode(view["data"])), dtype=torch.float64).view(-1, 14 * 14)
+    largest = torch.tensor(view["largest"], dtype=torch.float64)[:, None]
+    error = (levels / 255 * largest - record.weights.flatten(0, 2).double()).abs() / largest
+    assert error.max() < 0.5 / 255 + 1e-3
+
+
+def test_words_lay_their_maps_over_the_image(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    """With the mouse, and with keys; the colors are those of the figures, and what is said is what the record says."""
+    record = image_record((3, 4), ("a", "red", "cat", "[EOS]"), 2, 2)
+    scored = [ScoredImage(torch.randn(3, 4), "gradient × input", word) for word in record.target_tokens]
+    image = Image.new("RGB", (224, 224), (90, 140, 200))
+    save_image_html(image, {"attention": record, "gradient": scored}, tmp_path / "page.html", "A red cat")
+
+    def check(word: int, layer: int | None = None, head: int | None = None) -> None:
+        labels = page.locator("#views canvas").evaluate_all("all => all.map(each => each.getAttribute('aria-label'))")
+        maps = [record.maps(layer, head)[word], scored[word].scores]
+        for label, values in zip(labels, maps, strict=True):
+            assert f", {record.target_tokens[word]}" in label
+            assert f"most at {strongest(values)}:" in label
+        assert page.inner_text("#readout").splitlines() == labels
+
+    with opened(browser, tmp_path, None) as page:
+        assert page.inner_text("#disagree").startswith("These methods can disagree")
+        check(0)
+        page.hover("#words button >> nth=2")
+        check(2)
+        page.click("#words button >> nth=1")  # a click holds it
+        page.hover("#words button >> nth=0")
+        check(1)
+        page.keyboard.press("Escape")
+        page.focus("#words button >> nth=1")
+        for key, word in (("ArrowRight", 2), ("End", 3), ("Home", 0), ("ArrowLeft", 0)):
+            page.keyboard.press(key)
+            check(word)
+        page.select_option("#layer", index=2)
+        page.select_option("#head", index=1)
+        check(0, 1, 0)
+        page.click("#thumbs button >> nth=1")
+        check(0, 0, 1)
+        assert page.locator("#thumbs button[tabindex='0']").count() == 1
+
+        # The colors are those of lay_over; the patch under the mouse is named in all views.
+        for place, (values, signed) in enumerate(((record.maps(0, 1)[0], False), (scored[0].scores, True))):
+            data = page.evaluate(
+                """place => {
+                  const { canvas } = places[place], pen = canvas.getContext("2d"), row = canvas.height / 3;
+                  return [...pen.getImageData(0, row, canvas.width, 1).data];
+                }""",
+                place,
+            )
+            width = len(data) // 4
+            pixels = np.array(data, dtype=float).reshape(width, 4)[:, :3]
+            expected = np.asarray(lay_over(image.resize((width, width)), values, signed))[width // 3]
+            difference = float(np.abs(pixels - expected).max())
+            assert difference < 8  # of 255: weights are rounded to bytes, and the image is a JPEG
+        page.hover("#views canvas >> nth=0", position={"x": 2, "y": 2})
+        assert "row 1, column 1: " in page.inner_text("#readout").splitlines()[1]
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert violations(page) == []
+
+
+def test_heads_lay_their_maps_over_the_image_in_spanish(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    """A vision Transformer: the row of the class token of each head, and rollout beside it."""
+    tokens = image_tokens((2, 2), ("[CLS]",))
+    record = replace(random_record(tokens, tokens, 3, 2, "self"), grid=(2, 2), num_prefix_tokens=1)
+    save_image_html(random_image(28), {"attention": record, "rollout": rollout(record)}, tmp_path / "page.html")
+
+    def said() -> list[str]:
+        return page.inner_text("#readout").splitlines()
+
+    with opened(browser, tmp_path, None, PHONE, language="es-ES") as page:
+        assert page.locator("#words").is_hidden()
+        assert said()[0].startswith("Atención (capa 3, media de las cabezas): sobre todo en fila ")
+        last = said()[1]
+        assert last.startswith("Atención a través de las capas: ")
+        page.focus("#thumbs button[aria-pressed=true]")
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowLeft")
+        place = strongest(record.maps(1, 1)[0]).replace("row", "fila").replace("column", "columna")
+        assert said()[0].startswith(f"Atención (capa 2, cabeza 2): sobre todo en {place}:")
+        assert said()[1] == last
+        assert violations(page) == []
+
+
+def test_what_does_not_lie_over_an_image() -> None:
+    record = image_record((2, 2), ("a", "b"))
+    flat = random_record(ENGLISH, SPANISH)
+    for views, options, message in (
+        ({}, {}, "There is nothing to show"),
+        ({"attention": flat}, {}, "has no grid.*use render_html"),
+        ({"attention": record, "other": image_record((2, 3), ("a", "b"))}, {}, "different grids or numbers of words"),
+        ({"attention": record}, {"row": 2}, "row is 2; write 0 to 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            render_image_html(random_image(8), views, **options)

@@ -61,7 +61,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4570,
+        4600,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,
@@ -71,7 +71,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         | RECURRENT
         | PIPELINE
         | {"attention_local.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4260,
+        4290,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,

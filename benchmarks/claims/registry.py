@@ -10,6 +10,7 @@ from . import (
     forgetting,
     hashing_rounds,
     image_distillation,
+    image_maps,
     image_positions,
     images,
     multi30k,
@@ -47,4 +48,5 @@ CLAIMS: dict[str, Claim] = {
     "image_distillation": image_distillation.CLAIM,
     "image_positions": image_positions.CLAIM,
     "collapse": collapse.CLAIM,
+    "image_maps": image_maps.CLAIM,
 }

@@ -2,6 +2,7 @@
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
+from .captions import CaptionCollator, EncodedCaptions
 from .chat import check_chat_template, set_chat_template
 from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
 from .completions import EncodedDemonstrations, best_fit, prompt_ids
@@ -14,7 +15,9 @@ from .grouping import split_by_shared_text
 from .image_augmentation import Augmentation
 from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
+from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
+from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts, text_numbers
 from .images import (
     CaptionedImage,
     CaptionedImages,
@@ -35,6 +38,7 @@ from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
 from .rows import GIVEN, Row, Rows, Source, is_local, open_rows
+from .scenes import SceneDataConfig, SceneObject
 from .splitting import choose_indices
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
@@ -48,6 +52,7 @@ __all__ = [
     "Answer",
     "Augmentation",
     "AugmentationConfig",
+    "CaptionCollator",
     "CaptionedDataConfig",
     "CaptionedImage",
     "CaptionedImages",
@@ -59,6 +64,7 @@ __all__ = [
     "Demonstrations",
     "Document",
     "Documents",
+    "EncodedCaptions",
     "EncodedChoices",
     "EncodedDemonstrations",
     "EncodedExamples",
@@ -72,6 +78,9 @@ __all__ = [
     "ImageAugmentationConfig",
     "ImageCollator",
     "ImageDataConfig",
+    "ImageTextCollator",
+    "ImageTextDataConfig",
+    "ImageTexts",
     "Labeled",
     "LabeledDataConfig",
     "LabeledImage",
@@ -91,6 +100,8 @@ __all__ = [
     "Questions",
     "Row",
     "Rows",
+    "SceneDataConfig",
+    "SceneObject",
     "SentencePairs",
     "Source",
     "Streams",
@@ -118,6 +129,7 @@ __all__ = [
     "encode_text",
     "fingerprints",
     "form_of",
+    "frozen_features",
     "guess_accuracy",
     "input_size",
     "is_local",
@@ -129,6 +141,7 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "pool_images",
     "processed",
     "prompt_ids",
     "read_captioned_images",
@@ -149,6 +162,7 @@ __all__ = [
     "split_positions",
     "split_sentences",
     "tag_labels",
+    "text_numbers",
     "unlabeled",
     "unlabeled_images",
     "with_distractors",

@@ -4,11 +4,13 @@
 makes one from the outputs of a model. ``render_html``, ``plot_alignment``, ``plot_heads``, ``plot_flow`` and
 ``save_animation`` draw a record, ``rollout`` traces it through the layers, and ``summary`` measures it. ``saliency``
 uses gradients instead of attention; it returns a ``ScoredText``, as do ``score_attention`` and ``score_unit``, which
-``render_scores_html`` and ``plot_scores`` draw as a colored text.
+``render_scores_html`` and ``plot_scores`` draw as a colored text. ``read_image``, ``image_attention`` and
+``image_saliency`` do the same for images, which ``plot_overlay`` and ``render_image_html`` draw as heat maps.
 """
 
 from ..models.alignment import AttentionRecord, alignment
 from .animation import save_animation
+from .images import ImageReading, ScoredImage, image_attention, image_saliency, read_image, seen_image
 from .listing import render_text
 from .numbers import (
     Agreement,
@@ -23,7 +25,8 @@ from .numbers import (
     mean_distance,
     summary,
 )
-from .page import render_comparison, render_html, render_list, save_html
+from .overlay import plot_overlay
+from .page import render_comparison, render_html, render_image_html, render_list, save_html, save_image_html
 from .plot import plot_alignment, plot_flow, plot_heads
 from .reading import cross_attention, self_attention
 from .rollout import rollout
@@ -50,6 +53,8 @@ __all__ = [
     "Agreement",
     "AttentionRecord",
     "HiddenUnits",
+    "ImageReading",
+    "ScoredImage",
     "ScoredText",
     "agreement",
     "alignment",
@@ -64,6 +69,8 @@ __all__ = [
     "entropy",
     "hidden_units",
     "hide_special",
+    "image_attention",
+    "image_saliency",
     "layer_similarity",
     "links",
     "log_odds",
@@ -72,10 +79,13 @@ __all__ = [
     "plot_alignment",
     "plot_flow",
     "plot_heads",
+    "plot_overlay",
     "plot_rows",
     "plot_scores",
+    "read_image",
     "render_comparison",
     "render_html",
+    "render_image_html",
     "render_list",
     "render_rows_html",
     "render_rows_text",
@@ -87,10 +97,12 @@ __all__ = [
     "saliency_rows",
     "save_animation",
     "save_html",
+    "save_image_html",
     "score_attention",
     "score_tokens",
     "score_unit",
     "scores_snippet",
+    "seen_image",
     "self_attention",
     "strongest_unit",
     "summary",

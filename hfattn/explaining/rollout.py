@@ -1,5 +1,7 @@
 """Attention rollout (Abnar & Zuidema 2020): attention to the input tokens through all layers."""
 
+from dataclasses import replace
+
 import torch
 
 from ..models.alignment import AttentionRecord
@@ -11,7 +13,9 @@ def rollout(record: AttentionRecord) -> AttentionRecord:
     Layer l is Ã_l = ½ A_l + ½ I: A_l is the mean over its heads, and the identity stands for the residual connection.
     The attention of the last layer to the input tokens is the product Ã_L … Ã_1 (section 3 and equation 1).
 
-    Rollout ignores the value vectors, the feed-forward layers and the actual size of the residual.
+    Rollout ignores the value vectors, the feed-forward layers and the actual size of the residual. Of a vision
+    Transformer, the row of the class token answers for the image. Its weights on the prefix belong to the product, so
+    they are left out afterwards only, by ``AttentionRecord.maps``.
 
     Args:
         record: self-attention in which every token attends, T = S.
@@ -38,4 +42,4 @@ def rollout(record: AttentionRecord) -> AttentionRecord:
     for layer in weights.mean(dim=1):  # (T, T)
         mixed = (layer + identity) / 2
         product = mixed / mixed.sum(-1, keepdim=True) @ product
-    return AttentionRecord(record.tokens, record.target_tokens, product[None, None], record.kind)
+    return replace(record, weights=product[None, None])

@@ -259,7 +259,7 @@ def _explained(
                 last = int(mask[0].nonzero().max())
                 answers = [_next_token(read, embeddings, last, tokenizer, target, contrast)]
             else:
-                answers = [_class(read, embeddings, model, target, contrast)]
+                answers = [class_answer(read, embeddings, model, target, contrast)]
         name, replacement, groups = METHODS[method], None, None
         if method == "occlusion":
             blank, replacement = _replacement(model, tokenizer)
@@ -303,7 +303,7 @@ def _sentences(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, torch.Ten
     return {"sentence_ids": starts.cumsum(-1)}
 
 
-def _class(
+def class_answer(
     read: Callable[..., torch.Tensor],
     embeddings: torch.Tensor,
     model: PreTrainedModel,

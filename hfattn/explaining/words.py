@@ -83,7 +83,14 @@ def merge_words(record: AttentionRecord) -> AttentionRecord:
     if entropies is not None:
         entropies = torch.stack([entropies[inside].mean() for _, inside in targets])
     names = [tuple(word for word, _ in side) for side in (sources, targets)]
-    return AttentionRecord(names[0], names[1], weights, record.kind, probabilities, entropies)
+    return replace(
+        record,
+        tokens=names[0],
+        target_tokens=names[1],
+        weights=weights,
+        probabilities=probabilities,
+        entropies=entropies,
+    )
 
 
 def hide_special(record: AttentionRecord) -> AttentionRecord:
@@ -99,6 +106,7 @@ def hide_special(record: AttentionRecord) -> AttentionRecord:
         weights=record.weights[..., targets, :][..., sources],
         probabilities=None if record.probabilities is None else record.probabilities[targets],
         entropies=None if record.entropies is None else record.entropies[targets],
+        num_prefix_tokens=sum(place < record.num_prefix_tokens for place in sources),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import EvalPrediction
 
+from ..data.image_texts import text_numbers
 from ..data.images import LabeledImages
 from ..data.questions import FoundAnswer
 from ..metrics import (
@@ -16,15 +17,19 @@ from ..metrics import (
     EntityScores,
     RegressionScores,
     class_predictions,
+    class_predictions_of_images,
     class_results,
     classification_report,
     multi_label_report,
     neighbor_accuracy,
     regression_report,
+    retrieval_scores,
     text_scores,
     translation_report,
 )
 from ..metrics.language_model import perplexity
+from ..reports.image_captioning import caption_scores
+from ..reports.image_classification import part_scores as scores_of_image_part
 from ..reports.multiple_choice import part_scores as scores_of_questions
 from ..reports.question_answering import EvaluatedQuestions
 from ..reports.question_answering import part_scores as scores_of_found
@@ -61,6 +66,20 @@ def scores_of_translations(measurement: Measurement, part: str, result: Result) 
     return scores
 
 
+def scores_of_captions(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a part by the captions that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a caption of each image.
+    """
+    images, sent = measurement.parts[part], result.facts.get("captions")
+    texts = sent.get(part) if isinstance(sent, dict) else None
+    assert isinstance(texts, list), f"the process sent no captions of {part}"
+    complete = len(texts) == len(images) and all(isinstance(text, str) for text in texts)
+    assert complete, f"the process did not send a caption of each image of {part}"
+    return caption_scores(images, [text.encode("utf-8", "replace").decode() for text in texts])
+
+
 def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
     """Return the scores of a part by the logits that the sandbox has sent, as in ``results.json``.
 
@@ -94,6 +113,20 @@ def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dic
     return {**(output.metrics or {}), **classification_report(texts, class_results(output), slices)}
 
 
+def scores_of_images(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of classified images by the logits that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not finite logits of each image.
+    """
+    images, logits = measurement.parts[part], result.tensors.get(part)
+    assert logits is not None, f"the process sent no logits of {part}"
+    complete = logits.shape == (len(images), len(images.labels)) and bool(logits.isfinite().all())
+    assert complete, f"the process did not send logits of each image of {part}"
+    output = class_predictions_of_images(logits.float().numpy(), [item.label for item in images])
+    return scores_of_image_part(images, output, part, measurement.results["configuration"]["evaluation"]["columns"])
+
+
 def scores_of_choices(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
     """Return the scores of multiple-choice questions by the logit of each choice, as in ``results.json``.
 
@@ -109,6 +142,26 @@ def scores_of_choices(measurement: Measurement, part: str, result: Result) -> di
     for row, of_choices in zip(logits, sent[:, 0].float().split(counts), strict=True):
         row[: len(of_choices)] = of_choices.numpy()
     return scores_of_questions(questions, class_predictions(logits, [item.label for item in questions]), part)
+
+
+def scores_of_embeddings(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of retrieval by the embeddings that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a finite embedding of length 1 of each image and of each text.
+    """
+    examples, texts = measurement.parts[part], measurement.order["texts"][part]
+    embeds = []
+    for name, number in (("images", len(examples)), ("texts", len(texts))):
+        sent = result.tensors.get(f"{part}.{name}")
+        assert sent is not None, f"the process sent no embeddings of the {name} of {part}"
+        complete = sent.ndim == 2 and len(sent) == number and bool(sent.isfinite().all())
+        assert complete, f"the process did not send an embedding of each of the {name} of {part}"
+        assert bool(((sent.norm(dim=1) - 1).abs() < 1e-3).all()), (
+            f"embeddings of the {name} of {part} are not of length 1"
+        )
+        embeds.append(sent.float().numpy())
+    return retrieval_scores(*embeds, text_numbers(examples)[1], np.arange(len(texts)))
 
 
 def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
@@ -220,8 +273,11 @@ def scores_of_features(measurement: Measurement, part: str, result: Result) -> d
 SCORES = {
     **dict.fromkeys(("classification", "distillation"), scores_of_logits),
     **dict.fromkeys(("char_lm", "causal_lm"), scores_of_likelihoods),
+    "image_text": scores_of_embeddings,
+    "image_classification": scores_of_images,
     "multiple_choice": scores_of_choices,
     "translation": scores_of_translations,
+    "image_captioning": scores_of_captions,
     "token_classification": scores_of_tags,
     "question_answering": scores_of_answers,
     "self_supervised": scores_of_features,

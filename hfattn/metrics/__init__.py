@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .language_model import *  # noqa: F403
     from .multi_label import *  # noqa: F403
     from .neighbors import *  # noqa: F403
+    from .pointing import *  # noqa: F403
     from .regression import *  # noqa: F403
+    from .retrieval import *  # noqa: F403
     from .slices import *  # noqa: F403
     from .translation import *  # noqa: F403
 
@@ -57,7 +59,9 @@ _MODULES = {
         "multi_label_scores",
     ),
     "neighbors": ("neighbor_accuracy", "neighbor_votes"),
+    "pointing": ("Deletion", "deletion", "heaviest", "jaccard", "mask_on_grid", "mass_on", "points_at"),
     "regression": ("RegressionMetric", "RegressionScores", "predicted_numbers", "regression_report"),
+    "retrieval": ("RetrievalScores", "rank_scores", "ranks", "retrieval_scores"),
     "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
     "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),
 }

@@ -1,8 +1,8 @@
-"""The attention weights of one text, with its tokens.
+"""The attention weights of one text or image, with its tokens.
 
 A forward pass returns weights by layer; ``generate`` returns them by step and layer, and beam search returns them for
 every beam. ``alignment`` converts each of these to an ``AttentionRecord`` of one text, for models of this package and
-of transformers.
+of transformers. The tokens of an image are its patches, or the positions of its feature map.
 
 Shapes: B batch, T target (query) steps, S source (key) steps.
 """
@@ -101,7 +101,7 @@ def render_table(record: "AttentionRecord", title: str | None = None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord:
-    """The attention of one text.
+    """The attention of one text, or to one image.
 
     A notebook displays a record as the page that ``to_html`` returns.
 
@@ -114,9 +114,12 @@ class AttentionRecord:
             model), or "self" (self-attention of a model with one side).
         probabilities: (T,), in cross-attention the probability of each target token given those before it, if known.
         entropies: (T,), the entropy of the distribution that it was chosen from, in nats, if known.
+        grid: (rows, columns) of the patches, if the tokens are those of an image; see ``image_tokens``.
+        num_prefix_tokens: number of tokens before the patches: class token, distillation token, registers.
 
     Raises:
-        ValueError: if the shape of the weights, probabilities or entropies does not match the tokens.
+        ValueError: if the shape of the weights, probabilities or entropies does not match the tokens, or the number of
+            tokens the grid.
     """
 
     # Functions behind to_html and show; importing hfattn replaces the table with the interactive page.
@@ -129,6 +132,8 @@ class AttentionRecord:
     kind: str = "cross"
     probabilities: torch.Tensor | None = None
     entropies: torch.Tensor | None = None
+    grid: tuple[int, int] | None = None
+    num_prefix_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in _FIELDS:
@@ -139,6 +144,15 @@ class AttentionRecord:
                 f"weights has shape {tuple(self.weights.shape)}; {expected[0]} target tokens and {expected[1]} tokens "
                 f"need (layers, heads, {expected[0]}, {expected[1]})."
             )
+        if self.grid is None and self.num_prefix_tokens:
+            raise ValueError(f"num_prefix_tokens is {self.num_prefix_tokens}; only the tokens of a grid have a prefix.")
+        if self.grid is not None:
+            rows, columns = self.grid
+            if self.num_prefix_tokens < 0 or self.num_prefix_tokens + rows * columns != expected[1]:
+                raise ValueError(
+                    f"grid is {rows} x {columns} and num_prefix_tokens {self.num_prefix_tokens}, which are "
+                    f"{self.num_prefix_tokens + rows * columns} tokens; the record has {expected[1]}."
+                )
         for name in ("probabilities", "entropies"):
             values = getattr(self, name)
             if values is not None and tuple(values.shape) != expected[:1]:
@@ -168,25 +182,40 @@ class AttentionRecord:
                 raise ValueError(f"{name} is {index}; the record has {size}: write 0 to {size - 1}, or None.")
         return weights[0, 0]
 
+    def maps(self, layer: int | None = None, head: int | None = None) -> torch.Tensor:
+        """Return the weights of ``matrix`` on the patches of the image, (T, rows, columns).
+
+        Raises:
+            ValueError: if the tokens are not those of an image, or as ``matrix``.
+        """
+        if self.grid is None:
+            raise ValueError("The record has no grid, because its tokens are those of a text; use matrix().")
+        return self.matrix(layer, head)[:, self.num_prefix_tokens :].unflatten(-1, self.grid)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record as strings, numbers and lists that JSON can store."""
-        record = {
+        record: dict[str, Any] = {
             "kind": self.kind,
             "tokens": list(self.tokens),
             "target_tokens": list(self.target_tokens),
             "weights": self.weights.tolist(),
         }
+        if self.grid is not None:
+            record |= {"grid": list(self.grid), "num_prefix_tokens": self.num_prefix_tokens}
         known = {"probabilities": self.probabilities, "entropies": self.entropies}
         return record | {name: values.tolist() for name, values in known.items() if values is not None}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Return the record that ``to_dict`` wrote, with weights in float64, which represents each of them exactly."""
-        known = {
+        known: dict[str, Any] = {
             name: torch.tensor(record[name], dtype=torch.float64)
             for name in ("probabilities", "entropies")
             if name in record
         }
+        if "grid" in record:
+            rows, columns = record["grid"]
+            known |= {"grid": (rows, columns), "num_prefix_tokens": record["num_prefix_tokens"]}
         return cls(
             tokens=tuple(record["tokens"]),
             target_tokens=tuple(record["target_tokens"]),
@@ -247,8 +276,11 @@ def alignment(
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     target_tokenizer: "PreTrainedTokenizerBase | None" = None,
     eos_token_id: int | Sequence[int] | None = None,
+    grid: tuple[int, int] | None = None,
+    prefix_tokens: Sequence[str] = (),
+    pixel_values: torch.Tensor | None = None,
 ) -> AttentionRecord:
-    """Return the attention of one text of a batch, from the outputs of a model.
+    """Return the attention of one text or image of a batch, from the outputs of a model.
 
     For ``generate(..., output_attentions=True, return_dict_in_generate=True)``, it is the attention of one returned
     sequence: steps after its end are left out, and with beam search each step comes from the beam that led to the
@@ -272,6 +304,9 @@ def alignment(
         target_tokenizer: tokenizer of the target if it has its own vocabulary; default ``tokenizer``.
         eos_token_id: id or ids that end a sequence, used when there are no ``beam_indices``; default that of the
             target's tokenizer. Pass an empty list for a model that does not end its sequences.
+        grid: (rows, columns) of the patches, for a model that reads images instead of ``input_ids``.
+        prefix_tokens: names of the tokens that the model puts before the patches, such as ("[CLS]",).
+        pixel_values: (B, C, height, width), the images; needed if ``generate`` returned several sequences for each.
 
     Raises:
         ValueError: if the outputs contain no such weights, a needed argument is missing, or there is no such text; the
@@ -302,12 +337,27 @@ def alignment(
         target_tokenizer = tokenizer
     if kind == "decoder":
         tokenizer = target_tokenizer  # the decoder attends to the target
+        grid = None
+    image = None if grid is None else image_tokens(grid, prefix_tokens)
+    prefix = 0 if grid is None else len(prefix_tokens)
+
+    def read(num_keys: int) -> _Text:
+        """Return the tokens of what the model reads."""
+        if image is None:
+            return _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
+        if len(image) != num_keys:
+            raise ValueError(
+                f"grid is {grid} with {len(prefix_tokens)} prefix tokens, {len(image)} in all; the weights are on "
+                f"{num_keys} tokens."
+            )
+        return _Text.of(torch.arange(num_keys))._replace(labels=image)
 
     path = None
     if "sequences" in outputs and kind != "encoder":
         if eos_token_id is None and target_tokenizer is not None:
             eos_token_id = target_tokenizer.eos_token_id
-        num_texts = None if input_ids is None else len(input_ids)
+        batch = input_ids if image is None else pixel_values
+        num_texts = None if batch is None else len(batch)
         path = GenerationPath.of(outputs, len(weights), index, hypothesis, num_texts, eos_token_id)
         start = path.prompt_length - weights[0][0].shape[-2]  # earlier ids may have been in a cache
         if start < 0:
@@ -316,10 +366,12 @@ def alignment(
             )
         if kind == "cross":
             num_keys = weights[0][0].shape[-1]
-            source = _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
+            source = read(num_keys)
             target = _Text.of(path.sequence[start + 1 :])
+        elif image is not None:
+            raise ValueError("These sequences attend to themselves, not to an image; remove grid.")
         else:
-            source = _read(path, kind, index, attention_mask, tokenizer)
+            source = _prompted(path, kind, index, attention_mask, tokenizer)
             target = _Text(source.ids[start:], source.real[start:])
             num_keys = len(source.ids)
             if any(layer.shape[-1] < num_keys for layer in weights[len(path.beams) - 1]):
@@ -335,17 +387,17 @@ def alignment(
                 "decoder_input_ids", decoder_input_ids, index, num_keys, decoder_attention_mask, tokenizer
             )
         else:
-            source = _Text.row("input_ids", input_ids, index, num_keys, attention_mask, tokenizer)
+            source = read(num_keys)
         target = source
         if kind == "cross":
             target = _Text.row("labels", labels, index, num_steps, decoder_attention_mask, target_tokenizer)
         elif num_steps == 1 < num_keys:
             # Attention pooling: the query is learned and is not a token.
-            pooled = rows.detach().cpu()[..., source.real]
-            return AttentionRecord(source.names(tokenizer), ("[text]",), pooled, kind)
+            pooled, pool = rows.detach().cpu()[..., source.real], "[text]" if image is None else "[image]"
+            return AttentionRecord(source.names(tokenizer), (pool,), pooled, kind, grid=grid, num_prefix_tokens=prefix)
     rows = rows.detach().cpu()[:, :, target.real][..., source.real]
     chances = _chances(outputs, target, path, index) if kind == "cross" else (None, None)
-    return AttentionRecord(source.names(tokenizer), target.names(target_tokenizer), rows, kind, *chances)
+    return AttentionRecord(source.names(tokenizer), target.names(target_tokenizer), rows, kind, *chances, grid, prefix)
 
 
 def _chances(
@@ -378,7 +430,7 @@ def _rows(weights: Sequence[torch.Tensor], index: int) -> torch.Tensor:
     return torch.stack([layer[index] for layer in weights])
 
 
-def _read(
+def _prompted(
     path: "GenerationPath",
     kind: str,
     index: int,
@@ -422,10 +474,11 @@ def _checked(name: str, index: int, size: int) -> int:
 
 
 class _Text(NamedTuple):
-    """The ids of a text, and a mask that is False at padding."""
+    """The ids of a text, a mask that is False at padding, and the names of the tokens if they are patches."""
 
     ids: torch.Tensor
     real: torch.Tensor
+    labels: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, ids: torch.Tensor) -> "_Text":
@@ -460,7 +513,7 @@ class _Text(NamedTuple):
         return cls(text, real & (text != _IGNORED))
 
     def names(self, tokenizer: "PreTrainedTokenizerBase | None") -> tuple[str, ...]:
-        return token_names(self.ids[self.real].tolist(), tokenizer)
+        return token_names(self.ids[self.real].tolist(), tokenizer) if self.labels is None else self.labels
 
 
 class GenerationPath(NamedTuple):
@@ -515,6 +568,12 @@ class GenerationPath(NamedTuple):
             )
         return cls(sequences[row, : prompt_length + len(beams)].cpu(), prompt_length, beams)
 
+    def log_probability(self, logits: Sequence[torch.Tensor]) -> float:
+        """Return the log-probability of the generated ids under the model, in nats, from the ``logits`` by step."""
+        written = self.sequence[self.prompt_length :].tolist()
+        steps = zip(logits, self.beams, written, strict=False)
+        return sum(step[beam].float().log_softmax(-1)[token].item() for step, beam, token in steps)
+
     def rows(self, steps: Sequence[Sequence[torch.Tensor]], num_keys: int) -> torch.Tensor:
         """Return the attention weights (layers, heads, T, S) of the sequence, S being ``num_keys``.
 
@@ -530,6 +589,17 @@ class GenerationPath(NamedTuple):
         rows = [step[beam] if t == 0 else step[beam][:, -1:] for t, (step, beam) in enumerate(taken)]
         # In self-attention the number of keys grows with each step, unless the cache is static.
         return torch.cat([nn.functional.pad(row, (0, num_keys - row.shape[-1])) for row in rows], dim=1)
+
+
+def image_tokens(grid: tuple[int, int], prefix_tokens: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of the tokens of an image: those of the prefix, then "row,column" of each patch, from 0.
+
+    Args:
+        grid: (rows, columns) of the patches, which a model reads row by row.
+        prefix_tokens: such as ("[CLS]", "[DIST]").
+    """
+    rows, columns = grid
+    return (*prefix_tokens, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
 
 
 def token_names(ids: Sequence[int], tokenizer: "PreTrainedTokenizerBase | None") -> tuple[str, ...]:

@@ -8,12 +8,16 @@ if TYPE_CHECKING:
     from .arguments import *  # noqa: F403
     from .calibration import *  # noqa: F403
     from .callbacks import *  # noqa: F403
+    from .captioner_config import *  # noqa: F403
+    from .captioning import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .contrastive import *  # noqa: F403
     from .dino import *  # noqa: F403
     from .dino_config import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
+    from .dual_encoder import *  # noqa: F403
     from .extractive import *  # noqa: F403
     from .fine_tuned_classifier import *  # noqa: F403
     from .fine_tuning import *  # noqa: F403
@@ -36,6 +40,8 @@ _MODULES = {
     "arguments": ("training_arguments",),
     "calibration": ("check_calibration", "divide_logits"),
     "callbacks": ("SampleCallback", "TranslationCallback"),
+    "captioner_config": ("CaptionerConfig", "own_captioner_config"),
+    "captioning": ("CaptionTrainer", "build_captioner", "captioner_processor", "features_of_images"),
     "command": ("RecipeCommand", "parse_command", "restoring"),
     "config": ("family_config", "first_changed", "load_config", "model_config"),
     "dino": (
@@ -50,8 +56,19 @@ _MODULES = {
         "image_features",
     ),
     "dino_config": ("DinoConfig",),
+    "contrastive": ("ContrastiveTrainer", "clip_loss", "sigmoid_loss"),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),
+    "dual_encoder": (
+        "DualEncoderTrainingConfig",
+        "build_dual_encoder",
+        "load_processor",
+        "locked_image_features",
+        "locked_text_features",
+        "tower_facts",
+        "tower_tokenizer",
+        "whiten_images",
+    ),
     "extractive": ("ExtractiveTrainer",),
     "fine_tuned_classifier": ("ClassifierTrainer", "class_weights", "loss_options", "weighted_loss"),
     "fine_tuning": ("FineTuningTrainer", "tuned", "tuning_facts"),

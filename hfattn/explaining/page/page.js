@@ -1,13 +1,8 @@
 // The script of the page of an attention record: T target words attend to S source words, in L layers of H heads. A
 // word is a token, or all tokens of a word if they are merged.
-"use strict";
-
-const record = JSON.parse(document.getElementById("record").textContent);
-const at = id => document.getElementById(id);
 const allT = record.target_tokens.length, allS = record.tokens.length, [L, H] = record.shape;
 const cross = record.kind === "cross";
 
-// The page is in the language of the browser if that is one of these, otherwise in English.
 const WORDS = {
   en: {
     play: "▶ Play", stop: "■ Stop", views: "View of the texts", lines: "Lines", flow: "Flow",
@@ -68,12 +63,8 @@ const WORDS = {
     old: "Esta página necesita un navegador de 2023 o posterior.",
   },
 };
-const language = navigator.language.startsWith("es") ? "es" : "en", say = WORDS[language];
-document.documentElement.lang = language;
-for (const element of document.querySelectorAll("[data-say]")) element.textContent = say[element.dataset.say];
-for (const element of document.querySelectorAll("[data-label]")) {
-  element.setAttribute("aria-label", say[element.dataset.label]);
-}
+const say = WORDS[language];
+speak(say);
 at("play").textContent = say.play;
 
 // The words of both texts. "members" are the places of the tokens of each word.
@@ -99,12 +90,6 @@ function chances(index) {  // the probability of a target word: the product of t
 }
 arrange();
 
-// The theme is that of the system, or the one that the site around the page sends: postMessage({ theme: "dark" }, "*").
-const darkness = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
-const themed = theme => { root.dataset.theme = theme; };
-const dark = () => root.dataset.theme === "dark";
-themed(darkness.matches ? "dark" : "light");
-const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let shades, colors;  // the 256 steps of the ramp, as pixels and as CSS
 function mix() {
   const parts = hex => [1, 3, 5].map(k => parseInt(hex.slice(k, k + 2), 16));
@@ -183,14 +168,6 @@ function range(values) {
   }
   return [least, most];
 }
-
-// Tokens: white space is made visible, and special tokens are marked.
-const BLANKS = { " ": "␣", "\u2581": "␣", "\u00a0": "␣", "\n": "↵", "\r": "↵", "\t": "⇥" };
-const shown = token => [...token].map(c => BLANKS[c] ?? c).join("") || "∅";
-const cut = (token, longest) => {
-  const text = [...shown(token)];
-  return text.length > longest ? text.slice(0, longest - 1).join("") + "…" : text.join("");
-};
 
 let layer = -1, head = -1, weights, least, most, flowing = false, threshold = null, flow = [];
 let active = { side: "target", index: 0 }, pinned = false, timer = null, asked = false;
@@ -371,12 +348,6 @@ function show(side, index, fromMap = false) {
   if (!fromMap) revealInMap(side, index);
   repaint();
   tell();
-}
-function element(name, text) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.dir = text ? "auto" : "ltr";
-  return made;
 }
 function repaint() {
   if (asked) return;

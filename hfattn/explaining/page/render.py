@@ -21,6 +21,7 @@ from ..labels import is_special, right_to_left
 from ..scored import ScoredText, scores_snippet
 from ..words import token_words
 
+_HERE = Path(__file__).parent
 _EXACT = 50_000  # up to this many weights are written with four digits
 _ROOM = 3_550_000  # bytes for more weights than that; base64 adds a third, and the page must stay below 5 MB
 _SHARES = {"all": 0.08, "heads": 0.17, "layers": 0.17, "weights": 1.0}  # of the bytes that the parts before left
@@ -68,9 +69,11 @@ def render_html(
 
 def _page(title: str, record: str, answer: str = "") -> str:
     """Return the page of a record from its title, its data and what stands above; all are written as they are."""
-    here = Path(__file__).parent
-    page, style, script = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return Template(page).substitute(title=title, style=style, script=script, record=record, answer=answer)
+    files = ("page.html", "page.css", "page.js", "common.js")
+    page, style, script, common = ((_HERE / name).read_text(encoding="utf-8") for name in files)
+    return Template(page).substitute(
+        title=title, style=style, script=f'"use strict";\n{common}{script}', record=record, answer=answer
+    )
 
 
 def _record(record: AttentionRecord, row: int = 0) -> str:
@@ -99,10 +102,10 @@ def _record(record: AttentionRecord, row: int = 0) -> str:
         data["weights"] = [[[_rounded(row) for row in matrix] for matrix in layer] for layer in record.weights.tolist()]
     else:
         data["parts"] = _parts(record.weights)
-    return _json(data)
+    return to_json(data)
 
 
-def _json(data: Any) -> str:
+def to_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).translate(_ESCAPES)
 
 
@@ -128,7 +131,7 @@ def render_comparison(records: Mapping[str, AttentionRecord], title: str = "Comp
         f'<iframe srcdoc="{html.escape(render_html(record, name))}" title="{html.escape(name)}"></iframe>'
         for name, record in records.items()
     ]
-    page = (Path(__file__).parent / "comparison.html").read_text(encoding="utf-8")
+    page = (_HERE / "comparison.html").read_text(encoding="utf-8")
     return Template(page).substitute(title=html.escape(title), frames="\n".join(frames))
 
 
@@ -145,8 +148,8 @@ def render_list(records: Sequence[tuple[str, AttentionRecord]], title: str = "Te
     if not records:
         raise ValueError("The list of records is empty; give at least one.")
     texts = [{"title": name, "record": _record(record)} for name, record in records]
-    data = _json({"page": _page("__TITLE__", "__RECORD__"), "texts": texts})
-    page = (Path(__file__).parent / "list.html").read_text(encoding="utf-8")
+    data = to_json({"page": _page("__TITLE__", "__RECORD__"), "texts": texts})
+    page = (_HERE / "list.html").read_text(encoding="utf-8")
     return Template(page).substitute(title=html.escape(title), records=data)
 
 
