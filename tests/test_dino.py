@@ -262,14 +262,8 @@ def test_a_resumed_run_ends_with_the_same_student_teacher_and_center(tmp_path: P
     ],
 )
 def test_a_collapsed_run_stops_with_a_sentence(tmp_path: Path, arm: dict[str, float], sentence: str) -> None:
-    fast: dict[str, Any] = {
-        "weight_decay": 0.0,
-        "learning_rate": 0.02,
-        "adam_epsilon": 1e-8,
-        "max_steps": 200,
-        "logging_steps": 10,
-        "weight_decay": 0.0,
-    }
+    fast: dict[str, Any] = {"learning_rate": 0.02, "adam_epsilon": 1e-8, "max_steps": 200, "logging_steps": 10}
+    fast["weight_decay"] = 0.0
     trainer = make_trainer(tmp_path, {**arm, "momentum": 0.5, "final_weight_decay": 0.0}, **fast)
     with pytest.raises(CollapseError, match=sentence):
         trainer.train()
