@@ -32,6 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.variants
 def test_images_without_labels(tmp_path: Path) -> None:
     training = {"load_best_model_at_end": False, "metric_for_best_model": None}
     results = train_here(RECIPE, tiny_config(tmp_path, data={"label_column": None}, training=training))
