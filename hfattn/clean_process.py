@@ -345,6 +345,9 @@ class _ModelRun:
         if self.processor is not None:
             answer = pipeline(drawn_picture(text))
             return {"answer": repr(answer)[:1000] if answer else ""}, {}
+        if task == "zero-shot-image-classification":
+            answer = pipeline(drawn_picture(text), candidate_labels=[row[0] for row in self.order["batches"][""]])
+            return {"answer": repr(answer)[:1000] if answer else ""}, {}
         if task == "fill-mask":
             text = f"{pipeline.tokenizer.mask_token} {text}"
         options: dict[str, Any] = {"truncation": True} if pair else {}
@@ -357,7 +360,8 @@ class _ModelRun:
         sys.modules.pop("hfattn", None)  # the classes of the model are loaded; the batches are made as in training
         from hfattn.measured_outputs import outputs_of_texts
 
-        return outputs_of_texts(self.model, self.tokenizer, self.order["measure"])
+        reader = self.tokenizer if self.processor is None else self.processor
+        return outputs_of_texts(self.model, reader, self.order["measure"])
 
 
 def reads_text(folder: Path) -> bool:

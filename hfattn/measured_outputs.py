@@ -4,13 +4,15 @@
 language model, the text is the right answer, so its likelihoods are computed here.
 """
 
+import base64
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import torch
-from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
+from transformers import AutoImageProcessor, DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from .data import (
     Demonstration,
@@ -25,11 +27,13 @@ from .data import (
     Text,
     encode_text,
     pack,
+    processed,
     unlabeled,
 )
 from .evaluation import score_ids, score_rows, text_logits
 from .generation import translate_texts
 from .models.pipeline_attn_translation import load_target_tokenizer
+from .retrieval import embed_images, embed_texts
 
 Outputs = tuple[dict[str, Any], dict[str, torch.Tensor]]  # facts, which JSON can hold, and tensors
 
@@ -39,12 +43,13 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
 
     Args:
         model: a model in evaluation mode.
-        tokenizer: its tokenizer.
-        order: ``kind``, the name of a function of this module, ``texts`` by part, ``rows``, the number of texts per
-            batch, and what else that function needs.
+        tokenizer: its tokenizer, or its image processor.
+        order: ``kind``, the name of a function of this module, ``texts`` or ``images`` by part, ``rows``, their number
+            per batch, and what else that function needs.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "features": features,
+               "embeddings": embeddings}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -55,6 +60,20 @@ def logits(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     for part, texts in order["texts"].items():
         inputs = [tuple(text) if len(text) > 1 else text[0] for text in texts]
         found[part] = text_logits(model, tokenizer, unlabeled(inputs), order["rows"])
+    return {}, found
+
+
+def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the embeddings (N, D) of the images and (M, D) of the texts of each part, as PART.images and PART.texts.
+
+    Images are files in base64; ``background`` is the color behind their transparent pixels.
+    """
+    processor = AutoImageProcessor.from_pretrained(model.config.name_or_path, backend="pil")
+    found = {}
+    for part, texts in order["texts"].items():
+        images = [b64decode(each) for each in order["images"][part]]
+        found[f"{part}.images"] = embed_images(model, processor, images, order["background"], order["rows"])
+        found[f"{part}.texts"] = embed_texts(model, tokenizer, texts, order["rows"])
     return {}, found
 
 
@@ -145,3 +164,16 @@ def answers(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
             ends += list(outputs.end_logits.float().numpy())
         found[part] = [[each.text, each.span, each.null_margin] for each in dataset.answers(starts, ends)]
     return {"answers": found}, {}
+
+
+def features(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the features (n, D) of n images, which are files in base64; ``feature`` says which states they are."""
+    from .training.dino import image_features  # it imports the Trainer
+
+    found = {}
+    for part, images in order["images"].items():
+        files = [base64.b64decode(image) for image in images]
+        batches = [files[start : start + order["rows"]] for start in range(0, len(files), order["rows"])]
+        of_batches = [image_features(model, processed(batch, processor), order["feature"]) for batch in batches]
+        found[part] = torch.cat(of_batches)
+    return {}, found

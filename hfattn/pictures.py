@@ -7,7 +7,16 @@ from typing import Any
 
 from .errors import UserError
 from .models.alignment import AttentionRecord
-from .plots import plot_bleu_by_length, plot_confusion, plot_curves, plot_predictions, plot_reliability
+from .plots import (
+    plot_bleu_by_length,
+    plot_confusion,
+    plot_curves,
+    plot_head_maps,
+    plot_images,
+    plot_predictions,
+    plot_reliability,
+    plot_self_distillation,
+)
 
 
 def plot_attention(path: Path, record: AttentionRecord, title: str) -> None:
@@ -23,8 +32,11 @@ KINDS: dict[str, Callable[..., None]] = {
     "bleu_by_length": plot_bleu_by_length,
     "confusion": plot_confusion,
     "curves": plot_curves,
+    "head_maps": plot_head_maps,
+    "images": plot_images,
     "predictions": plot_predictions,
     "reliability": plot_reliability,
+    "self_distillation": plot_self_distillation,
 }
 
 

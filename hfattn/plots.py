@@ -1,4 +1,4 @@
-"""Pictures of a run: loss curves, BLEU by length, confusion matrices, predicted numbers, reliability."""
+"""Pictures of a run: curves, BLEU by length, confusion matrices, predictions, reliability, images and attention."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -265,4 +265,99 @@ def plot_reliability(
     shares.set(xlabel="probability of the predicted class", ylabel="share of texts", xlim=(0, 1))
     for each in (axes, shares):
         each.grid(alpha=0.25)
+    figure.savefig(path, dpi=150)
+
+
+def plot_images(path: Path, images: Sequence[str], names: Sequence[str], title: str) -> None:
+    """Draw images in rows of six, each below its name.
+
+    Args:
+        path: output file.
+        images: files of the images, in base64.
+        names: what is written above each.
+        title: title of the figure.
+    """
+    import base64
+    import io
+
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    columns = min(6, len(images))
+    rows = -(-len(images) // columns)
+    figure = Figure(figsize=(1.7 * columns, 1.9 * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes in panels:
+        axes.axis("off")
+    for axes, encoded, name in zip(panels, images, names, strict=False):
+        axes.imshow(Image.open(io.BytesIO(base64.b64decode(encoded))))
+        axes.set_title(name, fontsize=7)
+    figure.suptitle(title, fontsize=10)
+    figure.savefig(path, dpi=120)
+
+
+def plot_self_distillation(
+    path: Path, log_history: Sequence[Mapping[str, Any]], highest_entropy: float, pixels: float | None, title: str
+) -> None:
+    """Draw entropy and divergence of a self-distillation against the step, and the accuracy of nearest neighbors.
+
+    Args:
+        path: output file.
+        log_history: ``trainer.state.log_history`` of a ``DinoTrainer``.
+        highest_entropy: ln K, drawn as a dashed line.
+        pixels: accuracy of nearest neighbors by pixels, drawn as a dashed line; None if images have no labels.
+        title: title of the figure.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    series = [(left, "teacher_entropy", "entropy of the teacher"), (left, "divergence", "divergence of the student")]
+    for axes, key, label in [*series, (right, "eval_accuracy", "validation")]:
+        points = [(entry["step"], entry[key]) for entry in log_history if key in entry]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o-" if axes is right else "-", label=label, markersize=3)
+    left.axhline(highest_entropy, color="0.35", linestyle="--", linewidth=1, label="ln K")
+    if pixels is not None:
+        right.axhline(pixels, color="0.35", linestyle="--", linewidth=1, label="pixels")
+    left.set(xlabel="step", ylabel="nats", ylim=(0, None))
+    right.set(xlabel="step", ylabel="accuracy of nearest neighbors")
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
+    figure.suptitle(title)
+    figure.savefig(path, dpi=150)
+
+
+def plot_head_maps(
+    path: Path, images: Sequence[str], maps: Sequence[Sequence[Sequence[Sequence[float]]]], title: str
+) -> None:
+    """Draw each image beside the attention of the class token to its patches, a panel for each head.
+
+    Args:
+        path: output file.
+        images: files of the images, in base64.
+        maps: (images, heads, rows, columns) weights.
+        title: title of the figure.
+    """
+    import base64
+    import io
+
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    heads = len(maps[0])
+    figure = Figure(figsize=(1.6 * (heads + 1), 1.6 * len(images) + 0.6), layout="constrained")
+    rows = figure.subplots(len(images), heads + 1, squeeze=False)
+    for row, encoded, of_heads in zip(rows, images, maps, strict=True):
+        row[0].imshow(Image.open(io.BytesIO(base64.b64decode(encoded))))
+        for axes, weights in zip(row[1:], of_heads, strict=True):
+            axes.imshow(np.array(weights), cmap=weight_colors(), vmin=0)
+    for number, axes in enumerate(rows[0]):
+        axes.set_title("image" if number == 0 else f"head {number}", fontsize=9)
+    for axes in rows.flat:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.suptitle(title)
     figure.savefig(path, dpi=150)

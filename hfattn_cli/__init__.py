@@ -17,7 +17,7 @@ from .reproduce import reproduce
 from .show import attend, show_app
 from .space import space_app
 from .tune import tune
-from .use import classify, evaluate, generate, predict, score, translate
+from .use import classify, evaluate, generate, predict, score, search, translate
 from .words import words_app
 
 _UsageError: Any = typer.BadParameter.__base__  # typer exports only its subclass
@@ -68,6 +68,7 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(generate)
 app.command()(score)
+app.command()(search)
 app.command()(translate)
 app.command()(classify)
 app.command()(attend)

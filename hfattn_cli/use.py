@@ -82,6 +82,28 @@ def generate(
             print(written_text(language_model, tokenizer, inputs, ids[0]))
 
 
+def search(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="What to look for.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with images, whose subfolders are searched too.")],
+    number: Annotated[int, typer.Option(min=1, help="Number of images to show.")] = 5,
+) -> None:
+    """Find the images of a folder that are nearest to a text, with a dual encoder.
+
+    Each line has the cosine of image and text, and the path of the image.
+
+    Example: hfattn search runs/emoji "a red flower" photos
+    """
+    from hfattn.extras import require
+
+    with one_sentence():
+        require("recipes")
+        from hfattn.retrieval import search_images
+
+        for path, cosine in search_images(model, text, folder, number):
+            print(f"{cosine:.3f}  {path}")
+
+
 def score(
     model: Model,
     text: Annotated[str, typer.Argument(help="UTF-8 text file, Hub dataset id, or 'embedded'.")],

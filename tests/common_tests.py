@@ -29,6 +29,7 @@ TASKS = {
     "Model": modeling_auto.MODEL_MAPPING_NAMES,
     "ForCausalLM": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     "ForConditionalGeneration": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    "ForImageClassification": modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
     "ForMaskedLM": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     "ForSequenceClassification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     "ForTokenClassification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
@@ -74,6 +75,7 @@ class CommonTests(common.ModelTesterMixin):  # type: ignore[name-defined]
     extra_inputs: dict[str, torch.Tensor] = {}  # beside ids and masks, (3, 7) or (3, …)
 
     model_tester: Any = None
+    model_tester_class: type[ModelTester] = ModelTester
     test_can_init_all_missing_weights_before_2023 = True  # the year is read from a copyright line, and there is none
 
     def setUp(self) -> None:
@@ -84,9 +86,22 @@ class CommonTests(common.ModelTesterMixin):  # type: ignore[name-defined]
             entry = patch.dict(TASKS[task], {self.config_class.model_type: model_class.__name__})
             entry.start()
             self.addCleanup(entry.stop)
-        self.model_tester = ModelTester(self.config_class, self.fields, models, self.extra_inputs)
+        self.model_tester = self.model_tester_class(self.config_class, self.fields, models, self.extra_inputs)
 
     @unittest.skip(
         "transformers does not distribute GenerationTesterMixin; generation_tests.py has tests of generate()"
     )
     def test_generation_tester_mixin_inheritance(self) -> None: ...
+
+
+class LayersTests(CommonTests):
+    """Of the models with the layers of a Transformer."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        # Upstream sets the epsilon of every norm it has ever known; these configurations refuse names that they lack.
+        steady = patch.object(
+            common, "set_config_for_less_flaky_test", lambda config: setattr(config, "layer_norm_eps", 1.0)
+        )
+        steady.start()
+        self.addCleanup(steady.stop)

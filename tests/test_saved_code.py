@@ -39,7 +39,13 @@ IDS = torch.tensor([[3, 4, 5, 6, 7, 8]])
 
 SHARED = {"custom_classes.py", "strict_config.py"}
 ATTENTION = {"attention.py", "attention_distributions.py", "attention_scores.py", "score_kernels.py"}
-VASWANI = {"configuration_vaswani.py", "encoder_decoder.py", "modeling_vaswani.py", "classifier_output.py"}
+VASWANI = {
+    "configuration_layers.py",
+    "configuration_vaswani.py",
+    "encoder_decoder.py",
+    "modeling_vaswani.py",
+    "classifier_output.py",
+}
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py", "recurrent_layers.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
 RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py", "recurrent_layers.py"}
@@ -48,14 +54,14 @@ PIPELINE = {"alignment.py", "pipeline_attn_translation.py"}
 
 # Class, its configuration, the files that it is saved with, and how many lines they may have.
 SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
-    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3660),
-    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3660),
-    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3660),
+    "classifier": (VaswaniForSequenceClassification, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3700),
+    "masked_lm": (VaswaniForMaskedLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3700),
+    "causal_lm": (VaswaniForCausalLM, VaswaniConfig(**SMALL), SHARED | ATTENTION | VASWANI, 3700),
     "translator": (
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4550,
+        4570,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,

@@ -1,6 +1,7 @@
 """Learning-rate schedules against their formulas, weight decay of the optimizers, and what a configuration refuses."""
 
 import math
+import warnings
 from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
@@ -170,6 +171,17 @@ def test_fields_that_are_checked_without_the_trainer(tmp_path: Path) -> None:
     assert not any(checks_alone(training, {}) for training in more)
     with pytest.raises(UserError, match=r"training\.eval_steps is 0; write a number above 0"):
         checks_alone({"eval_steps": 0}, {})
+
+
+def test_emulated_bfloat16_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = {"bf16": True, "report_to": "none"}
+    for has_bfloat16 in (False, True):
+        monkeypatch.setattr("hfattn.training.arguments.computes_bfloat16", lambda has=has_bfloat16: has)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            arguments(tmp_path, {"training": training})
+        assert any("Write bf16: auto." in str(each.message) for each in caught) is not has_bfloat16
+    assert arguments(tmp_path, {"training": {**training, "bf16": "auto"}}).bf16
 
 
 def test_checkpoints_that_will_be_averaged_are_kept(tmp_path: Path) -> None:

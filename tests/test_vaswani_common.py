@@ -1,17 +1,15 @@
 """Transformers' own model tests on the Transformer's stacks, together and alone."""
 
 import unittest
-from unittest.mock import patch
 
 from common_tests import (
     HIDDEN_SIZE,
     NUM_HEADS,
     NUM_LAYERS,
     VOCAB_SIZE,
-    CommonTests,
     ConfigTester,
+    LayersTests,
     TrainingTesterMixin,
-    common,
 )
 
 from hfattn import (
@@ -33,17 +31,8 @@ SIZES = {
 }
 
 
-class VaswaniTests(CommonTests):
+class VaswaniTests(LayersTests):
     config_class = VaswaniConfig
-
-    def setUp(self) -> None:
-        super().setUp()
-        # Upstream sets the epsilon of every norm it has ever known; this configuration refuses names that it lacks.
-        steady = patch.object(
-            common, "set_config_for_less_flaky_test", lambda config: setattr(config, "layer_norm_eps", 1.0)
-        )
-        steady.start()
-        self.addCleanup(steady.stop)
 
 
 class EncoderDecoderTest(VaswaniTests, unittest.TestCase):

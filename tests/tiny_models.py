@@ -7,7 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.datasets import load_digits
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoTokenizer,
@@ -280,6 +282,18 @@ def choices_file(path: Path, questions: int = 600) -> Path:
     return path
 
 
+def digits_folder(folder: Path) -> Path:
+    """The digits of scikit-learn as IDX files: 1,400 to train on, 397 to test on."""
+    folder.mkdir(exist_ok=True)
+    digits = load_digits()
+    images = (digits.images * (255 / 16)).astype(np.uint8)
+    for prefix, rows in (("train", slice(0, 1400)), ("t10k", slice(1400, None))):
+        for what, values in (("images-idx3", images[rows]), ("labels-idx1", digits.target[rows].astype(np.uint8))):
+            head = np.array([0x0800 + values.ndim, *values.shape], ">u4").tobytes()
+            (folder / f"{prefix}-{what}-ubyte").write_bytes(head + values.tobytes())
+    return folder
+
+
 def tiny_teacher(folder: Path, reviews: Path, names: Sequence[str] = ("0", "1")) -> Path:
     """A DistilBERT with a classifier, fine-tuned for a second on the single texts of ``labeled_file``."""
     tiny_model(folder, "distilbert", (*TEXTS, *_GOOD, *_BAD, *_THINGS))
@@ -303,6 +317,8 @@ def placeholder(word: str, root: Path) -> Path:
     path = root / word.lower()
     if word in ("TINY_REVIEWS", "TINY_PAIRS"):
         return labeled_file(path.with_suffix(".tsv"), pairs=word == "TINY_PAIRS")
+    if word == "TINY_DIGITS":
+        return digits_folder(path)
     if word == "TINY_CHOICES":
         return choices_file(path.with_suffix(".jsonl"))
     if word == "TINY_SCORES":

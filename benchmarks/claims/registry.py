@@ -8,6 +8,7 @@ from . import (
     fixed_context,
     forgetting,
     hashing_rounds,
+    image_distillation,
     image_maps,
     image_positions,
     images,
@@ -43,6 +44,7 @@ CLAIMS: dict[str, Claim] = {
     **transformer_xl.CLAIMS,
     "hashing_rounds": hashing_rounds.CLAIM,
     "images": images.CLAIM,
+    "image_distillation": image_distillation.CLAIM,
     "image_positions": image_positions.CLAIM,
     "image_maps": image_maps.CLAIM,
 }

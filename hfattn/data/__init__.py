@@ -6,6 +6,7 @@ from .chat import check_chat_template, set_chat_template
 from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
 from .completions import EncodedDemonstrations, best_fit, prompt_ids
 from .demonstrations import FORMS, Demonstration, Demonstrations, form_of, read_demonstrations
+from .digits import read_digits
 from .documents import Document, Documents, read_documents, split_corpus
 from .encoding import EncodedExamples
 from .examples import check_columns
@@ -13,7 +14,9 @@ from .grouping import split_by_shared_text
 from .image_augmentation import Augmentation
 from .image_augmentation import AugmentationConfig as ImageAugmentationConfig
 from .image_encoding import EncodedImages, ImageCollator, input_size, make_processor, processed
+from .image_features import frozen_features, pool_images
 from .image_parts import CaptionedDataConfig, ImageDataConfig
+from .image_texts import ImageTextCollator, ImageTextDataConfig, ImageTexts, text_numbers
 from .images import (
     CaptionedImage,
     CaptionedImages,
@@ -27,6 +30,7 @@ from .images import (
 from .labeled import EncodedTexts, Labeled, LabeledTexts, guess_accuracy, read_labeled, unlabeled
 from .masking import MaskedExamples, MaskedTexts, Masking
 from .model_limits import check_causal, check_length, check_model, check_packing, check_positions, check_tokenizer
+from .multi_crop import Crops, MultiCropImages
 from .next_sentence import SentencePairs, split_sentences
 from .packing import PackedBlocks, PackedText, TextSize, pack
 from .pairs import EncodedPairs, Pair, Pairs, read_pairs
@@ -52,6 +56,7 @@ __all__ = [
     "Choice",
     "Choices",
     "Coverage",
+    "Crops",
     "Demonstration",
     "Demonstrations",
     "Document",
@@ -69,6 +74,9 @@ __all__ = [
     "ImageAugmentationConfig",
     "ImageCollator",
     "ImageDataConfig",
+    "ImageTextCollator",
+    "ImageTextDataConfig",
+    "ImageTexts",
     "Labeled",
     "LabeledDataConfig",
     "LabeledImage",
@@ -77,6 +85,7 @@ __all__ = [
     "MaskedExamples",
     "MaskedTexts",
     "Masking",
+    "MultiCropImages",
     "PackedBlocks",
     "PackedText",
     "Pair",
@@ -114,6 +123,7 @@ __all__ = [
     "encode_text",
     "fingerprints",
     "form_of",
+    "frozen_features",
     "guess_accuracy",
     "input_size",
     "is_local",
@@ -125,11 +135,13 @@ __all__ = [
     "open_text",
     "pack",
     "padding_share",
+    "pool_images",
     "processed",
     "prompt_ids",
     "read_captioned_images",
     "read_choices",
     "read_demonstrations",
+    "read_digits",
     "read_documents",
     "read_images",
     "read_labeled",
@@ -144,6 +156,7 @@ __all__ = [
     "split_positions",
     "split_sentences",
     "tag_labels",
+    "text_numbers",
     "unlabeled",
     "unlabeled_images",
     "with_distractors",

@@ -1,5 +1,6 @@
 """Images: labeled, or with a text each. They stay encoded in memory, and are decoded when they are used."""
 
+import base64
 import hashlib
 import io
 import warnings
@@ -84,6 +85,17 @@ def digest(image: Encoded) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
+def image_bytes(image: Encoded) -> bytes:
+    """Return the bytes of a file, or those of a PNG file with the pixels of an array or of an image."""
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, Path):
+        return image.read_bytes()
+    file = io.BytesIO()
+    _opened(image, "The image").save(file, "PNG")
+    return file.getvalue()
+
+
 def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "The image") -> "Image":
     """Decode an image to RGB, upright, without the metadata of its file.
 
@@ -111,6 +123,13 @@ def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "
         raise UserError(f"{place} is damaged ({str(error).rstrip('.')}); save it again, or remove it.") from error
     rgb.info = {}
     return rgb
+
+
+def as_png(image: "Image") -> str:
+    """Return an image as a PNG file in base64."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def image_size(image: Encoded, place: str = "The image") -> tuple[int, int]:

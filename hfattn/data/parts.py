@@ -1,6 +1,6 @@
 """The section ``data``: the fields that recipes share, and those of recipes for classifiers."""
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
@@ -160,16 +160,20 @@ class PartsConfig(Generic[Part]):
                 f"hfattn train trains all folds, each as a run of its own; to train one, write data.fold, from 1 to "
                 f"{self.folds}."
             )
-        if self.time_column is not None:
-            assigned = timed_fold(self._times(whole), self.folds, self.fold)
-        else:
-            held = held_out(self.groups(whole), self.classes(whole), self.folds, self.fold, seed, self.unit)
-            assigned = held.astype(int).tolist()
-        rest, test = whole.distribute(assigned, [1, 1], len(whole), self.unit)
+        rest, test = whole.distribute(self.fold_parts(whole, seed), [1, 1], len(whole), self.unit)
         train, validation = (float(share) for share in self.split[:2])
         shares: list[float | int | str] = [train / (train + validation), validation / (train + validation)]
         inner = replace(self, split=shares, folds=None, fold=None)._cut(rest, seed)
         return dict(zip(PARTS, [*inner, test], strict=True))
+
+    def fold_parts(self, whole: Part, seed: int) -> Sequence[int | None]:
+        """Return 1 for each example of the fold to test on, 0 for one to train on, and None for one to leave out."""
+        assert self.folds is not None
+        assert self.fold is not None
+        if self.time_column is not None:
+            return timed_fold(self._times(whole), self.folds, self.fold)
+        held = held_out(self.groups(whole), self.classes(whole), self.folds, self.fold, seed, self.unit)
+        return held.astype(int).tolist()
 
     def _cut(self, whole: Part, seed: int) -> list[Part]:
         if self.time_column is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..models.strict_config import unknown_name_message
@@ -40,12 +40,14 @@ class Converted:
         tokenizer: its tokenizer; None if no vocabulary was given.
         target_tokenizer: the target side's tokenizer, if it has its own vocabulary.
         assumed: fields of the configuration that the checkpoint does not store, with the assumed values.
+        processor: the image processor of a model of images, if there is one.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     target_tokenizer: PreTrainedTokenizerBase | None = None
     assumed: dict[str, Any] = field(default_factory=dict)
+    processor: BaseImageProcessor | None = None
 
 
 def make_config(

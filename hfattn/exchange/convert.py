@@ -84,8 +84,9 @@ def convert(
             save_translator(folder, model, tokenizer, converted.target_tokenizer)
         else:
             model.save_pretrained(folder)
-            if tokenizer is not None:
-                tokenizer.save_pretrained(folder)
+            for part in (tokenizer, converted.processor):
+                if part is not None:
+                    part.save_pretrained(folder)
         if tokenizer is not None and task_of(model) is not None:
             files = {
                 "": file,

@@ -6,17 +6,17 @@ from typing import Any
 
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 
 from .. import models  # noqa: F401  (registers the classes)
 from ..errors import UserError
 from ..files import new_folder, write_json
-from ..loading import ModelLocation, load_model_config, load_tokenizer, loading_errors
+from ..loading import ModelLocation, load_image_processor, load_model_config, load_tokenizer, loading_errors
 from ..models.pipeline_attn_translation import load_target_tokenizer
 from ..models.strict_config import unknown_message
 from .to_ctranslate2 import export_ctranslate2
@@ -29,6 +29,7 @@ _CODE = ("auto_map", "custom_pipelines")  # fields that name Python files beside
 _AUTO_CLASSES = {
     "ForSequenceClassification": AutoModelForSequenceClassification,
     "ForMaskedLM": AutoModelForMaskedLM,
+    "ForImageClassification": AutoModelForImageClassification,
     "ForConditionalGeneration": AutoModelForSeq2SeqLM,
     "ForCausalLM": AutoModelForCausalLM,
     "LMHeadModel": AutoModelForCausalLM,
@@ -41,7 +42,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
     Args:
         kind: "torch" (weights under the names of char-rnn, nanoGPT or ``torch.nn.Transformer``), "onnx" (classifiers
             of texts, and models of hfattn), "ctranslate2" (``VaswaniForConditionalGeneration``) or "transformers"
-            (models with the block of LLaMA, Longformer or ModernBERT).
+            (models with the block of LLaMA, Longformer, ModernBERT or ViT).
         folder: folder with the model and its tokenizer.
         output: folder to create.
         quantization: for "ctranslate2" only: "float32" (default) or "int8".
@@ -55,7 +56,7 @@ def export(kind: str, folder: Path, output: Path, *, quantization: str | None = 
     if quantization is not None and kind != "ctranslate2":
         raise UserError("--quantization is for ctranslate2 only; remove it.")
     with new_folder(output) as new:
-        model, tokenizer = _load(folder)
+        model, tokenizer = _load(kind, folder)
         try:
             target_tokenizer = load_target_tokenizer(model) if model.config.is_encoder_decoder else None
         except ValueError as error:
@@ -85,8 +86,8 @@ def _write_config(model: PreTrainedModel, folder: Path) -> None:
     write_json(folder / "config.json", {name: fields[name] for name in fields if name not in _CODE})
 
 
-def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
-    """Load a model with the head that it was saved with, and its tokenizer if there is one."""
+def _load(kind: str, folder: Path) -> tuple[PreTrainedModel, Any]:
+    """Load a model with the head that it was saved with, and its tokenizer or image processor if there is one."""
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise UserError(
             f"{folder} is an adapter alone, and a whole model can be exported; train it with tuning.merge: true, or "
@@ -101,9 +102,14 @@ def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None
         auto: Any = next((auto for end, auto in _AUTO_CLASSES.items() if architecture.endswith(end)), None)
         if auto is None:
             raise UserError(
-                f"{folder} holds a {architecture or 'model without a head'}; give a classifier of texts, a language "
-                "model or a translation model."
+                f"{folder} holds a {architecture or 'model without a head'}; give a classifier, a language model or a "
+                "translation model."
             )
         model = auto.from_pretrained(folder, config=config, trust_remote_code=False, use_safetensors=True)
+    if auto is AutoModelForImageClassification:
+        if kind != "transformers":
+            raise UserError(f"{folder} is a classifier of images, which can be exported to transformers only.")
+        has_processor = (folder / "preprocessor_config.json").is_file()
+        return model.eval(), load_image_processor(location) if has_processor else None
     has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
     return model.eval(), load_tokenizer(location) if has_tokenizer else None

@@ -1,4 +1,4 @@
-"""Convert models of transformers whose blocks are options of ``VaswaniConfig``."""
+"""Convert models of transformers whose blocks are options of ``VaswaniConfig`` or ``VaswaniVisionConfig``."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
+    BaseImageProcessor,
     BertConfig,
     BertForMaskedLM,
+    DeiTConfig,
+    DeiTForImageClassificationWithTeacher,
     LlamaConfig,
     LlamaForCausalLM,
     LongformerConfig,
@@ -20,12 +23,17 @@ from transformers import (
     PreTrainedTokenizerBase,
     RobertaConfig,
     RobertaForMaskedLM,
+    ViTConfig,
+    ViTForImageClassification,
 )
 
 from ..errors import UserError
-from ..loading import ModelLocation, load_tokenizer
+from ..loading import ModelLocation, load_image_processor, load_tokenizer
+from ..models.configuration_layers import LayersConfig
 from ..models.configuration_vaswani import VaswaniConfig
-from ..models.modeling_vaswani import VaswaniForCausalLM, VaswaniForMaskedLM, VaswaniPreTrainedModel
+from ..models.configuration_vaswani_vision import VaswaniVisionConfig
+from ..models.modeling_vaswani import LayersPreTrainedModel, VaswaniForCausalLM, VaswaniForMaskedLM
+from ..models.modeling_vaswani_vision import VaswaniVisionForImageClassification
 from ..models.strict_config import unknown_message
 from .checkpoint import Checkpoint, Converted, make_config
 from .names import Row, Table, expand, load_ours
@@ -34,10 +42,10 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Counterpart(NamedTuple):
-    """A model of transformers that a ``vaswani`` model can equal.
+    """A model of transformers that a ``vaswani`` or ``vaswani_vision`` model can equal.
 
     Attributes:
-        preset: its preset of ``VaswaniConfig``.
+        preset: its preset of our configuration.
         theirs, their_config: its classes.
         ours: our class.
         fields: fields with the same meaning: our names, and theirs.
@@ -56,21 +64,27 @@ class Counterpart(NamedTuple):
     preset: str
     theirs: type[PreTrainedModel]
     their_config: type[PreTrainedConfig]
-    ours: type[VaswaniPreTrainedModel]
+    ours: type[LayersPreTrainedModel]
     fields: Mapping[str, str]
     biases: tuple[str, ...]
     untrained: tuple[str, ...]
     to_ours: Callable[[Any], dict[str, Any]]
-    to_theirs: Callable[[VaswaniConfig], dict[str, Any]] | None
+    to_theirs: Callable[[Any], dict[str, Any]] | None
     stack: str
     outer: Table
     layer: Table
     replaceable: tuple[str, ...] = ()
-    read: Callable[[Any, VaswaniConfig, Tensors], Tensors] = lambda theirs, config, tensors: tensors
+    read: Callable[[Any, Any, Tensors], Tensors] = lambda theirs, config, tensors: tensors
     write: Callable[[Any, Tensors], Tensors] = lambda theirs, tensors: tensors
-    inputs: Callable[[VaswaniConfig, torch.Tensor], dict[str, torch.Tensor]] = lambda config, mask: {}
+    inputs: Callable[[Any, torch.Tensor], dict[str, torch.Tensor]] = lambda config, mask: {}
 
-    def rows(self, model: VaswaniPreTrainedModel) -> list[Row]:
+    @property
+    def config(self) -> type[LayersConfig]:
+        """Our configuration class."""
+        config_class: type[LayersConfig] = self.ours.config_class
+        return config_class
+
+    def rows(self, model: LayersPreTrainedModel) -> list[Row]:
         """Return the table of names of a model; biases and norms that it does not have are left out."""
         state = model.state_dict()
         number = getattr(model.config, f"{self.stack}_layers")
@@ -240,6 +254,60 @@ def _global_mask(config: VaswaniConfig, mask: torch.Tensor) -> dict[str, torch.T
     return {"global_attention_mask": ((mask.cumsum(-1) <= number) & mask.bool()).long()}
 
 
+def _vit(theirs: Any) -> dict[str, Any]:
+    if not theirs.qkv_bias:
+        raise UserError("The model has qkv_bias=False; our models have biases in all places or in none.")
+    return {"id2label": theirs.id2label, "problem_type": theirs.problem_type}
+
+
+def _to_vit(config: VaswaniVisionConfig) -> dict[str, Any]:
+    labels = {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}
+    stride = config.patch_shape[0]  # of a decoder that this model does not have
+    return {**labels, "qkv_bias": config.bias, "encoder_stride": stride}
+
+
+def _read_vit(theirs: Any, config: VaswaniVisionConfig, tensors: Tensors) -> Tensors:
+    """Prepare the weights of a ViT or a DeiT: the names of older files, and the shapes of our embeddings.
+
+    Layers for other tasks are left out.
+    """
+    renames: dict[str, str | Callable[[re.Match[str]], str]] = {
+        r"\.encoder\.layer\.": ".layers.",
+        r"\.attention\.attention\.(query|key|value)\.": lambda found: f".attention.{found[1][0]}_proj.",
+        r"\.attention\.output\.dense\.": ".attention.o_proj.",
+        r"\.intermediate\.dense\.": ".mlp.fc1.",
+        r"(\.layers\.\d+)\.output\.dense\.": r"\1.mlp.fc2.",
+    }
+    for pattern, name in renames.items():
+        tensors = {re.sub(pattern, name, key): tensor for key, tensor in tensors.items()}
+    unused = r"\w+\.pooler\..*|\w+\.embeddings\.mask_token|decoder\..*"
+    tensors = {name: tensor for name, tensor in tensors.items() if not re.fullmatch(unused, name)}
+    prefix = f"{theirs.model_type}.embeddings"
+    tokens = [tensors.pop(f"{prefix}.{name}", None) for name in ("cls_token", "distillation_token")]
+    if given := [token.flatten(0, -2) for token in tokens if token is not None]:
+        tensors[f"{prefix}.cls_token"] = torch.cat(given)  # of both tokens
+    for name, dimensions in (("position_embeddings", (0, 1)), ("patch_embeddings.projection.weight", (1, -1))):
+        if (tensor := tensors.get(f"{prefix}.{name}")) is not None and tensor.ndim > 2:
+            tensors[f"{prefix}.{name}"] = tensor.flatten(*dimensions)
+    return tensors
+
+
+def _write_vit(theirs: Any, tensors: Tensors) -> Tensors:
+    """Give the embeddings their names and shapes."""
+    prefix = f"{theirs.model_type}.embeddings"
+    tokens = tensors[f"{prefix}.cls_token"][:, None, None]
+    names = [f"{prefix}.{name}" for name in ("cls_token", "distillation_token")]
+    positions, weight = f"{prefix}.position_embeddings", f"{prefix}.patch_embeddings.projection.weight"
+    side = theirs.patch_size
+    patch = (theirs.num_channels, *((side, side) if isinstance(side, int) else side))
+    return {
+        **tensors,
+        **dict(zip(names, tokens, strict=False)),
+        positions: tensors[positions][None],
+        weight: tensors[weight].unflatten(1, patch),
+    }
+
+
 _SHARED = (
     "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "max_position_embeddings",
     "tie_word_embeddings", "pad_token_id", "bos_token_id", "eos_token_id",
@@ -283,6 +351,38 @@ def _bert_tables(model: str, head: str, transform: tuple[str, str]) -> tuple[Tab
         f"{layer}.intermediate.dense.*": f"{ours}.feed_forward.fc1.*",
         f"{layer}.output.dense.*": f"{ours}.feed_forward.fc2.*",
         f"{layer}.output.LayerNorm.*": f"{ours}.feed_forward_residual.norm.*",
+    }
+    return outer, names
+
+
+_VIT_FIELDS = {
+    **{name: name for name in ("hidden_size", "intermediate_size", "num_attention_heads")},
+    **{name: name for name in ("image_size", "patch_size", "num_channels", "layer_norm_eps")},
+    "encoder_layers": "num_hidden_layers",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+
+
+def _vit_tables(model: str, classifier: str) -> tuple[Table, Table]:
+    """Return the tables of names of ViT and DeiT, those outside of the layers first."""
+    layer, ours = f"{model}.layers.#", "model.layers.#"
+    outer = {
+        f"{model}.embeddings.cls_token": "model.embeddings.prefix.weight",
+        f"{model}.embeddings.position_embeddings": "model.embeddings.positions.weight",
+        f"{model}.embeddings.patch_embeddings.projection.*": "model.embeddings.projection.*",
+        f"{model}.layernorm.*": "model.norm.*",
+        f"{classifier}.*": "classifier.*",
+        "distillation_classifier.*": "distillation_classifier.*",
+    }
+    names: Table = {
+        **{f"{layer}.attention.{part}_proj.*": f"{ours}.self_attn.{part}_proj.*" for part in "qkv"},
+        f"{layer}.attention.o_proj.*": f"{ours}.self_attn.out_proj.*",
+        f"{layer}.layernorm_before.*": f"{ours}.self_attn_residual.norm.*",
+        f"{layer}.mlp.fc1.*": f"{ours}.feed_forward.fc1.*",
+        f"{layer}.mlp.fc2.*": f"{ours}.feed_forward.fc2.*",
+        f"{layer}.layernorm_after.*": f"{ours}.feed_forward_residual.norm.*",
     }
     return outer, names
 
@@ -375,11 +475,25 @@ COUNTERPARTS = {
         *_bert_tables("roberta", "lm_head", ("lm_head.dense", "lm_head.layer_norm")),
         read=_read_bert,
     ),
+    "vit": Counterpart(
+        "vit_base", ViTForImageClassification, ViTConfig, VaswaniVisionForImageClassification,
+        _VIT_FIELDS, (), (), _vit, _to_vit, "encoder",
+        *_vit_tables("vit", "classifier"),
+        read=_read_vit,
+        write=_write_vit,
+    ),
+    "deit": Counterpart(
+        "deit_base", DeiTForImageClassificationWithTeacher, DeiTConfig, VaswaniVisionForImageClassification,
+        _VIT_FIELDS, (), (), _vit, _to_vit, "encoder",
+        *_vit_tables("deit", "cls_classifier"),
+        read=_read_vit,
+        write=_write_vit,
+    ),
 }  # fmt: skip
 
 
 def our_fields(counterpart: Counterpart, theirs: Any) -> dict[str, Any]:
-    """Return the fields of ``VaswaniConfig`` that make the model with their configuration.
+    """Return the fields of our configuration that make the model with theirs.
 
     Raises:
         UserError: their model has what our models do not have.
@@ -393,16 +507,17 @@ def our_fields(counterpart: Counterpart, theirs: Any) -> dict[str, Any]:
             raise UserError(f"The model has {name}={getattr(theirs, name)}; only 0 is supported.")
     same = {ours: getattr(theirs, name) for ours, name in counterpart.fields.items()}
     bias = {"bias": any(biases.values())} if biases else {}
-    return {**VaswaniConfig._presets[counterpart.preset], **same, **bias, **counterpart.to_ours(theirs)}
+    return {**counterpart.config._presets[counterpart.preset], **same, **bias, **counterpart.to_ours(theirs)}
 
 
 def from_transformers(checkpoint: Checkpoint) -> Converted:
-    """Convert a model of ``COUNTERPARTS``: language models to ``VaswaniForCausalLM``, others to ``VaswaniForMaskedLM``.
+    """Convert a model of ``COUNTERPARTS``: language models to ``VaswaniForCausalLM`` or ``VaswaniForMaskedLM``,
+    classifiers of images to ``VaswaniVisionForImageClassification``.
 
-    A model without an output layer, such as a sentence encoder, becomes a ``VaswaniModel``.
+    A model without an output layer, such as a sentence encoder, becomes a ``VaswaniModel`` or ``VaswaniVisionModel``.
 
-    The checkpoint is a folder with ``config.json`` and weights, and a tokenizer if there is one. The settings may give
-    a model with learned positions more of them, and a dense one windows.
+    The checkpoint is a folder with ``config.json`` and weights, and a tokenizer or an image processor if there is one.
+    The settings may give a model of texts with learned positions more of them, and a dense one windows.
 
     Raises:
         UserError: the model is of another kind, has what our models do not have, or lacks weights.
@@ -420,9 +535,10 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
         field: told.pop(field) for field in [*told] if field.endswith("dropout") or field in counterpart.replaceable
     }
     number = checkpoint.settings.get("max_position_embeddings")
-    if told["positions"] == "learned" and isinstance(number, int) and number > told["max_position_embeddings"]:
+    has_more = "max_position_embeddings" in told and told["positions"] == "learned"
+    if has_more and isinstance(number, int) and number > told["max_position_embeddings"]:
         told["max_position_embeddings"] = number
-    model: PreTrainedModel = counterpart.ours(make_config(VaswaniConfig, told, {**free, **checkpoint.settings}))
+    model: PreTrainedModel = counterpart.ours(make_config(counterpart.config, told, {**free, **checkpoint.settings}))
     rows = counterpart.rows(model)
     # Angles that earlier versions stored.
     tensors = {name: tensor for name, tensor in weights.tensors.items() if not name.endswith(".inv_freq")}
@@ -431,10 +547,11 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     if not has_output:  # names without the prefix are those of a model that was saved by itself
         tensors = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     tensors = counterpart.read(theirs, model.config, tensors)
-    (embedding,) = (row.theirs for row in rows if row.ours[0].endswith("embed_tokens.weight"))
-    (output,) = (row.theirs for row in rows if row.ours[0] == "lm_head.weight")
-    if has_output and model.config.tie_word_embeddings and embedding in tensors:
-        tensors[output] = tensors[embedding]
+    if has_output and isinstance(model.config, VaswaniConfig) and model.config.tie_word_embeddings:
+        (embedding,) = (row.theirs for row in rows if row.ours[0].endswith("embed_tokens.weight"))
+        (output,) = (row.theirs for row in rows if row.ours[0] == "lm_head.weight")
+        if embedding in tensors:
+            tensors[output] = tensors[embedding]
     if not has_output:
         model, rows = model.base_model, _of_the_base(rows, f"{model.base_model_prefix}.")
     weights.tensors = tensors
@@ -442,7 +559,7 @@ def from_transformers(checkpoint: Checkpoint) -> Converted:
     tokenizer = _tokenizer(checkpoint)
     if tokenizer is not None and told["positions"] == "learned" and number is not None:
         tokenizer.model_max_length = number
-    return Converted(model, tokenizer)
+    return Converted(model, tokenizer, processor=_processor(checkpoint))
 
 
 def _of_the_base(rows: list[Row], prefix: str) -> list[Row]:
@@ -455,4 +572,11 @@ def _tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     folder = checkpoint.weights.path
     if any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         return load_tokenizer(ModelLocation(name=str(folder)))
+    return None
+
+
+def _processor(checkpoint: Checkpoint) -> BaseImageProcessor | None:
+    folder = checkpoint.weights.path
+    if (folder / "preprocessor_config.json").is_file():
+        return load_image_processor(ModelLocation(name=str(folder)))
     return None

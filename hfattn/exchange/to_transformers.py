@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
+from ..models.configuration_layers import LayersConfig
 from ..models.configuration_vaswani import VaswaniConfig
-from ..models.modeling_vaswani import VaswaniPreTrainedModel
+from ..models.configuration_vaswani_vision import VaswaniVisionConfig
+from ..models.modeling_vaswani import LayersPreTrainedModel
 from ..models.strict_config import own_fields
 from .from_transformers import COUNTERPARTS, Counterpart, our_fields
 from .names import to_theirs
@@ -24,26 +26,30 @@ _IGNORED = {
 _IGNORED_PREFIXES = ("cross_attention", "encoder_pattern", "decoder_pattern", "encoder_attention", "decoder_attention")
 
 
-def export_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path) -> None:
+def export_transformers(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | BaseImageProcessor | None, folder: Path
+) -> None:
     """Write a model as one of transformers, which loads where hfattn is not installed and runs no code of the folder.
 
     Args:
-        model: a ``VaswaniForCausalLM`` with the block of LLaMA, or a ``VaswaniForMaskedLM`` with that of ModernBERT or
-            Longformer.
-        tokenizer: its tokenizer, if there is one.
+        model: a ``VaswaniForCausalLM`` with the block of LLaMA, a ``VaswaniForMaskedLM`` with that of ModernBERT or
+            Longformer, or a ``VaswaniVisionForImageClassification`` with that of ViT, with or without the distillation
+            token of DeiT.
+        tokenizer: its tokenizer or image processor, if there is one.
         folder: existing folder.
 
     Raises:
         UserError: these models of transformers do not have what the model has, or compute something else.
     """
     candidates = [each for each in COUNTERPARTS.values() if each.to_theirs is not None and type(model) is each.ours]
-    # Of several models with the same output layer, that with the same positions.
-    candidates.sort(key=lambda each: VaswaniConfig._presets[each.preset]["positions"] != model.config.positions)
+    # Of several models with the same output layer, that with the same positions and tokens.
+    candidates.sort(key=lambda each: _telling(each.config.preset(each.preset)) != _telling(model.config))
     counterpart = next(iter(candidates), None)
-    if counterpart is None or not isinstance(model, VaswaniPreTrainedModel):
+    if counterpart is None or not isinstance(model, LayersPreTrainedModel):
         raise UserError(
-            f"{type(model).__name__} has no counterpart in transformers; export a VaswaniForCausalLM or a "
-            "VaswaniForMaskedLM, or share the folder itself, which transformers loads with trust_remote_code=True."
+            f"{type(model).__name__} has no counterpart in transformers; export a VaswaniForCausalLM, a "
+            "VaswaniForMaskedLM or a VaswaniVisionForImageClassification, or share the folder itself, which "
+            "transformers loads with trust_remote_code=True."
         )
     theirs = counterpart.theirs(_their_config(counterpart, model.config)).to(model.dtype).eval()
     theirs.load_state_dict(counterpart.write(theirs.config, to_theirs(model, counterpart.rows(model))))
@@ -53,7 +59,12 @@ def export_transformers(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
         tokenizer.save_pretrained(folder)
 
 
-def _their_config(counterpart: Counterpart, config: VaswaniConfig) -> Any:
+def _telling(config: LayersConfig) -> object:
+    """Return what tells apart the counterparts with the same output layer."""
+    return config.distillation_token if isinstance(config, VaswaniVisionConfig) else config.positions
+
+
+def _their_config(counterpart: Counterpart, config: LayersConfig) -> Any:
     """Return their configuration.
 
     Raises:
@@ -65,7 +76,7 @@ def _their_config(counterpart: Counterpart, config: VaswaniConfig) -> Any:
     biases = dict.fromkeys(counterpart.biases, config.bias)
     options = {name: value for name, value in {**same, **biases}.items() if name not in counterpart.untrained}
     theirs = counterpart.their_config(**{**options, **counterpart.to_theirs(config)})
-    back = _computed(VaswaniConfig(**our_fields(counterpart, theirs)), counterpart.stack)
+    back = _computed(counterpart.config(**our_fields(counterpart, theirs)), counterpart.stack)
     for field, value in _computed(config, counterpart.stack).items():
         if value != back[field]:
             raise UserError(
@@ -75,9 +86,9 @@ def _their_config(counterpart: Counterpart, config: VaswaniConfig) -> Any:
     return theirs
 
 
-def _computed(config: VaswaniConfig, stack: str) -> dict[str, Any]:
+def _computed(config: LayersConfig, stack: str) -> dict[str, Any]:
     """Return the fields on which the outputs of a single stack depend; dropout is not one of them."""
-    names = [field.name for field in own_fields(VaswaniConfig)]
+    names = [field.name for field in own_fields(type(config))]
     fields = {
         name: getattr(config, name)
         for name in names
@@ -85,21 +96,32 @@ def _computed(config: VaswaniConfig, stack: str) -> dict[str, Any]:
     }
     layers = range(getattr(config, f"{stack}_layers"))
     patterns = [config.layer_pattern(stack, index) for index in layers]
+    further: dict[str, Any] = {}
+    if isinstance(config, VaswaniConfig):
+        further["rope_theta"] = [config.layer_rope_theta(stack, index) for index in layers]
+        further["lm_head_transform"] = config.lm_head_transform and stack == "encoder"
+    else:
+        further["classifier_pooling"] = config.classifier_pooling
     return {
         **fields,
+        **further,
         "final_norm": config.has_final_norm,
         "num_key_value_heads": config.key_value_heads,
         f"{stack}_layers": len(layers),
         f"{stack}_pattern": [(name, {} if name == "full" else options) for name, options in patterns],
         f"{stack}_attention_groups": config.attention_groups("self", stack == "decoder"),
-        "rope_theta": [config.layer_rope_theta(stack, index) for index in layers],
-        "lm_head_transform": config.lm_head_transform and stack == "encoder",
     }
 
 
 def _check(counterpart: Counterpart, model: PreTrainedModel, theirs: PreTrainedModel) -> None:
-    """Compare the logits of both models on texts of two lengths."""
+    """Compare the logits of both models on texts of two lengths, or on images."""
     random = torch.Generator().manual_seed(0)
+    if isinstance(model.config, VaswaniVisionConfig):
+        sizes = (side * number for side, number in zip(model.config.patch_shape, model.config.grid, strict=True))
+        pixel_values = torch.randn(2, model.config.num_channels, *sizes, generator=random).to(model.dtype)
+        with torch.no_grad():
+            _compare(*(each(pixel_values).logits.float() for each in (model, theirs)))
+        return
     ids = torch.randint(model.config.vocab_size, (2, 9), generator=random)
     if (padding := model.config.pad_token_id) is not None:  # which some models do not count, whatever the mask says
         ids[ids == padding] = (padding + 1) % model.config.vocab_size
@@ -110,6 +132,10 @@ def _check(counterpart: Counterpart, model: PreTrainedModel, theirs: PreTrainedM
             each(ids, attention_mask=mask, **inputs).logits[mask.bool()].float()
             for each, inputs in ((model, {}), (theirs, counterpart.inputs(model.config, mask)))
         )
+    _compare(ours, other)
+
+
+def _compare(ours: torch.Tensor, other: torch.Tensor) -> None:
     difference = (ours - other).abs().max()
     if not difference <= _TOLERANCE * ours.abs().max().clamp(min=1):
         raise UserError(f"The logits of both models differ by {float(difference):.2g}; nothing was kept.")

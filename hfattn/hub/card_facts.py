@@ -9,7 +9,17 @@ from ..resources import resource
 from .templates import interval_of, literal, plain
 
 # The sections of a configuration that change the weights, besides the model and the data, which have their own part.
-_SECTIONS = ("optimizer", "schedule", "max_tokens", "averaging", "early_stopping_patience", "tuning", "distillation")
+_SECTIONS = (
+    "optimizer",
+    "schedule",
+    "max_tokens",
+    "averaging",
+    "early_stopping_patience",
+    "tuning",
+    "distillation",
+    "augmentation",
+    "dino",
+)
 # Fields of TrainingArguments that change no weight.
 _NOT_SHOWN = (
     "disable_tqdm",
@@ -83,6 +93,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 # The share of right answers of each recipe, what is counted, and how a wrong answer is described.
 _SHARES = {
     **dict.fromkeys(("baselines", "classification", "distillation"), ("accuracy", "texts", "classified wrongly")),
+    "image_classification": ("accuracy", "images", "classified wrongly"),
     "multiple_choice": ("accuracy", "questions", "answered wrongly"),
     "question_answering": ("exact_match", "questions", "answered in other words than the right ones"),
 }

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..clean_process import (
     FINGERPRINTS,
     LONGEST,
     MAX_TOKENS,
     batch_logits,
+    drawn_picture,
     encode_texts,
     greedy_continuation,
     named,
@@ -30,6 +31,7 @@ _UNKNOWN = "\u2603 \U0001d465 \u0b95\u0bbf \ue000"
 _LARGEST, _MOST_BATCHES, _MOST_ROWS, _MOST_CHARACTERS = 2**26, 8, 8, 2**22
 
 _SENTENCE = "This is an example."
+_PICTURES = [["picture 1"], ["picture 2"]]  # names of drawn pictures
 
 
 def synthetic_text(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -51,9 +53,14 @@ def synthetic_text(tokenizer: PreTrainedTokenizerBase) -> str:
 
 @torch.no_grad()
 def store_fingerprints(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str | Sequence[str]]
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | BaseImageProcessor,
+    texts: Sequence[str | Sequence[str]],
 ) -> None:
     """Write ``fingerprints.safetensors``, which ``verify`` compares with the outputs in a clean process.
+
+    Of a model of images, they are its outputs for two drawn pictures.
 
     Besides the given texts it has the inputs and, if these have a token, the logits of three others: the first one
     repeated until it is longer than what is read, an empty one, and, if the tokenizer reads them, unknown symbols.
@@ -61,12 +68,18 @@ def store_fingerprints(
     Args:
         folder: folder of the saved model.
         model: a model with a head; it stays on its device and in its mode (training or evaluation).
-        tokenizer: the tokenizer of its input.
+        tokenizer: the tokenizer of its input, or its image processor.
         texts: one or two texts, or pairs of texts, of the kind that the model was trained on.
 
     Raises:
         UserError: there is no text.
     """
+    if isinstance(tokenizer, BaseImageProcessor):
+        with evaluation_mode(model):
+            pictures = tokenizer([drawn_picture(name) for (name,) in _PICTURES], return_tensors="pt").to(model.device)
+            logits = batch_logits(model, {"": pictures})
+        save_file({"logits": logits[""]}, folder / FINGERPRINTS, {"format": "pt", "texts": json.dumps(_PICTURES)})
+        return
     rows = [[text] if isinstance(text, str) else list(text) for text in texts]
     if not rows:
         raise UserError("There is no text to store the model's outputs for; give one or two.")

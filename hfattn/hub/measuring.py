@@ -1,10 +1,11 @@
 """Measure the scores of a model again: the data are read here, and the sandbox computes outputs without the answers.
 
-The sandbox gets the texts of each part that was evaluated, and sends translations, answers, or logits. Labels,
-reference translations and right answers stay in this process, which computes the scores and compares them with
-``results.json``. A language model is scored in the sandbox, because the text is the right answer.
+The sandbox gets the texts or images of each part that was evaluated, and sends translations, answers, logits or
+features. Labels, reference translations and right answers stay in this process, which computes the scores and compares
+them with ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,6 +13,9 @@ from typing import Any
 
 from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
+from ..data.images import as_png, open_image
+from ..data.image_texts import text_numbers
+from ..data.images import image_bytes
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
@@ -79,6 +83,8 @@ def plan_measurement(results: Mapping[str, Any], places: Sequence[str]) -> Measu
         number = results["configuration"]["evaluation"]["examples"]
         chosen = {part: choose_indices(len(items[part]), number, results["seed"]) for part in parts}
         items = {part: [items[part][i] for i in places] for part, places in chosen.items()}
+    if name == "self_supervised":
+        items["train"] = _bank(results, data)
     # As in training: the same rounding.
     rows = results["configuration"]["training"].get("per_device_eval_batch_size", 8)
     return Measurement(results, parts, items, {"rows": rows, **_ORDERS[name](results, data, parts, items)})
@@ -119,6 +125,16 @@ def _logits(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
 def _choices(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     pairs = {part: [[item.context, choice] for item in items[part] for choice in item.choices] for part in parts}
     return {"kind": "logits", "texts": pairs}
+
+
+def _images_and_texts(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    images = {part: [image_bytes(item.image) for item in examples] for part, examples in items.items()}
+    return {
+        "kind": "embeddings",
+        "images": {part: [b64encode(each).decode() for each in of_part] for part, of_part in images.items()},
+        "texts": {part: text_numbers(examples)[0] for part, examples in parts.items()},
+        "background": data.background,
+    }
 
 
 def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
@@ -166,14 +182,28 @@ def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "answers", "texts": texts, "options": options}
 
 
+def _features(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    images = {part: [as_png(open_image(item.image, data.background)) for item in items[part]] for part in items}
+    return {"kind": "features", "images": images, "feature": results["model"]["feature"]}
+
+
+def _bank(results: Mapping[str, Any], data: Any) -> Any:
+    """Return the training images with which others are compared by their features."""
+    train = data.read_parts(results["seed"])["train"]
+    require_hash("the part train", train.fingerprint, results["data"]["parts"]["train"])
+    return train.sample(results["configuration"]["evaluation"]["bank_size"], results["seed"])
+
+
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
+    "image_text": _images_and_texts,
     "multiple_choice": _choices,
     "translation": _translations,
     "char_lm": _characters,
     "causal_lm": _tokens,
     "token_classification": _tags,
     "question_answering": _answers,
+    "self_supervised": _features,
 }
 
 

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from .classification import *  # noqa: F403
     from .entities import *  # noqa: F403
     from .evaluation_config import *  # noqa: F403
+    from .image_classes import *  # noqa: F403
     from .language_model import *  # noqa: F403
     from .multi_label import *  # noqa: F403
+    from .neighbors import *  # noqa: F403
     from .pointing import *  # noqa: F403
     from .regression import *  # noqa: F403
+    from .retrieval import *  # noqa: F403
     from .slices import *  # noqa: F403
     from .translation import *  # noqa: F403
 
@@ -45,6 +48,7 @@ _MODULES = {
     ),
     "entities": ("Entity", "EntityMetric", "EntityScores", "find_entities"),
     "evaluation_config": ("ClassifierEvaluationConfig",),
+    "image_classes": ("ImageClassScores", "class_predictions_of_images", "image_class_statistics"),
     "language_model": ("LanguageModelScores", "text_scores", "token_loss", "token_statistics"),
     "multi_label": (
         "MultiLabelScores",
@@ -54,8 +58,10 @@ _MODULES = {
         "multi_label_report",
         "multi_label_scores",
     ),
+    "neighbors": ("neighbor_accuracy", "neighbor_votes"),
     "pointing": ("Deletion", "deletion", "heaviest", "jaccard", "mask_on_grid", "mass_on", "points_at"),
     "regression": ("RegressionMetric", "RegressionScores", "predicted_numbers", "regression_report"),
+    "retrieval": ("RetrievalScores", "rank_scores", "ranks", "retrieval_scores"),
     "slices": ("column_slices", "length_slices", "scores_by_slice", "word_slices"),
     "translation": ("ExactMatch", "TranslationScores", "bleu_by_length", "decode_generated", "translation_report"),
 }

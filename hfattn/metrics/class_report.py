@@ -34,7 +34,7 @@ class ClassResults(NamedTuple):
 
 def class_results(output: PredictionOutput) -> ClassResults:
     """Unpack the output of ``Trainer.predict`` with ``class_statistics``, or of ``class_predictions``."""
-    predicted, nats, confidence = (np.asarray(each) for each in output.predictions)
+    predicted, nats, confidence = (np.asarray(each) for each in output.predictions[:3])
     right = np.asarray(output.label_ids).reshape(-1).astype(int)
     return ClassResults(predicted.astype(int), right, nats, confidence)
 

@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from .configuration_bahdanau import BahdanauConfig as BahdanauConfig
 from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
+from .configuration_dual_encoder import DualEncoderConfig as DualEncoderConfig
 from .configuration_rnn_encoder import RNNEncoderConfig as RNNEncoderConfig
 from .configuration_vaswani import VaswaniConfig as VaswaniConfig
 from .configuration_vaswani_vision import VaswaniVisionConfig as VaswaniVisionConfig
@@ -22,12 +23,20 @@ if TYPE_CHECKING:
     from .cache_recurrent import *  # noqa: F403
     from .modeling_bahdanau import *  # noqa: F403
     from .modeling_char_rnn import *  # noqa: F403
+    from .modeling_dual_encoder import *  # noqa: F403
     from .modeling_rnn_encoder import *  # noqa: F403
     from .modeling_vaswani import *  # noqa: F403
     from .modeling_vaswani_translation import *  # noqa: F403
     from .modeling_vaswani_vision import *  # noqa: F403
 
-_CONFIGS = (BahdanauConfig, CharRNNConfig, RNNEncoderConfig, VaswaniConfig, VaswaniVisionConfig)
+_CONFIGS = (
+    BahdanauConfig,
+    CharRNNConfig,
+    DualEncoderConfig,
+    RNNEncoderConfig,
+    VaswaniConfig,
+    VaswaniVisionConfig,
+)
 
 # Modeling code imports most of transformers, which takes seconds, so a class is imported when it is first used. This
 # is the module of each public class; ``_register`` adds those that a configuration's ``auto_map`` names.

@@ -31,9 +31,10 @@ def _presets() -> dict[str, dict[str, Any]]:
 
 @strict
 class VaswaniVisionConfig(LayersConfig):
-    """The encoder of the Transformer on the patches of a picture: ViT (Dosovitskiy et al. 2021, "An image is worth 16x16
-    words") and DeiT (Touvron et al. 2021, "Training data-efficient image transformers & distillation through
-    attention").
+    """The encoder of the Transformer on the patches of an image.
+
+    This is ViT (Dosovitskiy et al. 2021, "An image is worth 16x16 words") and, with ``distillation_token``, DeiT
+    (Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention").
 
     Except for the number of classes, the defaults are those of ViT-B/16. The presets of
     ``VaswaniVisionConfig.preset(name)`` are ``vit_tiny``, ``vit_small`` and ``vit_base``, and the same with a
@@ -43,13 +44,13 @@ class VaswaniVisionConfig(LayersConfig):
     The arguments are these and those of ``LayersConfig``.
 
     Args:
-        image_size: height and width of a picture in pixels, as one number or as [height, width].
+        image_size: height and width of an image in pixels, as one number or as [height, width].
         patch_size: height and width of a patch in pixels (P), as one number or as [height, width]; they divide
             ``image_size``.
-        num_channels: number of channels of a picture (C). Pipelines of transformers make pictures with 3.
+        num_channels: number of channels of an image (C). Pipelines of transformers make images with 3.
         positions: "learned" (E_pos, eq. 1), "sinusoidal" (Vaswani et al. 2017, section 3.5; the patches counted row by
             row), "sinusoidal_2d" (half of the features for the row and half for the column), or "none". The last three
-            have no weights, and are defined for pictures of any size.
+            have no weights, and are defined for images of any size.
         distillation_token: add a second token beside the class token, with a classifier of its own, which a teacher
             trains (Touvron et al. 2021, section 4).
         classifier_pooling: "first" adds a class token, whose output is ``pooler_output`` (eq. 4); "mean" has no such
@@ -116,8 +117,8 @@ class VaswaniVisionConfig(LayersConfig):
                 raise ValueError(f"{name} is {value}; write a number of pixels, or [height, width].")
         if any(size % patch for size, patch in zip(_pair(self.image_size), self.patch_shape, strict=True)):
             raise ValueError(
-                f"image_size {self.image_size} does not divide into patches of {self.patch_size} pixels; write a multiple "
-                f"of patch_size, or a patch_size that divides it."
+                f"image_size {self.image_size} does not divide into patches of {self.patch_size} pixels; write a "
+                "multiple of patch_size, or a patch_size that divides it."
             )
         if self.distillation_token and self.classifier_pooling != "first":
             raise ValueError(

@@ -3,7 +3,8 @@
 The layers are those of the encoder in ``modeling_vaswani.py``, so that each score, distribution and pattern works on
 patches.
 
-Shapes: B batch, C channels, P patch side, N patches, S tokens (N patches and those before them), H hidden width, h heads.
+Shapes: B batch, C channels, P patch side, N patches, S tokens (the patches and what is before them), H hidden width,
+h heads.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class VisionClassifierOutput(ImageClassifierOutput):
 
 
 class PatchEmbeddings(nn.Module):
-    """z_0 = [x_class; x_1 E; ...; x_N E] + E_pos, for the patches x_1 ... x_N of a picture (Dosovitskiy et al., eq. 1).
+    """z_0 = [x_class; x_1 E; ...; x_N E] + E_pos, for the patches x_1 ... x_N of an image (Dosovitskiy et al., eq. 1).
 
     E (P² C, H) is the same as a convolution whose kernel and stride are a patch.
     """
@@ -70,29 +71,29 @@ class PatchEmbeddings(nn.Module):
         return embeddings + self.table(grid, interpolate_pos_encoding).to(embeddings)
 
     def split(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
-        """Return the patches (B, N, C P²) of pictures, row by row, and the numbers of rows and columns.
+        """Return the patches (B, N, C P²) of images, row by row, and the numbers of rows and columns.
 
         Raises:
-            ValueError: the pictures have another number of channels, or cannot be divided into patches.
+            ValueError: the images have another number of channels, or cannot be divided into patches.
         """
         channels, (rows, columns) = self.config.num_channels, self.config.patch_shape
         _, num_channels, height, width = pixel_values.shape
         if num_channels != channels:
             raise ValueError(
-                f"pixel_values have {num_channels} channels, and the model reads {channels}; convert the pictures with "
+                f"pixel_values have {num_channels} channels, and the model reads {channels}; convert the images with "
                 f"the model's image processor, or make the model with num_channels={num_channels}."
             )
         if height % rows or width % columns:
             raise ValueError(
-                f"A picture of {height} x {width} pixels does not divide into patches of {rows} x {columns}; resize it to "
-                "multiples of them, as the model's image processor does."
+                f"An image of {height} x {width} pixels does not divide into patches of {rows} x {columns}; resize it "
+                "with the model's image processor, or to multiples of them."
             )
         grid = height // rows, width // columns
         patches = pixel_values.unflatten(3, (grid[1], columns)).unflatten(2, (grid[0], rows))
         return patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2), grid
 
     def table(self, grid: tuple[int, int], interpolate: bool) -> torch.Tensor:
-        """Return the positions (S, H) of a picture with ``grid`` rows and columns of patches.
+        """Return the positions (S, H) of an image with ``grid`` rows and columns of patches.
 
         Learned positions of another grid are interpolated (Dosovitskiy et al. 2021, section 3.2), those of the tokens
         before the patches are kept.
@@ -107,7 +108,7 @@ class PatchEmbeddings(nn.Module):
                 return table
             if not interpolate:
                 raise ValueError(
-                    f"The picture has {grid[0]} x {grid[1]} patches, and the model learned {config.grid[0]} x "
+                    f"The image has {grid[0]} x {grid[1]} patches, and the model learned {config.grid[0]} x "
                     f"{config.grid[1]} positions; resize it with the model's image processor, or pass "
                     "interpolate_pos_encoding=True."
                 )
@@ -128,7 +129,7 @@ class PatchEmbeddings(nn.Module):
 
 
 class VaswaniVisionPreTrainedModel(LayersPreTrainedModel):
-    """Base of the models of pictures."""
+    """Base of the models of images."""
 
     config: VaswaniVisionConfig
     main_input_name = "pixel_values"
@@ -137,7 +138,7 @@ class VaswaniVisionPreTrainedModel(LayersPreTrainedModel):
 
 
 class VaswaniVisionModel(VaswaniVisionPreTrainedModel, VaswaniStack):
-    """The encoder on the patches of a picture, without an output layer."""
+    """The encoder on the patches of an image, without an output layer."""
 
     is_decoder = False
     _can_record_outputs = {
@@ -162,11 +163,11 @@ class VaswaniVisionModel(VaswaniVisionPreTrainedModel, VaswaniStack):
         interpolate_pos_encoding: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """Encode pictures.
+        """Encode images.
 
         Args:
             pixel_values: (B, C, height, width), normalized by the model's image processor.
-            interpolate_pos_encoding: interpolate learned positions for pictures of another size than ``image_size``.
+            interpolate_pos_encoding: interpolate learned positions for images of another size than ``image_size``.
 
         Returns:
             ``last_hidden_state`` (B, S, H): the class token, the distillation token and the N patches, row by row, as
@@ -208,7 +209,7 @@ class VaswaniVisionForImageClassification(VaswaniVisionPreTrainedModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> VisionClassifierOutput:
-        """Classify pictures.
+        """Classify images.
 
         Args:
             pixel_values, interpolate_pos_encoding: as in ``VaswaniVisionModel``.

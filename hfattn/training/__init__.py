@@ -10,12 +10,17 @@ if TYPE_CHECKING:
     from .callbacks import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .dino import *  # noqa: F403
+    from .dino_config import *  # noqa: F403
+    from .contrastive import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
+    from .dual_encoder import *  # noqa: F403
     from .extractive import *  # noqa: F403
     from .fine_tuned_classifier import *  # noqa: F403
     from .fine_tuning import *  # noqa: F403
     from .from_scratch import *  # noqa: F403
+    from .image_classification import *  # noqa: F403
     from .multiple_choice import *  # noqa: F403
     from .optimizers import *  # noqa: F403
     from .own_classifier import *  # noqa: F403
@@ -35,12 +40,46 @@ _MODULES = {
     "callbacks": ("SampleCallback", "TranslationCallback"),
     "command": ("RecipeCommand", "parse_command", "restoring"),
     "config": ("family_config", "first_changed", "load_config", "model_config"),
+    "dino": (
+        "CollapseError",
+        "DinoHead",
+        "DinoLosses",
+        "DinoModel",
+        "DinoOutput",
+        "DinoTrainer",
+        "cosine_schedule",
+        "dino_losses",
+        "image_features",
+    ),
+    "dino_config": ("DinoConfig",),
+    "contrastive": ("ContrastiveTrainer", "clip_loss", "sigmoid_loss"),
     "distillation": ("DistillationTrainer", "ImitatedTexts", "Teacher", "TeacherOutputs"),
     "distillation_config": ("DistillationConfig", "TeacherConfig"),
+    "dual_encoder": (
+        "DualEncoderTrainingConfig",
+        "build_dual_encoder",
+        "load_processor",
+        "locked_image_features",
+        "locked_text_features",
+        "tower_facts",
+        "tower_tokenizer",
+        "whiten_images",
+    ),
     "extractive": ("ExtractiveTrainer",),
     "fine_tuned_classifier": ("ClassifierTrainer", "class_weights", "loss_options", "weighted_loss"),
     "fine_tuning": ("FineTuningTrainer", "tuned", "tuning_facts"),
     "from_scratch": ("PretrainedOrScratchConfig", "scratch_config", "scratch_model"),
+    "image_classification": (
+        "FrozenFeatures",
+        "ImageClassifierTrainer",
+        "ImageDistillationConfig",
+        "ImageTeacher",
+        "ImageTeacherConfig",
+        "check_reading",
+        "distilled_losses",
+        "head_inputs",
+        "head_of",
+    ),
     "multiple_choice": ("ChoiceTrainer", "scores_by_question"),
     "optimizers": ("OPTIMIZERS", "optimizer_class_and_arguments"),
     "own_classifier": (

@@ -5,6 +5,7 @@ arguments are created; ``checks_alone`` checks the fields of nearly all configur
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,6 +165,12 @@ def training_arguments(
     arguments_class = arguments_class or TrainingArguments
     if fields.get("bf16") == "auto":
         fields = {**fields, "bf16": computes_bfloat16()}
+    elif fields.get("bf16") is True and not computes_bfloat16():
+        warnings.warn(
+            "training.bf16 is true, and this hardware has no bfloat16 arithmetic: torch emulates it, which takes many "
+            "times as long as float32. Write bf16: auto.",
+            stacklevel=2,
+        )
     fields_of_class = {field.name: field.default for field in dataclasses.fields(arguments_class)}
     for name, value in fields.items():
         _check(name, value, fields_of_class)

@@ -46,7 +46,10 @@ class PretrainedOrScratchConfig(TrainingConfig):
 
 
 def scratch_config(
-    section: Mapping[str, Any], from_data: Mapping[str, Any], families: Collection[str] | None = None
+    section: Mapping[str, Any],
+    from_data: Mapping[str, Any],
+    families: Collection[str] | None = None,
+    place: str = "model",
 ) -> PreTrainedConfig:
     """Return the configuration of a model from scratch.
 
@@ -54,6 +57,7 @@ def scratch_config(
         section: ``model_type``, fields of its configuration, and optionally a ``preset`` for a model of hfattn.
         from_data: the fields that follow from the tokenizer, such as ``vocab_size``.
         families: the model types that the recipe trains; by default, all types in transformers.
+        place: name of the section.
 
     Raises:
         UserError: the model type or a field is unknown, the section sets a field that follows from the tokenizer, or
@@ -63,13 +67,13 @@ def scratch_config(
     model_type = fields.pop("model_type", None)
     if families is not None and model_type not in families:
         known = ", ".join(families)
-        raise UserError(f"model.model_type is {model_type!r}; write one of {known}, or a model.name to start from.")
+        raise UserError(f"{place}.model_type is {model_type!r}; write one of {known}, or a {place}.name to start from.")
     try:
         config_class = type(AutoConfig.for_model(model_type))
     except ValueError:
         raise UserError(
-            f"model.model_type is {model_type!r}; write a model type of transformers, such as gpt2, or a model.name to "
-            "start from."
+            f"{place}.model_type is {model_type!r}; write a model type of transformers, such as gpt2, or a "
+            f"{place}.name to start from."
         ) from None
     if issubclass(config_class, StrictConfig):
         return model_config(config_class, fields, **from_data)
@@ -77,10 +81,10 @@ def scratch_config(
     names = {*default.to_dict(), *default.attribute_map}
     for name in fields:
         if name in from_data:
-            raise UserError(f"model.{name} follows from the data; leave it out.")
+            raise UserError(f"{place}.{name} follows from the data; leave it out.")
         if name not in names:
-            raise UserError(unknown_name_message(f"model.{name}", {f"model.{each}" for each in names}, model_type))
-    return _consistent(config_class, {**fields, **from_data})
+            raise UserError(unknown_name_message(f"{place}.{name}", {f"{place}.{each}" for each in names}, model_type))
+    return _consistent(config_class, {**fields, **from_data}, place)
 
 
 def scratch_model(auto_class: Any, config: PreTrainedConfig) -> "PreTrainedModel":
@@ -103,9 +107,9 @@ def scratch_model(auto_class: Any, config: PreTrainedConfig) -> "PreTrainedModel
         ) from error
 
 
-def _consistent(make: Callable[..., Any], fields: dict[str, Any]) -> Any:
+def _consistent(make: Callable[..., Any], fields: dict[str, Any], place: str = "model") -> Any:
     try:
-        return checked(make, fields, prefix="model.")
+        return checked(make, fields, prefix=f"{place}.")
     except UserError as error:
         reason = str(error)
-        raise UserError(reason if reason.endswith(".") else f"{reason}; change the section model.") from error
+        raise UserError(reason if reason.endswith(".") else f"{reason}; change the section {place}.") from error

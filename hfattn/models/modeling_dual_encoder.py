@@ -1,0 +1,159 @@
+"""A dual encoder: images and texts as unit vectors of one space (CLIP, Radford et al. 2021; SigLIP, Zhai et al. 2023).
+
+Shapes: N images, M texts, S length of a text, D width of the embeddings.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import AutoModel, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .configuration_dual_encoder import DualEncoderConfig
+
+
+@dataclass
+class DualEncoderOutput(ModelOutput):
+    """The outputs of a dual encoder; those without an input are None.
+
+    Attributes:
+        text_embeds: (M, D) embeddings of the texts, of length 1.
+        image_embeds: (N, D) embeddings of the images, of length 1.
+        logits_per_image: (N, M) similarities exp(t) I · T + b.
+        logits_per_text: (M, N), the same transposed.
+    """
+
+    text_embeds: torch.Tensor | None = None
+    image_embeds: torch.Tensor | None = None
+    logits_per_image: torch.Tensor | None = None
+    logits_per_text: torch.Tensor | None = None
+
+
+def text_projection(config: DualEncoderConfig) -> nn.Module:
+    """Return the projection of texts: linear, or normalized and with a hidden layer."""
+    width, hidden, bias = config.text_config.hidden_size, config.text_hidden_size, config.projection_bias
+    if hidden is None:
+        return nn.Linear(width, config.projection_dim, bias=bias)
+    first, last = nn.Linear(width, hidden, bias=bias), nn.Linear(hidden, config.projection_dim, bias=bias)
+    return nn.Sequential(nn.LayerNorm(width), first, nn.GELU(), last)
+
+
+class DualEncoderModel(PreTrainedModel):
+    """Two towers with a projection each; the weights have the names of ``VisionTextDualEncoderModel``.
+
+    Beyond that model it has mean pooling of texts, biases and a hidden layer, and reads images or texts alone. It
+    computes no loss, because the loss of a batch on several devices needs the embeddings of all of them; see
+    ``hfattn.training.ContrastiveTrainer``.
+
+    Args:
+        config: the configuration.
+        vision_model, text_model: the towers; by default, new ones with random weights.
+    """
+
+    config: DualEncoderConfig
+    base_model_prefix = "dual_encoder"
+    input_modalities = ("image", "text")
+    _supports_flash_attn = True
+    _supports_sdpa = True
+
+    def __init__(
+        self,
+        config: DualEncoderConfig,
+        vision_model: PreTrainedModel | None = None,
+        text_model: PreTrainedModel | None = None,
+    ) -> None:
+        super().__init__(config)
+        self.vision_model = AutoModel.from_config(config.vision_config) if vision_model is None else vision_model
+        self.text_model = AutoModel.from_config(config.text_config) if text_model is None else text_model
+        self.visual_projection = nn.Linear(
+            config.vision_config.hidden_size, config.projection_dim, bias=config.projection_bias
+        )
+        self.text_projection = text_projection(config)
+        self.logit_scale = nn.Parameter(torch.tensor(float(config.logit_scale_init_value)))
+        bias = config.logit_bias_init_value
+        self.logit_bias = None if bias is None else nn.Parameter(torch.tensor(float(bias)))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if module is self:
+            for name, parameter in self.named_parameters(recurse=False):  # the scale, and the bias
+                init.constant_(parameter, getattr(self.config, f"{name}_init_value"))
+
+    def pool_text(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Return the mean (M, D) of hidden states (M, S, D) over the tokens that ``attention_mask`` (M, S) keeps."""
+        if attention_mask is None:
+            return hidden_states.mean(1)
+        kept = attention_mask[..., None].to(hidden_states.dtype)
+        return (hidden_states * kept).sum(1) / kept.sum(1).clamp(min=1)
+
+    def text_features(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> torch.Tensor:
+        """Return what the projection of texts (M, S) reads: the pooled outputs of the text tower."""
+        outputs = self.text_model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
+        if self.config.text_pooling == "pooler":
+            return outputs.pooler_output
+        return self.pool_text(outputs.last_hidden_state, attention_mask)
+
+    def image_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Return what the projection of images reads: the pooled outputs of the image tower."""
+        return self.vision_model(pixel_values=pixel_values).pooler_output.flatten(1)
+
+    def get_text_features(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Return the projected embeddings (M, D) of texts as ``pooler_output``; their length is not 1."""
+        return BaseModelOutputWithPooling(pooler_output=self.text_projection(self.text_features(*args, **kwargs)))
+
+    def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
+        """Return the projected embeddings (N, D) of images as ``pooler_output``; their length is not 1."""
+        return BaseModelOutputWithPooling(pooler_output=self.visual_projection(self.image_features(pixel_values)))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        text_features: torch.Tensor | None = None,
+        image_features: torch.Tensor | None = None,
+    ) -> DualEncoderOutput:
+        """Embed images, texts, or both, and compare all images with all texts.
+
+        Args:
+            input_ids: (M, S) ids of the texts.
+            pixel_values: (N, C, height, width) images.
+            attention_mask: (M, S), 1 for a token and 0 for padding.
+            token_type_ids: (M, S), for a text tower that reads them.
+            text_features: (M, width), instead of ``input_ids``: what ``text_features`` returned.
+            image_features: (N, width), instead of ``pixel_values``: what ``image_features`` returned.
+        """
+        if input_ids is not None:
+            types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            text_features = self.text_features(input_ids, attention_mask, **types)
+        if pixel_values is not None:
+            image_features = self.image_features(pixel_values)
+        text_embeds = image_embeds = logits = None
+        if text_features is not None:
+            text_embeds = functional.normalize(self.text_projection(text_features), dim=-1)
+        if image_features is not None:
+            image_embeds = functional.normalize(self.visual_projection(image_features), dim=-1)
+        if text_embeds is not None and image_embeds is not None:
+            logits = self.logit_scale.exp() * image_embeds @ text_embeds.T  # (N, M)
+            logits = logits if self.logit_bias is None else logits + self.logit_bias
+        return DualEncoderOutput(
+            text_embeds=text_embeds,
+            image_embeds=image_embeds,
+            logits_per_image=logits,
+            logits_per_text=None if logits is None else logits.T,
+        )
+
+
+DualEncoderModel.register_for_auto_class("AutoModel")
+
+__all__ = ["DualEncoderModel", "DualEncoderOutput"]

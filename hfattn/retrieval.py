@@ -1,0 +1,104 @@
+"""Use a dual encoder: embed images and texts, and search a folder of images by a text."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .data.image_encoding import processed
+from .data.images import FORMATS, WHITE, Encoded, open_image
+from .errors import UserError
+from .generation import evaluation_mode
+from .loading import ModelLocation, load_any_model, loading_errors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+
+
+@torch.inference_mode()
+def embed_texts(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], rows: int = 64
+) -> torch.Tensor:
+    """Return the embeddings (M, D) of texts, of length 1; texts are cut to the length that the tokenizer states.
+
+    Args:
+        rows: number of texts that the model reads at once; those of similar length share a batch.
+    """
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found: list[torch.Tensor] = [torch.empty(0)] * len(texts)
+    with evaluation_mode(model):
+        for start in range(0, len(order), rows):
+            places = order[start : start + rows]
+            batch = [texts[i] for i in places]
+            inputs = tokenizer(batch, padding=True, padding_side="right", truncation=True, return_tensors="pt")
+            embeds = model(**inputs.to(model.device)).text_embeds.float().cpu()
+            for place, embed in zip(places, embeds, strict=True):
+                found[place] = embed
+    return torch.stack(found)
+
+
+@torch.inference_mode()
+def embed_images(
+    model: "PreTrainedModel",
+    processor: Any,
+    images: Sequence[Encoded],
+    background: Sequence[int] = WHITE,
+    rows: int = 64,
+) -> torch.Tensor:
+    """Return the embeddings (N, D) of images, of length 1.
+
+    Args:
+        background: color behind transparent pixels.
+        rows: number of images that the model reads at once.
+    """
+    embeds = []
+    with evaluation_mode(model):
+        for start in range(0, len(images), rows):
+            pixel_values = processed(images[start : start + rows], processor, background)
+            embeds.append(model(pixel_values=pixel_values.to(model.device)).image_embeds.float().cpu())
+    return torch.cat(embeds)
+
+
+def load_dual_encoder(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]":
+    """Load a dual encoder, its tokenizer and its image processor from a folder or from the Hub.
+
+    Raises:
+        UserError: there is no such model, or it does not embed images and texts.
+    """
+    from transformers import AutoImageProcessor
+
+    model, tokenizer, _ = load_any_model(name)
+    if model.config.model_type != "dual_encoder":
+        raise UserError(f"{name} is a {type(model).__name__}; give a dual encoder, as the recipe image_text trains it.")
+    with loading_errors(ModelLocation(name=name), "image processor", "preprocessor_config.json"):
+        processor = AutoImageProcessor.from_pretrained(name, backend="pil")
+    return model, tokenizer, processor
+
+
+def search_images(name: str, text: str, folder: Path, number: int = 5) -> list[tuple[Path, float]]:
+    """Return the images of a folder and its subfolders that are nearest to a text, with their cosines, the best first.
+
+    Args:
+        name: folder or Hub id of a dual encoder.
+        text: what to look for.
+        folder: folder with images.
+        number: number of images to return.
+
+    Raises:
+        UserError: the model cannot be loaded, the text is empty, or the folder has no images, or a damaged one.
+    """
+    if not text.strip():
+        raise UserError("The text to look for is empty; write a few words.")
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; give a folder with images.")
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    if not paths:
+        raise UserError(f"{folder} has no images; give a folder with files in the format {', '.join(FORMATS)}.")
+    model, tokenizer, processor = load_dual_encoder(name)
+    images = [open_image(path, place=str(path)) for path in paths]
+    cosines = embed_images(model, processor, images) @ embed_texts(model, tokenizer, [text])[0]
+    best = cosines.topk(min(number, len(paths)))
+    return [(paths[i], cosine) for i, cosine in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
