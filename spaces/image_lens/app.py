@@ -144,14 +144,15 @@ def build(classifier: Classifier) -> gr.Blocks:
     def welcome(request: gr.Request) -> tuple[str, str]:
         return draw({"composite": example()}, request)
 
-    def drop(path: str | None, request: gr.Request) -> tuple[str, str]:
+    def drop(path: str | None, request: gr.Request) -> tuple[str, str, None]:
+        """Return what ``seen`` does, and nothing for the file, which is deleted."""
         if path is None:
             TEXTS.refuse(request, "no_image")
         try:
             image = received(path)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from error
-        return seen(image, request)
+        return *seen(image, request), None
 
     with gr.Blocks(title="Image lens", analytics_enabled=False, delete_cache=(60, 60)) as page:
         gr.Markdown(TEXTS("title"))
@@ -186,7 +187,7 @@ def build(classifier: Classifier) -> gr.Blocks:
         # Progress is hidden, otherwise Gradio shows "Error" on top of the output.
         page.load(welcome, None, outputs, api_visibility="private", show_progress="hidden")
         reading.click(draw, drawing, outputs, api_name="draw", show_progress="hidden")
-        dropped.upload(drop, dropped, outputs, api_name="drop", show_progress="hidden")
+        dropped.upload(drop, dropped, [*outputs, dropped], api_name="drop", show_progress="hidden")
     return page
 
 
