@@ -328,19 +328,6 @@ class HardAttention(nn.Module):
         return weights @ value, weights, log_prob
 
 
-def score_function(loss: torch.Tensor, log_prob: torch.Tensor, baseline: torch.Tensor | float = 0.0) -> torch.Tensor:
-    """Return the same loss with a gradient that includes the effect of the sampled positions (Williams 1992).
-
-    Args:
-        loss: loss of each example or each query, in a shape that broadcasts with ``log_prob``.
-        log_prob: log-probability of the sampled positions.
-        baseline: value subtracted from the loss, such as its running mean. It changes the variance of the gradient, not
-            its mean.
-    """
-    advantage = (loss - baseline).detach()
-    return loss + advantage * (log_prob - log_prob.detach())
-
-
 __all__ = [
     "CoAttended",
     "CoAttention",
@@ -350,5 +337,4 @@ __all__ = [
     "MultiDimensionalAttention",
     "MultiHeadAttention",
     "MultiRepresentationalAttention",
-    "score_function",
 ]

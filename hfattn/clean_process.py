@@ -99,7 +99,7 @@ def greedy_continuation(model: Any, inputs: Mapping[str, Any]) -> Any:
     import torch
 
     inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
-    new = _room(model, inputs["input_ids"].shape[1])
+    new = _room(model, next(iter(inputs.values())).shape[1])
     with torch.no_grad():
         return model.generate(**inputs, do_sample=False, num_beams=1, max_new_tokens=new).cpu()
 
@@ -209,7 +209,7 @@ class _ModelRun:
         self.inputs: dict[str, dict[str, Any]] = {}  # by the name of a batch
         self.config: Any = None
         self.tokenizer: Any = None
-        self.processor: Any = None  # of pictures, if there is no tokenizer
+        self.processor: Any = None  # of pictures
         self.model: Any = None
         self.adapter = Path(ADAPTER).is_file()
         self.own_config = self.adapter and Path(OWN_CONFIG, "config.json").is_file()
@@ -244,9 +244,10 @@ class _ModelRun:
         from transformers import AutoImageProcessor, AutoTokenizer
 
         folder = BASE if self.adapter and not reads_text(Path()) else "."
-        if not reads_text(Path(folder)) and Path(folder, "preprocessor_config.json").is_file():
+        if Path(folder, "preprocessor_config.json").is_file():
             self.processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
-            return {"class": type(self.processor).__name__, "pictures": True}, {}
+            if not reads_text(Path(folder)):
+                return {"class": type(self.processor).__name__, "pictures": True}, {}
         self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         return {"class": type(self.tokenizer).__name__, "tokens": len(self.tokenizer)}, {}
 
@@ -287,16 +288,22 @@ class _ModelRun:
         shared = {one: parameters[one].data_ptr() == parameters[other].data_ptr() for one, other in tied.items()}
         return {"tied": dict(tied), "shared": shared}, {}
 
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether the model reads pictures alone, and perhaps writes texts."""
+        return self.processor is not None and (self.tokenizer is None or self.model.main_input_name == "pixel_values")
+
     def encode(self) -> Result:
         sent: dict[str, Any] = {}
-        if self.processor is not None:
-            for name, rows in self.order["batches"].items():
+        for name, rows in self.order["batches"].items():
+            if self.sees_pictures:
                 pictures = [drawn_picture(row[0]) for row in rows]
                 self.inputs[name] = dict(self.processor(pictures, return_tensors="pt"))
+            else:
+                self.inputs[name] = encode_texts(self.tokenizer, rows, self.model, LONGEST if name else MAX_TOKENS)
+                sent |= named(self.inputs[name], name, "inputs.")
+        if self.tokenizer is None:
             return {}, {}
-        for name, texts in self.order["batches"].items():
-            self.inputs[name] = encode_texts(self.tokenizer, texts, self.model, LONGEST if name else MAX_TOKENS)
-            sent |= named(self.inputs[name], name, "inputs.")
         decoded = []
         for text in self.order["batches"][""]:
             ids = self.tokenizer(text[0], add_special_tokens=False, truncation=True)["input_ids"]
@@ -315,7 +322,7 @@ class _ModelRun:
         if self.model.config.is_encoder_decoder:
             for name, batch in self.inputs.items():
                 batch["decoder_input_ids"] = first[:1] if name else first
-        new = _room(self.model, inputs["input_ids"].shape[1])
+        new = _room(self.model, next(iter(inputs.values())).shape[1])
         inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
         drawn = []
         for _ in range(2):
@@ -342,7 +349,7 @@ class _ModelRun:
             task, model=".", config=config, trust_remote_code=True, model_kwargs=self.head()
         )
         text, *pair = self.order["batches"][""][0]
-        if self.processor is not None:
+        if self.sees_pictures:
             answer = pipeline(drawn_picture(text))
             return {"answer": repr(answer)[:1000] if answer else ""}, {}
         if task == "zero-shot-image-classification":

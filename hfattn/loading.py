@@ -18,6 +18,7 @@ from transformers import (
     AutoImageProcessor,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BaseImageProcessor,
@@ -358,6 +359,16 @@ def load_translation_model(name: str) -> Translator:
     return _with_target_tokenizer(*_load(name, lambda config: AutoModelForSeq2SeqLM, "translation model"))
 
 
+def load_captioner(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase, BaseImageProcessor]":
+    """Load a model that captions images, its tokenizer and its image processor.
+
+    Raises:
+        UserError: there is no such model, or it reads texts.
+    """
+    model, tokenizer = _load(name, lambda config: AutoModelForImageTextToText, "captioner")
+    return model, tokenizer, load_image_processor(ModelLocation(name=name))
+
+
 def load_reading_model(name: str) -> Translator:
     """Load a model to inspect its attention, as ``load_translation_model`` does.
 
@@ -587,6 +598,7 @@ __all__ = [
     "commit_of",
     "license_of",
     "load_any_model",
+    "load_captioner",
     "load_image_processor",
     "load_language_model",
     "load_model",

@@ -5,8 +5,7 @@ language model, the text is the right answer, so its likelihoods are computed he
 """
 
 import base64
-from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -45,11 +44,11 @@ def outputs_of_texts(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Ou
         model: a model in evaluation mode.
         tokenizer: its tokenizer, or its image processor.
         order: ``kind``, the name of a function of this module, ``texts`` or ``images`` by part, ``rows``, their number
-            per batch, and what else that function needs.
+            per batch, and what else that function needs. Images are files in base64.
     """
     compute = {"logits": logits, "translations": translations, "likelihoods": likelihoods, "tags": tags,
-               "completions": completions, "answers": answers, "features": features,
-               "embeddings": embeddings}[order["kind"]]  # fmt: skip
+               "completions": completions, "answers": answers, "features": features, "embeddings": embeddings,
+               "image_logits": image_logits, "captions": captions}[order["kind"]]  # fmt: skip
     with torch.inference_mode():
         return compute(model, tokenizer, order)
 
@@ -63,15 +62,32 @@ def logits(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
     return {}, found
 
 
-def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
-    """Return the embeddings (N, D) of the images and (M, D) of the texts of each part, as PART.images and PART.texts.
+def decoded(files: Sequence[str]) -> list[bytes]:
+    """Return files that are in base64."""
+    return [base64.b64decode(file) for file in files]
 
-    Images are files in base64; ``background`` is the color behind their transparent pixels.
-    """
+
+def pixel_batches(files: Sequence[str], processor: Any, order: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """Yield ``pixel_values`` (rows, 3, height, width) of images; ``background`` is behind their transparent pixels."""
+    for start in range(0, len(files), order["rows"]):
+        yield processed(decoded(files[start : start + order["rows"]]), processor, order["background"])
+
+
+def image_logits(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the logits (n, C) of n images."""
+    found = {}
+    for part, files in order["images"].items():
+        batches = [model(pixel_values=batch).logits.float() for batch in pixel_batches(files, processor, order)]
+        found[part] = torch.cat(batches)
+    return {}, found
+
+
+def embeddings(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return embeddings (N, D) of the images and (M, D) of the texts of each part, as PART.images and PART.texts."""
     processor = AutoImageProcessor.from_pretrained(model.config.name_or_path, backend="pil")
     found = {}
     for part, texts in order["texts"].items():
-        images = [b64decode(each) for each in order["images"][part]]
+        images = decoded(order["images"][part])
         found[f"{part}.images"] = embed_images(model, processor, images, order["background"], order["rows"])
         found[f"{part}.texts"] = embed_texts(model, tokenizer, texts, order["rows"])
     return {}, found
@@ -91,6 +107,17 @@ def translations(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Output
                 translated += translate_texts(model, tokenizer, batch, target_tokenizer)
             found.setdefault(part, {})[search] = translated
     return {"translations": found}, {}
+
+
+def captions(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
+    """Return the captions of ``images`` by part; ``num_beams`` is the number of beams."""
+    processor = AutoImageProcessor.from_pretrained(".", trust_remote_code=False, backend="pil")
+    found: dict[str, list[str]] = {part: [] for part in order["images"]}
+    for part, files in order["images"].items():
+        for batch in pixel_batches(files, processor, order):
+            written = model.generate(pixel_values=batch, num_beams=order["num_beams"])
+            found[part] += tokenizer.batch_decode(written, skip_special_tokens=True)
+    return {"captions": found}, {}
 
 
 def likelihoods(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
@@ -167,13 +194,11 @@ def answers(model: Any, tokenizer: Any, order: Mapping[str, Any]) -> Outputs:
 
 
 def features(model: Any, processor: Any, order: Mapping[str, Any]) -> Outputs:
-    """Return the features (n, D) of n images, which are files in base64; ``feature`` says which states they are."""
+    """Return the features (n, D) of n images; ``feature`` says which states they are."""
     from .training.dino import image_features  # it imports the Trainer
 
     found = {}
-    for part, images in order["images"].items():
-        files = [base64.b64decode(image) for image in images]
-        batches = [files[start : start + order["rows"]] for start in range(0, len(files), order["rows"])]
-        of_batches = [image_features(model, processed(batch, processor), order["feature"]) for batch in batches]
-        found[part] = torch.cat(of_batches)
+    for part, files in order["images"].items():
+        batches = pixel_batches(files, processor, order)
+        found[part] = torch.cat([image_features(model, batch, order["feature"]) for batch in batches])
     return {}, found

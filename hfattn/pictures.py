@@ -27,9 +27,24 @@ def plot_attention(path: Path, record: AttentionRecord, title: str) -> None:
     save_html(record, path.with_suffix(".html"), title=title)
 
 
+def plot_caption(path: Path, image: str, record: AttentionRecord, title: str) -> None:
+    """Draw an image (PNG in base64) and where each word of its caption looks, and a page with the suffix ``.html``."""
+    import base64
+    import io
+
+    from PIL import Image
+
+    from .explaining import plot_overlay, save_image_html
+
+    opened = Image.open(io.BytesIO(base64.b64decode(image)))
+    plot_overlay(record, opened, title=title).savefig(path, dpi=150)
+    save_image_html(opened, {title: record}, path.with_suffix(".html"), title=title)
+
+
 KINDS: dict[str, Callable[..., None]] = {
     "attention": plot_attention,
     "bleu_by_length": plot_bleu_by_length,
+    "caption": plot_caption,
     "confusion": plot_confusion,
     "curves": plot_curves,
     "head_maps": plot_head_maps,

@@ -1,15 +1,16 @@
-"""The pipeline task "attn-translation" for any encoder-decoder model of transformers.
+"""The pipeline tasks "attn-translation", for any encoder-decoder model of transformers, and "image-captioning".
 
-Saved models of this package include it; for other models, importing this module registers the task.
+Saved models of this package include theirs; for other models, importing this module registers the tasks.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from .errors import UserError
 from .models.pipeline_attn_translation import AttnTranslationPipeline
+from .models.pipeline_image_captioning import ImageCaptioningPipeline
 
 
 def translations(
@@ -40,4 +41,24 @@ def translations(
         raise UserError(str(error)) from error
 
 
-__all__ = ["AttnTranslationPipeline", "translations"]
+def captions(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    processor: BaseImageProcessor,
+    images: Sequence[Any],
+    num_beams: int | None = None,
+) -> list[Any]:
+    """Return what the pipeline returns for each image. None selects the default of the model.
+
+    Raises:
+        UserError: an image cannot be captioned.
+    """
+    options = {} if num_beams is None else {"num_beams": num_beams}
+    pipeline = ImageCaptioningPipeline(model=model, tokenizer=tokenizer, image_processor=processor, device=model.device)
+    try:
+        return pipeline(list(images), **options)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+__all__ = ["AttnTranslationPipeline", "ImageCaptioningPipeline", "captions", "translations"]

@@ -17,9 +17,10 @@ from tqdm import tqdm
 from .data.rows import Row, Rows, local_file, open_rows, read_lines
 from .errors import UserError
 from .files import read_json_object, writing
-from .predicting import Predictor, predictions
+from .predicting import IMAGE, Predictor, predictions
 
 FORMATS = (".jsonl", ".csv", ".parquet")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 GIVEN = "given_"  # starts the name of a column of the input that is also that of a prediction
 
 
@@ -55,7 +56,7 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
 
     Args:
         predictor: the model.
-        file: a ``.txt`` file with a text on each line, "-" for such lines from the standard input, or a file or dataset
+        file: an image, for a model of images; or a ``.txt`` file with a text on each line, "-" for such lines from the standard input, or a file or dataset
             that ``open_rows`` reads.
         columns: its columns, in the order of ``predictor.columns``. By default, those that the model was trained on, or
             the names of ``predictor.columns``, or the only column.
@@ -74,6 +75,8 @@ def open_inputs(predictor: Predictor, file: str, columns: Sequence[str] | None =
         assert path is not None
         rows = Rows(path.name, lambda: (Row(number, {"text": text}) for number, text in read_lines(path)))
         return InputFile(rows, ("text",))
+    if predictor.columns == (IMAGE,) and Path(file).is_file() and Path(file).suffix.lower() in IMAGE_SUFFIXES:
+        return InputFile(Rows(Path(file).name, lambda: iter([Row(1, {IMAGE: file})])), (IMAGE,))
     rows = open_rows(file, **of_hub)
     first = next(iter(rows), None)
     if first is None:
@@ -167,7 +170,15 @@ def _predicted(predictor: Predictor, inputs: InputFile, batch_size: int, done: i
     rows, read = tee(islice(inputs.rows, done, None))
     parts = (inputs.parts(predictor, row) for row in read)
     for row, prediction in zip(rows, predictions(predictor, parts, batch_size), strict=True):
-        yield {GIVEN + name if name in prediction else name: value for name, value in row.values.items()} | prediction
+        shown = {name: _name_of(value) for name, value in row.values.items()}
+        yield {GIVEN + name if name in prediction else name: value for name, value in shown.items()} | prediction
+
+
+def _name_of(value: Any) -> Any:
+    """Return the name of the file of an image, or another value itself."""
+    if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:
+        return Path(value["path"]).name if value["path"] else None
+    return value
 
 
 def _json(row: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
+    BaseImageProcessor,
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,7 +23,7 @@ from transformers import (
 
 from .baselines import BaselineClassifier
 from .baselines.classifier import SETTINGS
-from .data import EncodedQuestions, LabeledTexts, Question, Questions, unlabeled
+from .data import EncodedQuestions, LabeledTexts, Question, Questions, processed, unlabeled
 from .errors import UserError
 from .evaluation import (
     ANSWERS,
@@ -43,6 +44,8 @@ from .training.arguments import trains_on_cuda
 Input = str | Sequence[str] | Mapping[str, Any]
 Fields = Mapping[str, Any]
 Predict = Callable[[Sequence[Fields]], list[dict[str, Any]]]
+
+IMAGE = "image"  # name of the part of an input that is an image
 
 _AHEAD = 64  # batches that are sorted by length together
 _LONGEST = 256  # tokens of a text whose model does not say how long it may get
@@ -114,6 +117,9 @@ class Predictor:
             value = given.get(name)
             if value is None and i >= self.required:
                 continue
+            if name == IMAGE:
+                found[name] = _image(value, place)
+                continue
             several = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 1
             texts: Any = value if name == "choices" and several else [value]
             if not all(isinstance(text, str) for text in texts):
@@ -151,6 +157,10 @@ def open_predictor(name: str, options: PredictOptions | None = None) -> Predicto
     if model.can_generate():
         options.refuse_except(name, "num_beams", "max_new_tokens")
         return Predictor(name, ("text",), 1, partial(_continue, model, tokenizer, options), tokenizer)
+    if "ImageClassification" in kind:
+        options.refuse_except(name, "abstain")
+        bound = _bound(name, stored_settings(model).get("threshold"), options)
+        return Predictor(name, (IMAGE,), 1, partial(_classify_images, model, tokenizer, bound))
     if "SequenceClassification" in kind:
         if model.config.id2label == {0: "score"}:  # of the recipe multiple_choice
             options.refuse_except(name)
@@ -199,7 +209,7 @@ def predictions(
     """
     numbered = (predictor.parts(given, f"{place} {number}") for number, given in enumerate(inputs, 1))
     while ahead := list(islice(numbered, batch_size * _AHEAD)):
-        order = sorted(range(len(ahead)), key=lambda i: len(str(ahead[i])))
+        order = sorted(range(len(ahead)), key=lambda i: 0 if IMAGE in ahead[i] else len(str(ahead[i])))
         found: dict[int, dict[str, Any]] = {}
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
@@ -220,6 +230,32 @@ def _classify(
 ) -> list[dict[str, Any]]:
     probabilities = predicted_probabilities(model, tokenizer, _labeled(inputs), len(inputs))
     return _classes(probabilities, class_names(model), bound)
+
+
+def _classify_images(
+    model: PreTrainedModel, processor: BaseImageProcessor, bound: float | None, inputs: Sequence[Fields]
+) -> list[dict[str, Any]]:
+    with torch.inference_mode():
+        pixel_values = processed([each[IMAGE] for each in inputs], processor).to(model.device)
+        probabilities = model(pixel_values=pixel_values).logits.float().softmax(-1).cpu().numpy()
+    return _classes(probabilities, class_names(model), bound)
+
+
+def _image(value: Any, place: str) -> Any:
+    """Return the image that an input names or holds.
+
+    Raises:
+        UserError: it is not the path of a file, nor an image.
+    """
+    if isinstance(value, Mapping):  # of ``datasets.Image``, undecoded
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, str):
+        if not Path(value).is_file():
+            raise UserError(f"{place} names {value!r}, and there is no such file; write the path of an image.")
+        return Path(value)
+    if value is None:
+        raise UserError(f"{place} has no image; write the path of a file.")
+    return value
 
 
 def _baseline(baseline: BaselineClassifier, bound: float | None, inputs: Sequence[Fields]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .caption import caption
 from .data import data_app
 from .doctor import doctor
 from .exchange import convert, export
@@ -70,6 +71,7 @@ app.command()(generate)
 app.command()(score)
 app.command()(search)
 app.command()(translate)
+app.command()(caption)
 app.command()(classify)
 app.command()(attend)
 app.add_typer(show_app, name="show")

@@ -62,7 +62,8 @@ class ModelTester:
         config = self.get_config()
         shape = (self.batch_size, self.seq_length)
         inputs = dict(self.extra_inputs)
-        for prefix in ("", "decoder_") if config.is_encoder_decoder else ("",):
+        prefixes = ["", "decoder_"] if config.is_encoder_decoder else [""]
+        for prefix in prefixes[1:] if "pixel_values" in inputs else prefixes:
             inputs[f"{prefix}input_ids"] = common.ids_tensor(shape, self.vocab_size)
             inputs[f"{prefix}attention_mask"] = common.random_attention_mask(shape)
         return config, inputs

@@ -38,6 +38,8 @@ def texts(lengths: list[int], vocab_size: int = V, seed: int = 3) -> Inputs:
 
 def row_of(inputs: Inputs, row: int) -> Inputs:
     """Return one row of a batch without its padding."""
+    if "attention_mask" not in inputs:  # images
+        return {name: tensor[row : row + 1] for name, tensor in inputs.items()}
     real = inputs["attention_mask"][row].bool()
     vectors = {name: tensor[row : row + 1] for name, tensor in inputs.items() if name == "conditioning"}
     return {name: inputs[name][row : row + 1, real] for name in ("input_ids", "attention_mask")} | vectors
@@ -45,7 +47,7 @@ def row_of(inputs: Inputs, row: int) -> Inputs:
 
 def prompt(model: Any, inputs: Inputs) -> torch.Tensor:
     if model.config.is_encoder_decoder:
-        return torch.full((len(inputs["input_ids"]), 1), model.config.decoder_start_token_id)
+        return torch.full((len(next(iter(inputs.values()))), 1), model.config.decoder_start_token_id)
     return inputs["input_ids"]
 
 
@@ -248,9 +250,8 @@ class Seq2SeqGenerationTests(GenerationTests):
         expected = model.generate(**inputs, max_new_tokens=8, num_beams=3)
         assert len(runs) == 1
         outputs = model.get_encoder()(**inputs, return_dict=True)
-        given = model.generate(
-            encoder_outputs=outputs, attention_mask=inputs["attention_mask"], max_new_tokens=8, num_beams=3
-        )
+        masks = {name: tensor for name, tensor in inputs.items() if name == "attention_mask"}
+        given = model.generate(encoder_outputs=outputs, **masks, max_new_tokens=8, num_beams=3)
         assert torch.equal(given, expected)
         assert len(runs) == 2
 
@@ -281,7 +282,8 @@ class Seq2SeqGenerationTests(GenerationTests):
         for layer, weights in enumerate(again.cross_attentions):
             steps = [step[layer][:, :, -1:] for step in generated.cross_attentions]
             torch.testing.assert_close(torch.cat(steps, dim=2), weights)
-            assert (weights * (1 - inputs["attention_mask"])[:, None, None]).abs().max() == 0
+            if "attention_mask" in inputs:
+                assert (weights * (1 - inputs["attention_mask"])[:, None, None]).abs().max() == 0
 
 
 __all__ = ["GenerationTests", "Inputs", "Make", "Seq2SeqGenerationTests", "literal", "row_of", "sharpen", "texts"]

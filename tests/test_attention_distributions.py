@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from hfattn import attention
-from hfattn.attention_modules import score_function
 from hfattn.models.attention_distances import Compositional
-from hfattn.models.attention_distributions import Entmax, Hard, Sparsemax, hard_sample
+from hfattn.models.attention_distributions import Entmax, Hard, Sparsemax, hard_sample, score_function
 
 F64 = torch.float64
 DISTRIBUTIONS: dict[str, Any] = attention.DISTRIBUTIONS

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, DynamicCa
 
 from hfattn import BahdanauConfig, BahdanauForConditionalGeneration, BahdanauModel, RecurrentCache
 from hfattn.attention import DISTRIBUTIONS, SCORES
-from hfattn.models.modeling_bahdanau import Source
+from hfattn.models.recurrent_decoder import Source
 from hfattn.models.strict_config import VERSION
 
 H = 5
@@ -33,7 +33,14 @@ LUONG = {
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "bahdanau": {"cell": "gru_reset_before"},
-    "bahdanau_deep": {"decoder_layers": 3, "encoder_layers": 2, "cell": "lstm", "attention_distribution": "sparsemax"},
+    "bahdanau_deep": {
+        "decoder_layers": 3,
+        "encoder_layers": 2,
+        "cell": "lstm",
+        "attention_distribution": "sparsemax",
+        "attention_gate": "scalar",
+        "output_layer": "deep",
+    },
     "luong": {**LUONG, "cell": "lstm", "decoder_layers": 2, "encoder_layers": 2},
     "luong_fed": {**LUONG, "cell": "gru", "input_feeding": True, "encoder_direction": "backward"},
     "luong_local_p": {

@@ -61,7 +61,7 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
         VaswaniForConditionalGeneration,
         VaswaniConfig(**SMALL),
         SHARED | ATTENTION | VASWANI | PIPELINE | {"modeling_vaswani_translation.py"},
-        4570,
+        4600,
     ),
     "recurrent translator": (
         BahdanauForConditionalGeneration,

@@ -2,6 +2,7 @@
 
 from .augmentation import MASKED, AugmentationConfig, augmented, read_unlabeled, spell_masks
 from .batches import PermutationSampler, Streams, TokenBatches, TrainingExamples, Windows, padding_share
+from .captions import CaptionCollator, EncodedCaptions
 from .chat import check_chat_template, set_chat_template
 from .choices import Choice, Choices, EncodedChoices, read_choices, with_distractors
 from .completions import EncodedDemonstrations, best_fit, prompt_ids
@@ -37,6 +38,7 @@ from .pairs import EncodedPairs, Pair, Pairs, read_pairs
 from .parts import LabeledDataConfig, PartsConfig, fingerprints
 from .questions import Answer, EncodedQuestions, FoundAnswer, Question, Questions, read_questions
 from .rows import GIVEN, Row, Rows, Source, is_local, open_rows
+from .scenes import SceneDataConfig, SceneObject
 from .splitting import choose_indices
 from .tagged import EncodedSentences, Tagged, TaggedSentences, read_tagged, tag_labels
 from .text import EncodedText, Text, check_split, encode_text, open_text, split_positions
@@ -50,6 +52,7 @@ __all__ = [
     "Answer",
     "Augmentation",
     "AugmentationConfig",
+    "CaptionCollator",
     "CaptionedDataConfig",
     "CaptionedImage",
     "CaptionedImages",
@@ -61,6 +64,7 @@ __all__ = [
     "Demonstrations",
     "Document",
     "Documents",
+    "EncodedCaptions",
     "EncodedChoices",
     "EncodedDemonstrations",
     "EncodedExamples",
@@ -96,6 +100,8 @@ __all__ = [
     "Questions",
     "Row",
     "Rows",
+    "SceneDataConfig",
+    "SceneObject",
     "SentencePairs",
     "Source",
     "Streams",

@@ -85,7 +85,7 @@ def digest(image: Encoded) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
-def image_bytes(image: Encoded) -> bytes:
+def as_file(image: Encoded) -> bytes:
     """Return the bytes of a file, or those of a PNG file with the pixels of an array or of an image."""
     if isinstance(image, bytes):
         return image
@@ -94,6 +94,11 @@ def image_bytes(image: Encoded) -> bytes:
     file = io.BytesIO()
     _opened(image, "The image").save(file, "PNG")
     return file.getvalue()
+
+
+def as_base64(image: Encoded) -> str:
+    """Return these bytes in base64, as JSON can hold them."""
+    return base64.b64encode(as_file(image)).decode()
 
 
 def open_image(image: Encoded, background: Sequence[int] = WHITE, place: str = "The image") -> "Image":

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoImageProcessor, BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..clean_process import (
     FINGERPRINTS,
@@ -60,7 +60,7 @@ def store_fingerprints(
 ) -> None:
     """Write ``fingerprints.safetensors``, which ``verify`` compares with the outputs in a clean process.
 
-    Of a model of images, they are its outputs for two drawn pictures.
+    Of a model of images, they are its outputs for two drawn pictures, such as their captions.
 
     Besides the given texts it has the inputs and, if these have a token, the logits of three others: the first one
     repeated until it is longer than what is read, an empty one, and, if the tokenizer reads them, unknown symbols.
@@ -74,11 +74,17 @@ def store_fingerprints(
     Raises:
         UserError: there is no text.
     """
-    if isinstance(tokenizer, BaseImageProcessor):
+    is_processor = isinstance(tokenizer, BaseImageProcessor)
+    if is_processor or model.main_input_name == "pixel_values":
+        processor = tokenizer if is_processor else AutoImageProcessor.from_pretrained(folder)
+        pictures = processor([drawn_picture(name) for (name,) in _PICTURES], return_tensors="pt").to(model.device)
+        tensors = {}
         with evaluation_mode(model):
-            pictures = tokenizer([drawn_picture(name) for (name,) in _PICTURES], return_tensors="pt").to(model.device)
-            logits = batch_logits(model, {"": pictures})
-        save_file({"logits": logits[""]}, folder / FINGERPRINTS, {"format": "pt", "texts": json.dumps(_PICTURES)})
+            if model.can_generate():
+                tensors["generated"] = greedy_continuation(model, pictures)
+                pictures["decoder_input_ids"] = tensors["generated"].to(model.device)
+            tensors["logits"] = batch_logits(model, {"": pictures})[""]
+        save_file(tensors, folder / FINGERPRINTS, {"format": "pt", "texts": json.dumps(_PICTURES)})
         return
     rows = [[text] if isinstance(text, str) else list(text) for text in texts]
     if not rows:

@@ -15,6 +15,7 @@ from ..metrics import (
     EntityScores,
     RegressionScores,
     class_predictions,
+    class_predictions_of_images,
     class_results,
     classification_report,
     multi_label_report,
@@ -25,6 +26,8 @@ from ..metrics import (
     translation_report,
 )
 from ..metrics.language_model import perplexity
+from ..reports.image_captioning import caption_scores
+from ..reports.image_classification import part_scores as scores_of_image_part
 from ..reports.multiple_choice import part_scores as scores_of_questions
 from ..reports.question_answering import EvaluatedQuestions
 from ..reports.question_answering import part_scores as scores_of_found
@@ -61,6 +64,20 @@ def scores_of_translations(measurement: Measurement, part: str, result: Result) 
     return scores
 
 
+def scores_of_captions(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of a part by the captions that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not a caption of each image.
+    """
+    images, sent = measurement.parts[part], result.facts.get("captions")
+    texts = sent.get(part) if isinstance(sent, dict) else None
+    assert isinstance(texts, list), f"the process sent no captions of {part}"
+    complete = len(texts) == len(images) and all(isinstance(text, str) for text in texts)
+    assert complete, f"the process did not send a caption of each image of {part}"
+    return caption_scores(images, [text.encode("utf-8", "replace").decode() for text in texts])
+
+
 def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
     """Return the scores of a part by the logits that the sandbox has sent, as in ``results.json``.
 
@@ -92,6 +109,20 @@ def scores_of_logits(measurement: Measurement, part: str, result: Result) -> dic
     output = class_predictions(outputs, [item.label for item in texts])
     slices = ClassifierEvaluationConfig(columns=columns, words=words)
     return {**(output.metrics or {}), **classification_report(texts, class_results(output), slices)}
+
+
+def scores_of_images(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
+    """Return the scores of classified images by the logits that the sandbox has sent, as in ``results.json``.
+
+    Raises:
+        AssertionError: these are not finite logits of each image.
+    """
+    images, logits = measurement.parts[part], result.tensors.get(part)
+    assert logits is not None, f"the process sent no logits of {part}"
+    complete = logits.shape == (len(images), len(images.labels)) and bool(logits.isfinite().all())
+    assert complete, f"the process did not send logits of each image of {part}"
+    output = class_predictions_of_images(logits.float().numpy(), [item.label for item in images])
+    return scores_of_image_part(images, output, part, measurement.results["configuration"]["evaluation"]["columns"])
 
 
 def scores_of_choices(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:
@@ -240,8 +271,10 @@ SCORES = {
     **dict.fromkeys(("classification", "distillation"), scores_of_logits),
     **dict.fromkeys(("char_lm", "causal_lm"), scores_of_likelihoods),
     "image_text": scores_of_embeddings,
+    "image_classification": scores_of_images,
     "multiple_choice": scores_of_choices,
     "translation": scores_of_translations,
+    "image_captioning": scores_of_captions,
     "token_classification": scores_of_tags,
     "question_answering": scores_of_answers,
     "self_supervised": scores_of_features,

@@ -5,7 +5,6 @@ features. Labels, reference translations and right answers stay in this process,
 them with ``results.json``. A language model is scored in the sandbox, because the text is the right answer.
 """
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,9 +12,8 @@ from typing import Any
 
 from ..clean_process import MEASURED
 from ..data.demonstrations import Demonstrations
-from ..data.images import as_png, open_image
 from ..data.image_texts import text_numbers
-from ..data.images import image_bytes
+from ..data.images import as_base64
 from ..data.parts import PARTS, PartsConfig, as_recorded
 from ..data.rows import is_local
 from ..data.splitting import choose_indices
@@ -122,19 +120,22 @@ def _logits(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     return {"kind": "logits", "texts": texts, "rows": 128}
 
 
+def _files(parts: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {part: [as_base64(item.image) for item in images] for part, images in parts.items()}
+
+
+def _images(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    return {"kind": "image_logits", "images": _files(parts), "background": data.background}
+
+
 def _choices(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
     pairs = {part: [[item.context, choice] for item in items[part] for choice in item.choices] for part in parts}
     return {"kind": "logits", "texts": pairs}
 
 
 def _images_and_texts(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
-    images = {part: [image_bytes(item.image) for item in examples] for part, examples in items.items()}
-    return {
-        "kind": "embeddings",
-        "images": {part: [b64encode(each).decode() for each in of_part] for part, of_part in images.items()},
-        "texts": {part: text_numbers(examples)[0] for part, examples in parts.items()},
-        "background": data.background,
-    }
+    texts = {part: text_numbers(examples)[0] for part, examples in parts.items()}
+    return {"kind": "embeddings", "images": _files(items), "texts": texts, "background": data.background}
 
 
 def _translations(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
@@ -183,8 +184,8 @@ def _answers(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
 
 
 def _features(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
-    images = {part: [as_png(open_image(item.image, data.background)) for item in items[part]] for part in items}
-    return {"kind": "features", "images": images, "feature": results["model"]["feature"]}
+    feature = results["model"]["feature"]
+    return {"kind": "features", "images": _files(items), "feature": feature, "background": data.background}
 
 
 def _bank(results: Mapping[str, Any], data: Any) -> Any:
@@ -194,11 +195,19 @@ def _bank(results: Mapping[str, Any], data: Any) -> Any:
     return train.sample(results["configuration"]["evaluation"]["bank_size"], results["seed"])
 
 
+def _captions(results: Any, data: Any, parts: Any, items: Any) -> dict[str, Any]:
+    search = next(iter(results["metrics"].values()))["search"]  # chosen on validation, for all parts
+    beams = results["configuration"]["evaluation"]["num_beams"] if search == "beam" else 1
+    return {"kind": "captions", "images": _files(items), "background": data.background, "num_beams": beams}
+
+
 _ORDERS = {
     **dict.fromkeys(("classification", "distillation"), _logits),
     "image_text": _images_and_texts,
+    "image_classification": _images,
     "multiple_choice": _choices,
     "translation": _translations,
+    "image_captioning": _captions,
     "char_lm": _characters,
     "causal_lm": _tokens,
     "token_classification": _tags,

@@ -16,6 +16,7 @@ from .configuration_bahdanau import BahdanauConfig as BahdanauConfig
 from .configuration_char_rnn import CharRNNConfig as CharRNNConfig
 from .configuration_dual_encoder import DualEncoderConfig as DualEncoderConfig
 from .configuration_rnn_encoder import RNNEncoderConfig as RNNEncoderConfig
+from .configuration_show_attend_tell import ShowAttendTellConfig as ShowAttendTellConfig
 from .configuration_vaswani import VaswaniConfig as VaswaniConfig
 from .configuration_vaswani_vision import VaswaniVisionConfig as VaswaniVisionConfig
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .modeling_char_rnn import *  # noqa: F403
     from .modeling_dual_encoder import *  # noqa: F403
     from .modeling_rnn_encoder import *  # noqa: F403
+    from .modeling_show_attend_tell import *  # noqa: F403
     from .modeling_vaswani import *  # noqa: F403
     from .modeling_vaswani_translation import *  # noqa: F403
     from .modeling_vaswani_vision import *  # noqa: F403
@@ -34,6 +36,7 @@ _CONFIGS = (
     CharRNNConfig,
     DualEncoderConfig,
     RNNEncoderConfig,
+    ShowAttendTellConfig,
     VaswaniConfig,
     VaswaniVisionConfig,
 )
@@ -45,6 +48,7 @@ _MODULES = {
     "CharRNNPreTrainedModel": "modeling_char_rnn",
     "RNNEncoderPreTrainedModel": "modeling_rnn_encoder",
     "RecurrentCache": "cache_recurrent",
+    "ShowAttendTellPreTrainedModel": "modeling_show_attend_tell",
     "VaswaniPreTrainedModel": "modeling_vaswani",
     "VaswaniVisionPreTrainedModel": "modeling_vaswani_vision",
 }

@@ -568,6 +568,12 @@ class GenerationPath(NamedTuple):
             )
         return cls(sequences[row, : prompt_length + len(beams)].cpu(), prompt_length, beams)
 
+    def log_probability(self, logits: Sequence[torch.Tensor]) -> float:
+        """Return the log-probability of the generated ids under the model, in nats, from the ``logits`` by step."""
+        written = self.sequence[self.prompt_length :].tolist()
+        steps = zip(logits, self.beams, written, strict=False)
+        return sum(step[beam].float().log_softmax(-1)[token].item() for step, beam, token in steps)
+
     def rows(self, steps: Sequence[Sequence[torch.Tensor]], num_keys: int) -> torch.Tensor:
         """Return the attention weights (layers, heads, T, S) of the sequence, S being ``num_keys``.
 

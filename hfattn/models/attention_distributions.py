@@ -201,6 +201,19 @@ def hard_sample(
     return weights, log_prob
 
 
+def score_function(loss: torch.Tensor, log_prob: torch.Tensor, baseline: torch.Tensor | float = 0.0) -> torch.Tensor:
+    """Return the same loss with a gradient that includes the effect of the sampled positions (Williams 1992).
+
+    Args:
+        loss: loss of each example or each query, in a shape that broadcasts with ``log_prob``.
+        log_prob: log-probability of the sampled positions.
+        baseline: value subtracted from the loss, such as its running mean. It changes the variance of the gradient, not
+            its mean.
+    """
+    advantage = (loss - baseline).detach()
+    return loss + advantage * (log_prob - log_prob.detach())
+
+
 class Hard(Distribution):
     """One position per query: drawn from softmax(e) in training, the one with the largest energy in evaluation.
 
@@ -264,4 +277,5 @@ __all__ = [
     "Softmax",
     "Sparsemax",
     "hard_sample",
+    "score_function",
 ]

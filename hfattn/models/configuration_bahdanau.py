@@ -1,11 +1,10 @@
 """Configuration of the recurrent encoder-decoders (Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
-from .strict_config import StrictConfig  # isort: skip  (first, because it refuses an older transformers)
+from .configuration_recurrent_decoder import RecurrentDecoderConfig  # isort: skip  (first: refuses an older transformers)
 
 from dataclasses import field
 from typing import Any, ClassVar
 
-import torch
 from huggingface_hub.dataclasses import strict
 
 
@@ -38,7 +37,7 @@ _LUONG_2015 = {
 
 
 @strict
-class BahdanauConfig(StrictConfig):
+class BahdanauConfig(RecurrentDecoderConfig):
     """Configuration of a recurrent encoder-decoder, with or without attention.
 
     The models of three papers are settings of one architecture. In **Sutskever et al. 2014**, the decoder reads only
@@ -72,15 +71,18 @@ class BahdanauConfig(StrictConfig):
         attention_score_options: options of the score, such as ``{"hidden_size": 500}`` for "additive".
         attention_distribution: a name in ``hfattn.attention.DISTRIBUTIONS``.
         attention_distribution_options: options of the distribution, such as ``{"alpha": 1.3}`` for "entmax".
+        attention_gate: "scalar" to multiply c_i by β_i = sigmoid(f_β(query)), one number for each step, with f_β linear
+            (Xu 2015, section 4.2.1), or "none".
         attention_position: "before" the cell, with the query s_{i-1}, or "after" it, with s_i.
         attention_window: "global", "local_m" or "local_p" (Luong 2015, section 3.2).
         attention_window_size: half-width D of a local window, in source positions.
         input_feeding: concatenate the previous attentional vector to the decoder's input (Luong 2015, section 3.3).
         output_layer: input of the output layer: "maxout" of s_i, the embedding of y_{i-1} and c_i, in two pieces
-            (Bahdanau 2015, A.2.2, with s_i instead of the printed s_{i-1}); "attentional" for tanh(W_c [c_i; s_i])
-            (Luong 2015, eq. 5); "context" for tanh(W_c c_i), which reads the state only through the attention; "state"
-            for s_i.
-        output_size: width of the output layer's input; default ``hidden_size``.
+            (Bahdanau 2015, A.2.2, with s_i instead of the printed s_{i-1}); "deep" for
+            tanh(E y_{i-1} + L_h s_i + L_z c_i) (Xu 2015, eq. 7; the tanh is in the authors' code); "attentional" for
+            tanh(W_c [c_i; s_i]) (Luong 2015, eq. 5); "context" for tanh(W_c c_i), which reads the state only through
+            the attention; "state" for s_i.
+        output_size: width of the output layer's input; default ``hidden_size``, or ``embedding_size`` for "deep".
         dropout: dropout probability between two recurrent layers, not over time (Zaremba et al. 2014).
         embedding_dropout: dropout probability on the embeddings.
         output_dropout: dropout probability on the output layer's input.
@@ -93,8 +95,6 @@ class BahdanauConfig(StrictConfig):
     """
 
     model_type = "bahdanau"
-    keys_to_ignore_at_inference = ["past_key_values"]
-    _class_fields = ("cell", "attention_score", "attention_distribution")
 
     _presets: ClassVar[dict[str, dict[str, Any]]] = {
         # Section 4.2 and appendix A.2.3: 30,000 words, m = 620, n = n' = 1000, l = 500; a GRU in each direction.
@@ -154,39 +154,17 @@ class BahdanauConfig(StrictConfig):
         },
     }
 
-    vocab_size: int = 65
     source_vocab_size: int | None = None
     target_tokenizer: str | None = None
     share_embeddings: bool = True
-    tie_word_embeddings: bool = False
-    embedding_size: int = 128
     encoder_hidden_size: int = 128
-    hidden_size: int = 128
     encoder_layers: int = 1
-    decoder_layers: int = 1
-    cell: str = "gru"
     encoder_direction: str = "bidirectional"
     initial_state: str = "projection"
-    attention_score: str | None = "additive"
-    attention_score_options: dict[str, Any] = field(default_factory=dict)
-    attention_distribution: str = "softmax"
-    attention_distribution_options: dict[str, Any] = field(default_factory=dict)
     attention_position: str = "before"
     attention_window: str = "global"
     attention_window_size: int = 10
     input_feeding: bool = False
-    output_layer: str = "maxout"
-    output_size: int | None = None
-    dropout: float | int = 0.0
-    embedding_dropout: float | int = 0.0
-    output_dropout: float | int = 0.0
-    initializer_range: float | int = 0.05
-    use_cache: bool = True
-    is_encoder_decoder: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 1
     auto_map: dict[str, str] = field(default_factory=_auto_map)
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -204,25 +182,18 @@ class BahdanauConfig(StrictConfig):
         return self.encoder_hidden_size * (2 if self.encoder_direction == "bidirectional" else 1)
 
     @property
-    def output_width(self) -> int:
-        """Width of the output layer's input."""
-        return self.hidden_size if self.output_size is None else self.output_size
+    def final_state_size(self) -> int:
+        """Width of h←_1, or of the only final state, which s_0 is projected from."""
+        return self.encoder_hidden_size
 
     def validate_fields(self) -> None:
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
-        # Imported here because registering the configuration with AutoConfig should not import transformers' models.
-        from .recurrent_cells import find_cell
-
-        self._check_positive("vocab_size", "embedding_size", "encoder_hidden_size", "hidden_size", "encoder_layers")
-        self._check_positive("decoder_layers", "attention_window_size")
-        self._check_probability("dropout", "embedding_dropout", "output_dropout")
-        find_cell(self.cell)
+        self._check_decoder()
+        self._check_positive("encoder_hidden_size", "encoder_layers", "attention_window_size")
         self._check_choice("encoder_direction", ("forward", "backward", "bidirectional"))
         self._check_choice("initial_state", ("projection", "final"))
         self._check_choice("attention_position", ("before", "after"))
         self._check_choice("attention_window", ("global", "local_m", "local_p"))
-        self._check_choice("output_layer", ("maxout", "attentional", "context", "state"))
-        self._check_above_zero("initializer_range", example="0.05")
         self._check_vocabulary()
         self._check_states()
         self._check_attention()
@@ -231,13 +202,6 @@ class BahdanauConfig(StrictConfig):
         self._check_vocabularies()
         smaller = min(self.vocab_size, self.source_vocab_size or self.vocab_size)  # both sides have padding
         self._check_token_ids("pad_token_id", vocab_size=smaller)
-        self._check_token_ids("bos_token_id", "eos_token_id", "decoder_start_token_id", vocab_size=self.vocab_size)
-        if self.tie_word_embeddings and self.embedding_size != self.output_width:
-            raise ValueError(
-                f"tie_word_embeddings needs one width for both matrices, but embedding_size is {self.embedding_size} "
-                f"and the output layer's input is {self.output_width} wide; write output_size: {self.embedding_size} "
-                '(hidden_size if output_layer is "state") or tie_word_embeddings: false.'
-            )
 
     def _check_states(self) -> None:
         if self.dropout > 0 and self.encoder_layers == 1 and self.decoder_layers == 1:
@@ -273,6 +237,7 @@ class BahdanauConfig(StrictConfig):
                 "attention_score_options": bool(self.attention_score_options),
                 "attention_distribution": self.attention_distribution != "softmax",
                 "attention_distribution_options": bool(self.attention_distribution_options),
+                "attention_gate": self.attention_gate != "none",
             }
             for name, set_ in unusable.items():
                 if set_:
@@ -280,33 +245,18 @@ class BahdanauConfig(StrictConfig):
                         f"{name} {getattr(self, name)!r} needs attention, but attention_score is null; name a score, "
                         f"such as 'additive', or change {name}."
                     )
-        else:
-            # Building the attention on the meta device checks names, options and widths.
-            from .attention import Attention
-
-            with torch.device("meta"):
-                Attention(
-                    self.hidden_size,
-                    self.annotation_size,
-                    score=self.attention_score,
-                    distribution=self.attention_distribution,
-                    score_options=self.attention_score_options,
-                    distribution_options=self.attention_distribution_options,
-                )
+        self._check_attention_module()
         self._check_estimator("attention_distribution_options")
         if self.output_layer == "context" and self.attention_position == "before":
             raise ValueError(
                 "output_layer 'context' reads only c_i, which does not depend on y_{i-1} if the attention precedes the "
                 "cell; write attention_position: after, or output_layer: attentional."
             )
-        if self.input_feeding and (self.attention_position == "before" or self.output_layer in ("maxout", "state")):
+        attentional = self.output_layer in ("attentional", "context")
+        if self.input_feeding and (self.attention_position == "before" or not attentional):
             raise ValueError(
                 "input_feeding feeds the attentional vector of the previous step; write attention_position: after and "
                 "output_layer: attentional (or context)."
-            )
-        if self.output_layer == "state" and self.output_width != self.hidden_size:
-            raise ValueError(
-                f"output_layer 'state' reads the state, which is {self.hidden_size} wide; remove output_size."
             )
 
 

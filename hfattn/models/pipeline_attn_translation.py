@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Pipeline, PreTrai
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .alignment import GenerationPath, alignment
+from .encoder_decoder import PaddedBeams
 
 TASK = "attn-translation"
 PREFIX = "translation"  # the task whose prefix, in task_specific_params of a configuration, precedes each source
@@ -157,10 +158,6 @@ class AttnTranslationPipeline(Pipeline):
     ) -> dict[str, Any]:
         num_texts = len(inputs["input_ids"])
         path = GenerationPath.of(outputs, len(outputs.logits), index, hypothesis, num_texts, ends)
-        written = path.sequence[path.prompt_length :].tolist()
-        score = 0.0
-        for logits, beam, token in zip(outputs.logits, path.beams, written, strict=False):
-            score += logits[beam].float().log_softmax(-1)[token].item()
         record = None
         fields = self.model.config.to_dict()
         reads_tokens = fields.get("latents") is None and fields.get("subsampling") is None
@@ -177,7 +174,7 @@ class AttnTranslationPipeline(Pipeline):
             )
         writer = self.tokenizer if self.target_tokenizer is None else self.target_tokenizer
         text = writer.decode(path.sequence, skip_special_tokens=True)
-        return {"translation_text": text, "score": score, "alignment": record}
+        return {"translation_text": text, "score": path.log_probability(outputs.logits), "alignment": record}
 
     def postprocess(self, model_outputs: dict[str, Any], **postprocess_parameters: Any) -> Any:
         translations = model_outputs["translations"]
@@ -186,7 +183,7 @@ class AttnTranslationPipeline(Pipeline):
         return translations[0] if len(translations) == 1 else translations
 
 
-class TranslationMixin:
+class TranslationMixin(PaddedBeams):
     """A model that is saved with its pipeline, for ``pipeline("attn-translation", ...)`` without hfattn."""
 
     config: Any
@@ -210,15 +207,6 @@ class TranslationMixin:
         entry = {"impl": implementation, "pt": [AutoModelForSeq2SeqLM.__name__], "type": "text"}
         self.config.custom_pipelines = {TASK: entry}
         return super().save_pretrained(save_directory, *args, **kwargs)  # type: ignore[misc]
-
-    def _beam_search(self, input_ids: torch.Tensor, *args: Any, generation_config: Any, **kwargs: Any) -> Any:
-        """Pad with the padding token: transformers takes an id of 0 for none, and pads with the end token."""
-        outputs = super()._beam_search(input_ids, *args, generation_config=generation_config, **kwargs)  # type: ignore[misc]
-        written = (outputs if isinstance(outputs, torch.Tensor) else outputs.sequences)[:, input_ids.shape[1] :]
-        if (ends := generation_config._eos_token_tensor) is not None:
-            ended = torch.isin(written[:, :-1], ends).cumsum(1) > 0
-            written[:, 1:].masked_fill_(ended, generation_config._pad_token_tensor)
-        return outputs
 
 
 if TASK not in PIPELINE_REGISTRY.get_supported_tasks():  # another copy of this module may have registered it

@@ -1,7 +1,5 @@
 """The report of the recipe image_classification."""
 
-import base64
-import io
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 from transformers.trainer_utils import PredictionOutput
 
 from ..data import EncodedImages, LabeledImages, input_size, open_image
+from ..data.images import as_base64
 from ..metrics import Accuracy, ClassResults, ConfusionMatrix, class_results, column_slices, scores_by_slice
 from ..metrics.neighbors import neighbor_accuracy
 from ..pictures import Picture
@@ -18,7 +17,6 @@ from ..training import FrozenFeatures, ImageTeacher, scores_of_part
 from .base import TrainedRun, leave_behind, shown_part
 from .classification import confusion_picture
 
-EXAMPLE = "example.png"
 SIDE = 96  # longest side of an image in the card, in pixels
 
 
@@ -56,12 +54,11 @@ def report(
             scores["teacher_accuracy"] = teacher_accuracy(run, teacher, encoded[part])
     shown = shown_part(parts)
     labels, results = parts["train"].labels, class_results(outputs[shown])
-    quotes = run.texts == "samples"
     run.pictures.append(confusion_picture(metrics[shown], labels, run.title))
-    wrong = confident_mistakes(parts[shown], results, config["sample"]["mistakes"] if quotes else 0)
+    wrong = confident_mistakes(parts[shown], results, config["sample"]["mistakes"] if run.texts == "samples" else 0)
     background = config["data"]["background"]
     if wrong:
-        images = [as_png(parts[shown], i, background) for i in wrong]
+        images = [thumbnail(parts[shown], i, background) for i in wrong]
         names = [f"{labels[results.right[i]]}, not {labels[results.predicted[i]]}" for i in wrong]
         titles = {"images": images, "names": names, "title": f"{run.title}: the most confident mistakes"}
         run.pictures.append(Picture("mistakes.png", "images", titles))
@@ -77,12 +74,8 @@ def report(
         "training": run.trainer.training_facts("images", run.trainer.state.epoch * len(parts["train"])),
         "teacher": None if teacher is None else teacher_facts(teacher),
         "own_code": any(run.folder.glob("modeling_*.py")),
-        "example": None,
+        "mistakes": len(wrong),
     }
-    if quotes:
-        example = int(np.flatnonzero(results.predicted == results.right)[:1].sum())
-        open_image(parts[shown].items[example].image, background).save(run.folder / EXAMPLE)
-        sections["example"] = EXAMPLE
     leave_behind(run, sections, summary(run, metrics), [], loss="nats_per_example", loss_unit="nats per image")
 
 
@@ -127,13 +120,11 @@ def confident_mistakes(images: LabeledImages, results: ClassResults, number: int
     return order
 
 
-def as_png(images: LabeledImages, index: int, background: list[int]) -> str:
+def thumbnail(images: LabeledImages, index: int, background: list[int]) -> str:
     """Return an image, made smaller if it is large, as PNG in base64."""
     image = open_image(images.items[index].image, background)
     image.thumbnail((SIDE, SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return as_base64(image)
 
 
 def summary(run: TrainedRun, metrics: Mapping[str, Mapping[str, Any]]) -> str:

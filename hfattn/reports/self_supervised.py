@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ..data import EncodedImages, LabeledImages, input_size, open_image
 from ..data.image_augmentation import resized
-from ..data.images import as_png
+from ..data.images import as_base64
 from ..generation import evaluation_mode
 from ..metrics import neighbor_accuracy
 from ..pictures import Picture
@@ -92,7 +92,7 @@ def report(
         maps = class_attention(model, pixel_values)
         if maps is not None:
             sections["attention"] = True
-            encoded = {"images": [as_png(image) for image in images], "maps": maps.tolist()}
+            encoded = {"images": [as_base64(image) for image in images], "maps": maps.tolist()}
             run.pictures.append(Picture("attention.png", "head_maps", {**encoded, "title": run.title}))
     leave_behind(run, sections, summary(run, sections), [], loss="loss", loss_unit="nats")
 

@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from .arguments import *  # noqa: F403
     from .calibration import *  # noqa: F403
     from .callbacks import *  # noqa: F403
+    from .captioner_config import *  # noqa: F403
+    from .captioning import *  # noqa: F403
     from .command import *  # noqa: F403
     from .config import *  # noqa: F403
+    from .contrastive import *  # noqa: F403
     from .dino import *  # noqa: F403
     from .dino_config import *  # noqa: F403
-    from .contrastive import *  # noqa: F403
     from .distillation import *  # noqa: F403
     from .distillation_config import *  # noqa: F403
     from .dual_encoder import *  # noqa: F403
@@ -38,6 +40,8 @@ _MODULES = {
     "arguments": ("training_arguments",),
     "calibration": ("check_calibration", "divide_logits"),
     "callbacks": ("SampleCallback", "TranslationCallback"),
+    "captioner_config": ("CaptionerConfig", "own_captioner_config"),
+    "captioning": ("CaptionTrainer", "build_captioner", "captioner_processor", "features_of_images"),
     "command": ("RecipeCommand", "parse_command", "restoring"),
     "config": ("family_config", "first_changed", "load_config", "model_config"),
     "dino": (

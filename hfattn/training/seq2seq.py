@@ -198,6 +198,10 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         model.train()
         return torch.cat(mixed, dim=1)
 
+    def source(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return what ``generate`` reads of a batch."""
+        return {name: inputs[name] for name in ("input_ids", "attention_mask")}
+
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         # Seq2SeqTrainer would also gather the rows that pad the last batch of several processes.
         self.gather_function = self.accelerator.gather_for_metrics
@@ -213,11 +217,11 @@ class ReliableSeq2SeqTrainer(ReliableTrainer, Seq2SeqTrainer):
         predictions: tuple[torch.Tensor, ...] = token_statistics(logits, labels)
         if self.args.predict_with_generate:
             inputs = self._prepare_inputs(inputs)
-            source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
             with torch.no_grad():
                 # With FSDP, each step needs all processes, even those whose rows are finished.
                 synced = self.is_fsdp_enabled or None
-                generated = self.model.generate(**source, **(kwargs or self._gen_kwargs), synced_gpus=synced)
+                options = kwargs or self._gen_kwargs
+                generated = self.model.generate(**self.source(inputs), **options, synced_gpus=synced)
             predictions = (*predictions, generated)
         return loss, predictions, labels
 

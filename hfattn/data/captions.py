@@ -1,0 +1,80 @@
+"""Images and their captions as the inputs of a captioner."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BaseImageProcessor, PreTrainedTokenizerBase
+
+from .batches import IGNORED
+from .encoding import EncodedExamples, Side
+from .image_augmentation import Augmentation, AugmentationConfig
+from .image_encoding import input_size, normalized, processed
+from .images import WHITE, CaptionedImages, open_image
+
+
+class EncodedCaptions(EncodedExamples):
+    """Images as ``pixel_values`` or ``image_features``, and their captions as ``labels``, for ``CaptionCollator``.
+
+    Args:
+        images: the images and their captions.
+        tokenizer: tokenizer of the captions; it adds an end token.
+        processor: the processor of the model.
+        max_length: maximum number of tokens of a caption, the end token included.
+        background: color behind transparent pixels.
+        features: (n, rows, columns, width), the features of all images by a frozen encoder, which is then not run; None
+            to read the images.
+        augmentation: random changes of the images, for training. By default, they are what the processor makes of them.
+        too_long, seed: see ``EncodedExamples``; the seed is also that of the random changes.
+
+    Attributes:
+        images: the images whose captions are kept, in their order.
+
+    Raises:
+        UserError: see ``EncodedExamples``.
+    """
+
+    def __init__(
+        self,
+        images: CaptionedImages,
+        tokenizer: PreTrainedTokenizerBase,
+        processor: BaseImageProcessor,
+        max_length: int,
+        *,
+        background: Sequence[int] = WHITE,
+        features: np.ndarray | None = None,
+        augmentation: AugmentationConfig | None = None,
+        too_long: str = "error",
+        seed: int = 0,
+    ) -> None:
+        sides = [Side("caption", [item.text for item in images], tokenizer, max_length, "data.max_length")]
+        super().__init__(images, sides, too_long, seed)
+        self.images = replace(images, items=[images.items[i] for i in self.kept])
+        self.processor, self.background, self.features = processor, background, features
+        self.augment = None if augmentation is None else Augmentation(augmentation, input_size(processor))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        (labels,) = self.segmentation(index)
+        if self.features is not None:
+            features = torch.from_numpy(np.array(self.features[self.kept[index]]))
+            return {"image_features": features, "labels": labels}
+        item = self.images.items[index]
+        if self.augment is None:
+            return {"pixel_values": processed([item.image], self.processor, self.background)[0], "labels": labels}
+        random = np.random.default_rng([self.seed, self.epoch, index])
+        image = self.augment(open_image(item.image, self.background, self.images.place(index)), random)
+        return {"pixel_values": normalized(image, self.processor), "labels": labels}
+
+
+class CaptionCollator:
+    """Batches of ``EncodedCaptions``: the images, and ``labels`` (B, T), -100 after the end of a caption."""
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        name = next(iter(examples[0]))
+        captions = [torch.tensor(example["labels"]) for example in examples]
+        return {
+            name: torch.stack([example[name] for example in examples]),
+            "labels": torch.nn.utils.rnn.pad_sequence(captions, batch_first=True, padding_value=IGNORED),
+        }
