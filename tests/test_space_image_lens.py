@@ -23,33 +23,50 @@ from PIL import Image
 from playwright.sync_api import Browser
 from transformers import ViTImageProcessorPil
 
-from hfattn import VaswaniVisionConfig, VaswaniVisionForImageClassification
+from hfattn import (
+    ShowAttendTellConfig,
+    ShowAttendTellForConditionalGeneration,
+    VaswaniVisionConfig,
+    VaswaniVisionForImageClassification,
+)
 from hfattn.data import open_image
-from hfattn.explaining import read_image
-from hfattn.loading import load_any_model
+from hfattn.explaining import read_captions, read_image
+from hfattn.loading import load_any_model, load_captioner
 from hfattn.spaces.building import build_space
 from hfattn.spaces.serving import running
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
 
 PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier with random weights that tell images apart."""
-    path = tmp_path_factory.mktemp("models") / "vit"
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A classifier and a captioner with random weights that tell images apart."""
+    folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     config = VaswaniVisionConfig(
         image_size=16, patch_size=4, hidden_size=16, intermediate_size=16, num_attention_heads=2, encoder_layers=2,
         id2label={0: "zero", 1: "one", 2: "two"},
     )  # fmt: skip
-    model = VaswaniVisionForImageClassification(config)
+    classifier = VaswaniVisionForImageClassification(config)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in classifier.parameters():
             if parameter.ndim > 1:
                 parameter.normal_(std=0.4)
-    model.save_pretrained(path)
-    ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(path)
-    return path
+    tokenizer = build_tokenizer(TokenizerConfig(kind="word"), ["a two above a one", "a one left of a two"], ends=True)
+    captioner = ShowAttendTellForConditionalGeneration(
+        ShowAttendTellConfig(
+            vocab_size=len(tokenizer), embedding_size=4, hidden_size=5, annotation_size=8, channels=[3, 4],
+            initializer_range=1.0,
+        )
+    )  # fmt: skip
+    captioner.generation_config.max_new_tokens, captioner.generation_config.max_length = 5, None
+    paths = {"classifier": folder / "classifier", "captioner": folder / "captioner"}
+    for path, model in zip(paths.values(), (classifier, captioner), strict=True):
+        model.save_pretrained(path)
+        ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(path)
+    tokenizer.save_pretrained(paths["captioner"])
+    return paths
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +75,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(folder: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(models: dict[str, Path], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     space = tmp_path_factory.mktemp("spaces") / "lens"
-    build_space("image_lens", space, {"classifier": str(folder)})
+    build_space("image_lens", space, {name: str(path) for name, path in models.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(cache))
         with running(space, PYTHON) as address:
@@ -94,11 +111,11 @@ def views(shown: str) -> dict[str, Any]:
 
 
 def test_the_answer_is_that_of_the_model_and_no_file_is_left(
-    user: Client, folder: Path, cache: Path, tmp_path: Path
+    user: Client, models: dict[str, Path], cache: Path, tmp_path: Path
 ) -> None:
     photo, before = upright(tmp_path / "photo.jpg"), files(cache)
     answer, maps, _ = user.predict(path=handle_file(photo), api_name="/drop")
-    model, processor, _ = load_any_model(str(folder))
+    model, processor, _ = load_any_model(str(models["classifier"]))
     image = open_image(photo)
     image.thumbnail((1024, 1024))
     reading = read_image("model", model, processor, image)
@@ -114,7 +131,7 @@ def test_the_answer_is_that_of_the_model_and_no_file_is_left(
     assert files(cache) == before
 
 
-def test_a_drawing_is_cut_out_and_inverted(user: Client, folder: Path, tmp_path: Path) -> None:
+def test_a_drawing_is_cut_out_and_inverted(user: Client, tmp_path: Path) -> None:
     """A square of ink anywhere on the paper is the same to the model: light on black, in the middle."""
     answers = []
     for left in (20, 150):
@@ -129,6 +146,21 @@ def test_a_drawing_is_cut_out_and_inverted(user: Client, folder: Path, tmp_path:
         assert pixels[8, 8].min() > 240
         assert pixels[0].max() < 200
     assert answers[0] == answers[1]
+
+
+def test_a_caption_has_a_map_for_each_word(user: Client, models: dict[str, Path], tmp_path: Path) -> None:
+    photo = upright(tmp_path / "photo.jpg")
+    answer, maps, _ = user.predict(path=handle_file(photo), beams=2, api_name="/caption")
+    image = open_image(photo)
+    image.thumbnail((1024, 1024))
+    reading = read_captions(*load_captioner(str(models["captioner"])), image, hypotheses=2)
+    known = [reading.answer, *(text for text, _ in reading.others)]
+    assert re.findall(r"<span(?: class=\"best\")?>([^<]*)</span>", answer) == known
+    found = views(maps)
+    assert tuple(found["words"]) == reading.views["attention"].target_tokens
+    assert [view["name"] for view in found["views"]] == ["attention", "gradient"]
+    first, second = (user.predict(beams=1, api_name="/compose")[1] for _ in range(2))
+    assert views(first)["image"] != views(second)["image"]
 
 
 def bomb(path: Path) -> Path:
@@ -168,6 +200,8 @@ def test_a_reader_sees_the_heat_maps(browser: Browser, url: str, tmp_path: Path)
         assert page.locator("#classes .best").count() == 1
         page.get_by_role("tab", name="Soltar una imagen").first.click()
         page.evaluate("document.querySelector('#maps iframe').title = ''")
-        page.locator("input[type=file]").last.set_input_files(upright(tmp_path / "photo.jpg"))
+        page.locator("input[type=file]:visible, input[type=file]").nth(1).set_input_files(
+            upright(tmp_path / "photo.jpg")
+        )
         page.locator("#maps iframe[title^='Lo que miró: ']").wait_for()
         assert frame.locator("#views canvas").count() == 3

@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..errors import UserError
 from ..generation import evaluation_mode
 from ..models.alignment import AttentionRecord, alignment, layers_without_weights
-from ..pipelines import captions
+from ..pipelines import ImageCaptioningPipeline
 from .rollout import rollout
 from .saliency import METHODS, STEPS, UNIT, Function, attribute, class_answer, log_odds
 
@@ -129,12 +129,14 @@ class ImageReading(NamedTuple):
             attention and gradient × input of each word of a caption.
         answer: the class of a classifier or the caption; empty for other models.
         probability: its probability; None for other models.
+        others: further captions with their probabilities.
     """
 
     image: "Image"
     views: "Mapping[str, AttentionRecord | ScoredImage | Sequence[ScoredImage]]"
     answer: str = ""
     probability: float | None = None
+    others: tuple[tuple[str, float], ...] = ()
 
 
 def read_image(name: str, model: PreTrainedModel, processor: "BaseImageProcessor", image: "Image") -> ImageReading:
@@ -273,8 +275,9 @@ def read_captions(
     processor: "BaseImageProcessor",
     image: "Image",
     num_beams: int | None = None,
+    hypotheses: int = 1,
 ) -> ImageReading:
-    """Caption an image, and return attention and gradient × input of each word.
+    """Caption an image, and return attention and gradient × input of each word of the best caption.
 
     Args:
         model: a captioner with attention to the image, such as ``show_attend_tell``.
@@ -282,17 +285,24 @@ def read_captions(
         processor: its image processor.
         image: any image in RGB.
         num_beams: None selects the default of the model.
-
-    Raises:
-        UserError: the image cannot be captioned.
+        hypotheses: number of captions; there are at least as many beams.
     """
-    (found,) = captions(model, tokenizer, processor, [image], num_beams)
+    pipeline = ImageCaptioningPipeline(model=model, tokenizer=tokenizer, image_processor=processor, device=model.device)
+    beams = max(num_beams or model.generation_config.num_beams or 1, hypotheses)
+    captions = pipeline(image, num_beams=beams, num_return_sequences=hypotheses)
+    found, *others = captions if isinstance(captions, list) else [captions]
     record = found["alignment"]
     pixel_values = processor(image, return_tensors="pt")["pixel_values"]
     ids = tokenizer.convert_tokens_to_ids(list(record.target_tokens))
     scored = caption_saliency(model, pixel_values, ids, record.target_tokens, grid=record.grid)
     views = {"attention": record, "gradient": scored}
-    return ImageReading(seen_image(pixel_values[0], processor), views, found["caption_text"], math.exp(found["score"]))
+    return ImageReading(
+        seen_image(pixel_values[0], processor),
+        views,
+        found["caption_text"],
+        math.exp(found["score"]),
+        tuple((each["caption_text"], math.exp(each["score"])) for each in others),
+    )
 
 
 def to_patches(pixel_values: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
