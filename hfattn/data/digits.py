@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from .images import LabeledImage, LabeledImages
+from .images import CaptionedImage, CaptionedImages, LabeledImage, LabeledImages
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def read_digits() -> LabeledImages:
@@ -14,3 +16,10 @@ def read_digits() -> LabeledImages:
     labeled = zip(pixels, found.target.tolist(), strict=True)
     items = [LabeledImage(image, label, line) for line, (image, label) in enumerate(labeled, 1)]
     return LabeledImages("the digits of scikit-learn", items, labels=[str(digit) for digit in range(10)])
+
+
+def read_digit_words() -> CaptionedImages:
+    """Return the digits with their names, such as "seven", as texts."""
+    digits = read_digits()
+    items = [CaptionedImage(image, WORDS[label], line) for image, label, line, _ in digits]
+    return CaptionedImages(digits.name, items)
