@@ -23,6 +23,8 @@ from hfattn import (
     RNNEncoderConfig,
     RNNEncoderForSequenceClassification,
     RNNEncoderForTokenClassification,
+    ShowAttendTellConfig,
+    ShowAttendTellForConditionalGeneration,
     VaswaniConfig,
     VaswaniForCausalLM,
     VaswaniForConditionalGeneration,
@@ -50,6 +52,7 @@ VASWANI = {
     "classifier_output.py",
 }
 RECURRENT = {"cache_recurrent.py", "recurrent_cells.py", "recurrent_layers.py"}
+DECODER = {"attention_local.py", "configuration_recurrent_decoder.py", "encoder_decoder.py", "recurrent_decoder.py"}
 RNN_ENCODER = {"attention_pooling.py", "classifier_output.py", "configuration_rnn_encoder.py"}
 RNN_ENCODER |= {"modeling_rnn_encoder.py", "recurrent_cells.py", "recurrent_layers.py"}
 KERNELS = {"cache_recurrent.py", "random_directions.py"}
@@ -69,12 +72,23 @@ SAVED: dict[str, tuple[Any, Any, set[str], int]] = {
     "recurrent translator": (
         BahdanauForConditionalGeneration,
         BahdanauConfig(vocab_size=12, embedding_size=8, encoder_hidden_size=8, hidden_size=8),
+        SHARED | ATTENTION | RECURRENT | PIPELINE | DECODER | {"configuration_bahdanau.py", "modeling_bahdanau.py"},
+        4420,
+    ),
+    "captioner": (
+        ShowAttendTellForConditionalGeneration,
+        ShowAttendTellConfig(vocab_size=12, embedding_size=8, hidden_size=8, annotation_size=8),
         SHARED
         | ATTENTION
         | RECURRENT
-        | PIPELINE
-        | {"attention_local.py", "configuration_bahdanau.py", "encoder_decoder.py", "modeling_bahdanau.py"},
-        4290,
+        | DECODER
+        | {
+            "alignment.py",
+            "configuration_show_attend_tell.py",
+            "modeling_show_attend_tell.py",
+            "pipeline_image_captioning.py",
+        },
+        4420,
     ),
     "recurrent classifier": (
         RNNEncoderForSequenceClassification,

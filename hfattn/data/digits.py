@@ -13,8 +13,8 @@ def read_digits() -> LabeledImages:
 
     found = load_digits()
     pixels = np.minimum(found.images * 16, 255).astype(np.uint8)  # from 0 to 16
-    pairs = zip(pixels, found.target, strict=True)
-    items = [LabeledImage(image, int(label), line) for line, (image, label) in enumerate(pairs, 1)]
+    labeled = zip(pixels, found.target.tolist(), strict=True)
+    items = [LabeledImage(image, label, line) for line, (image, label) in enumerate(labeled, 1)]
     return LabeledImages("the digits of scikit-learn", items, labels=[str(digit) for digit in range(10)])
 
 
