@@ -36,6 +36,10 @@ def _writer(page: Page) -> None:
     page.wait_for_function("document.querySelector('#paper .text')?.innerText.length > 350")
 
 
+def _image_lens(page: Page) -> None:
+    page.frame_locator("#maps iframe").locator("#thumbs button").first.wait_for()
+
+
 def _lens(page: Page) -> None:
     page.locator("#words_pretrained .words").wait_for()
 
@@ -45,6 +49,7 @@ SHOTS: dict[str, tuple[Callable[[Page], None], str, int]] = {
     "attention_explorer": (_explorer, "#columns", 1390),
     "attention_lab": (_lab, "h1", 1240),
     "char_writer": (_writer, "h1", 1000),
+    "image_lens": (_image_lens, "h1", 1200),
     "sentiment_lens": (_lens, "h1", 1000),
 }
 

@@ -14,6 +14,7 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     AutoConfig,
     AutoImageProcessor,
     AutoModel,
@@ -372,12 +373,17 @@ def load_captioner(name: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase
 def load_reading_model(name: str) -> Translator:
     """Load a model to inspect its attention, as ``load_translation_model`` does.
 
-    An encoder-decoder is loaded with its output layer, because it generates a translation. Any other model is loaded
-    without a head.
+    An encoder-decoder is loaded with its output layer, because it generates a translation or a caption. Any other model
+    is loaded without a head.
     """
-    return _with_target_tokenizer(
-        *_load(name, lambda config: AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModel, "model")
-    )
+
+    def choose(config: PreTrainedConfig) -> Any:
+        if not config.is_encoder_decoder:
+            return AutoModel
+        captions = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        return AutoModelForImageTextToText if captions else AutoModelForSeq2SeqLM
+
+    return _with_target_tokenizer(*_load(name, choose, "model"))
 
 
 def load_any_model(name: str) -> Translator:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel
 
     from hfattn.explaining import AttentionRecord, ScoredImage, ScoredText
@@ -124,9 +125,12 @@ def attend(
         _check(lines[0][1], output, kinds)
         reader = _Reader(model, num_beams, max_new_tokens, hypotheses)
         if reader.reads_images:
-            if file is not None or words or hide_special:
-                raise UserError(f"{model} reads images; remove --file, --words and --hide-special.")
-            _attend_image(model, Path(lines[0][1]), output, layer, head, numbers)
+            if file is not None or words or hide_special or hypotheses > 1 or max_new_tokens is not None:
+                raise UserError(
+                    f"{model} reads images; remove --file, --words, --hide-special, --hypotheses and --max-new-tokens."
+                )
+            captions = reader.loaded[0].config.is_encoder_decoder
+            _attend_image(model, Path(lines[0][1]), output, layer, head, numbers, captions, num_beams)
             return
         seen = []
         for number, line in lines:
@@ -397,25 +401,37 @@ def _check_reads_texts(name: str, model: "PreTrainedModel") -> None:
 
 
 def _attend_image(
-    name: str, file: Path, output: Path | None, layer: int | None, head: int | None, numbers: bool
+    name: str,
+    file: Path,
+    output: Path | None,
+    layer: int | None,
+    head: int | None,
+    numbers: bool,
+    captions: bool,
+    num_beams: int | None,
 ) -> None:
     """Print or write what a model saw in an image."""
     from hfattn.data import open_image
     from hfattn.errors import UserError
-    from hfattn.explaining import AttentionRecord, read_image, save_image_html
+    from hfattn.explaining import AttentionRecord, read_captions, read_image, save_image_html
     from hfattn.explaining.overlay import answering_row, image_panels, plot_panels
-    from hfattn.loading import load_any_model
+    from hfattn.loading import load_any_model, load_captioner
 
     if not file.is_file():
         raise UserError(f"{name} reads images, and {file} is not a file; write the path of an image.")
     if output is not None and output.suffix.lower() == ".gif":
         raise UserError(f"{name} reads images, which have no animation; write an .html or a .png.")
-    model, processor, _ = load_any_model(name)
-    reading = read_image(name, model.float(), processor, open_image(file, place=file.name))
+    image = open_image(file, place=file.name)
+    if captions:
+        captioner, tokenizer, processor = load_captioner(name)
+        reading = read_captions(captioner.float(), tokenizer, processor, image, num_beams)
+    else:
+        model, processor, _ = load_any_model(name)
+        reading = read_image(name, model.float(), processor, image)
     record = reading.views["attention"]
     assert isinstance(record, AttentionRecord)
     selected = _Seen(file.name, record).selected(layer, head, False, False)
-    row = answering_row(selected.record)
+    row = selected.record if captions else answering_row(selected.record)
     title = file.name if reading.probability is None else f"{file.name} → {reading.answer} ({reading.probability:.1%})"
     if numbers or (output is not None and output.suffix.lower() in _NUMBERS):
         seen = replace(selected, record=row)
@@ -424,15 +440,20 @@ def _attend_image(
     views = {**reading.views, "attention": selected.record}
     lines = [f"{title}{selected.part}"]
     if output is None:
-        lines += [f"{view}: {_strongest(shown)}" for view, shown in views.items()]
+        lines += [
+            f"{view if name is None else f'{name} ← {view}'}: {_strongest(values)}"
+            for view, shown in views.items()
+            for name, values in _maps(shown)
+        ]
     else:
         with _new_file(output) as path:
             if path.suffix == ".html":
                 save_image_html(reading.image, views, path, lines[0])
             else:
+                drawn = {"attention": selected.record} if captions else views
                 panels = [
                     panel._replace(heading=panel.heading if view == "attention" else view)
-                    for view, shown in views.items()
+                    for view, shown in drawn.items()
                     for panel in image_panels(shown)
                 ]
                 plot_panels(reading.image, panels, lines[0]).savefig(path, dpi=150)
@@ -440,12 +461,29 @@ def _attend_image(
     print("\n".join(lines))
 
 
-def _strongest(shown: "AttentionRecord | ScoredImage", most: int = 3) -> str:
-    """Return the patches with the largest weights or scores; of attention, the mean of the last layer's heads."""
-    from hfattn.explaining import ScoredImage
+def _maps(
+    shown: "AttentionRecord | ScoredImage | Sequence[ScoredImage]",
+) -> Iterator[tuple[str | None, "ScoredImage | Tensor"]]:
+    """Yield the words of a caption with their maps, or the map of an image; attention is the mean of the heads."""
+    from hfattn.explaining import AttentionRecord, ScoredImage
     from hfattn.explaining.overlay import answering_row
 
-    values = shown.scores if isinstance(shown, ScoredImage) else answering_row(shown).maps(-1)[0]
+    if isinstance(shown, ScoredImage):
+        yield None, shown
+    elif not isinstance(shown, AttentionRecord):
+        for each in shown:
+            yield each.target, each
+    elif shown.kind == "cross":
+        yield from zip(shown.target_tokens, shown.maps(), strict=True)
+    else:
+        yield None, answering_row(shown).maps(-1)[0]
+
+
+def _strongest(shown: "ScoredImage | Tensor", most: int = 3) -> str:
+    """Return the patches with the largest weights or scores."""
+    from hfattn.explaining import ScoredImage
+
+    values = shown.scores if isinstance(shown, ScoredImage) else shown
     columns = values.shape[1]
     order = values.abs().flatten().argsort(descending=True)[:most].tolist()
     number = "{:+.3g}" if isinstance(shown, ScoredImage) else "{:.1%}"

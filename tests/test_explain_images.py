@@ -26,10 +26,26 @@ from transformers import (
 from typer.testing import CliRunner, Result
 
 import hfattn
-from hfattn import VaswaniVisionConfig, VaswaniVisionForImageClassification
+from hfattn import (
+    ShowAttendTellConfig,
+    ShowAttendTellForConditionalGeneration,
+    VaswaniVisionConfig,
+    VaswaniVisionForImageClassification,
+)
+from hfattn.data import open_image
 from hfattn.errors import UserError
-from hfattn.explaining import AttentionRecord, ScoredImage, image_attention, image_saliency, seen_image
+from hfattn.explaining import (
+    AttentionRecord,
+    ScoredImage,
+    caption_saliency,
+    image_attention,
+    image_saliency,
+    seen_image,
+)
 from hfattn.explaining.images import from_patches, to_patches
+from hfattn.loading import load_captioner
+from hfattn.pipelines import captions
+from hfattn.tokenizers import build_character_tokenizer
 from hfattn_cli import app
 
 SIZES: dict[str, Any] = {
@@ -146,6 +162,38 @@ def test_a_seen_image_has_the_pixels_of_the_processed_one() -> None:
     assert not math.isclose(float(values.mean()), pixels.mean() / 255)
 
 
+def make_captioner() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    tokenizer = build_character_tokenizer(["abcd "], ends=True)
+    model = ShowAttendTellForConditionalGeneration(
+        ShowAttendTellConfig(
+            vocab_size=len(tokenizer), embedding_size=4, hidden_size=5, annotation_size=8, channels=[3, 4],
+            initializer_range=1.0,
+        )
+    )  # fmt: skip
+    model.generation_config.max_new_tokens, model.generation_config.max_length = 4, None
+    return model.eval(), tokenizer
+
+
+def test_scores_of_a_word_are_those_of_its_log_odds() -> None:
+    model = make_captioner()[0].double()
+    caption, names = [5, 6, 7], ("a", "b", "c")
+    rows = caption_saliency(model, PIXELS, caption, names, grid=(2, 2))
+    assert [row.target for row in rows] == list(names)
+    pixels = PIXELS.clone().requires_grad_()
+    shares = model(pixel_values=pixels, labels=torch.tensor([caption])).logits[0].softmax(-1)
+    for step, (number, row) in enumerate(zip(caption, rows, strict=True)):
+        odds = (shares[step, number] / (1 - shares[step, number])).log()
+        (gradient,) = torch.autograd.grad(odds, pixels, retain_graph=True)
+        for place, total in (((0, 0), 0.0), ((1, 0), 0.0)):
+            top = 4 * place[0]
+            for y in range(top, top + 4):
+                for x in range(4):
+                    total += float((PIXELS[0, :, y, x] * gradient[0, :, y, x]).sum())
+            assert float(row.scores[place]) == pytest.approx(total, rel=1e-9)
+        assert row.output == pytest.approx(float(odds.detach()))
+
+
 # On the command line and in Python
 
 
@@ -159,9 +207,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = VaswaniVisionForImageClassification(
         VaswaniVisionConfig(**sizes, encoder_layers=2, distillation_token=True, id2label=LABELS)
     )
-    for name, model in {"vit": make("vit").float(), "own": own, "dinov2": make("dinov2").float()}.items():
+    captioner, tokenizer = make_captioner()
+    models = {"vit": make("vit").float(), "own": own, "dinov2": make("dinov2").float(), "captioner": captioner}
+    for name, model in models.items():
         model.save_pretrained(path / name)
         processor.save_pretrained(path / name)
+    tokenizer.save_pretrained(path / "captioner")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 12, 4), dtype=np.uint8)).save(path / "pet.png")
     return path
 
@@ -207,7 +258,7 @@ def test_what_is_no_image(folder: Path, tmp_path: Path) -> None:
     for words, message in (
         ((folder / "vit", tmp_path / "missing.png"), "reads images, and"),
         ((folder / "vit", tmp_path / "text.png"), "text.png is not an image in the format"),
-        ((folder / "vit", folder / "pet.png", "--words"), "remove --file, --words and --hide-special"),
+        ((folder / "vit", folder / "pet.png", "--words"), "remove --file, --words, --hide-special"),
         ((folder / "vit", folder / "pet.png", "-o", tmp_path / "a.gif"), "which have no animation"),
         ((folder / "vit", folder / "pet.png", "--layer", 3), "There is no layer 3; with --layer, write 1 to 2."),
     ):
@@ -218,3 +269,23 @@ def test_what_is_no_image(folder: Path, tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["show", view, str(folder / "vit"), "pet.png"])
         assert done.exit_code == 2
         assert "reads images; hfattn attend shows" in re.sub(r"[\s│]+", " ", done.stderr)
+
+
+def test_attend_of_a_captioner(folder: Path, tmp_path: Path) -> None:
+    """A line for each word and view; the page has a row for each word, and the picture a panel."""
+    done = attend(folder, folder / "captioner", folder / "pet.png", "--num-beams", 2, "-o", tmp_path / "a.html")
+    assert done.exit_code == 0, done.output
+    data = json.loads(re.findall(r'id="record">(.*?)</script>', (tmp_path / "a.html").read_text(), re.DOTALL)[0])
+    assert [view["name"] for view in data["views"]] == ["attention", "gradient"]
+    title, *lines = attend(folder, folder / "captioner", folder / "pet.png", "--num-beams", 2).stdout.splitlines()
+    assert title.startswith("pet.png → ")
+    words = data["words"]
+    assert len(words) == len(data["probabilities"]) == 4
+    views = [f"{word} ← {view}" for view in ("attention", "gradient") for word in words]
+    assert [line.rpartition(": row")[0].split(": row")[0] for line in lines] == views
+    model, tokenizer, processor = load_captioner(str(folder / "captioner"))
+    (found,) = captions(model, tokenizer, processor, [open_image(folder / "pet.png")], 2)
+    weights = found["alignment"].maps()[0]
+    row, column = divmod(int(weights.argmax()), weights.shape[1])
+    assert f"{words[0]} ← attention: row {row + 1} column {column + 1} {float(weights.max()):.1%}" in lines[0]
+    assert attend(folder, folder / "captioner", folder / "pet.png", "-o", tmp_path / "a.png").exit_code == 0

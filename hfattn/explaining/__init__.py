@@ -10,7 +10,16 @@ uses gradients instead of attention; it returns a ``ScoredText``, as do ``score_
 
 from ..models.alignment import AttentionRecord, alignment
 from .animation import save_animation
-from .images import ImageReading, ScoredImage, image_attention, image_saliency, read_image, seen_image
+from .images import (
+    ImageReading,
+    ScoredImage,
+    caption_saliency,
+    image_attention,
+    image_saliency,
+    read_captions,
+    read_image,
+    seen_image,
+)
 from .listing import render_text
 from .numbers import (
     Agreement,
@@ -61,6 +70,7 @@ __all__ = [
     "alignment_error_rate",
     "attention_groups",
     "attribute",
+    "caption_saliency",
     "coverage",
     "coverage_deviation",
     "cross_attention",
@@ -82,6 +92,7 @@ __all__ = [
     "plot_overlay",
     "plot_rows",
     "plot_scores",
+    "read_captions",
     "read_image",
     "render_comparison",
     "render_html",

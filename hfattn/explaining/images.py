@@ -7,17 +7,20 @@ replaces all of them by 0, which is the mean color of the training images if the
 Shapes: B batch, C channels, N patches, D values of a patch.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UserError
 from ..generation import evaluation_mode
 from ..models.alignment import AttentionRecord, alignment, layers_without_weights
+from ..pipelines import ImageCaptioningPipeline
 from .rollout import rollout
-from .saliency import METHODS, STEPS, attribute, class_answer
+from .saliency import METHODS, STEPS, UNIT, Function, attribute, class_answer, log_odds
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -122,15 +125,18 @@ class ImageReading(NamedTuple):
 
     Args:
         image: the image as the model saw it.
-        views: attention, rollout and, of a classifier, gradient × input, by the names of ``render_image_html``.
-        answer: the class of a classifier; empty for other models.
+        views: by the names of ``render_image_html``: attention, rollout and, of a classifier, gradient × input; or
+            attention and gradient × input of each word of a caption.
+        answer: the class of a classifier or the caption; empty for other models.
         probability: its probability; None for other models.
+        others: further captions with their probabilities.
     """
 
     image: "Image"
-    views: "dict[str, AttentionRecord | ScoredImage]"
+    views: "Mapping[str, AttentionRecord | ScoredImage | Sequence[ScoredImage]]"
     answer: str = ""
     probability: float | None = None
+    others: tuple[tuple[str, float], ...] = ()
 
 
 def read_image(name: str, model: PreTrainedModel, processor: "BaseImageProcessor", image: "Image") -> ImageReading:
@@ -209,6 +215,94 @@ def image_saliency(
             baseline = None if method == "occlusion" else float(function(torch.zeros_like(patches)))
     name = "occlusion (by 0)" if method == "occlusion" else METHODS[method]
     return ScoredImage(scores.cpu().view(grid), name, answer, unit, output, baseline)
+
+
+def caption_saliency(
+    model: PreTrainedModel,
+    pixel_values: torch.Tensor,
+    caption: Sequence[int],
+    names: Sequence[str],
+    *,
+    grid: tuple[int, int],
+    method: str = "gradient_x_input",
+    steps: int = STEPS,
+) -> list[ScoredImage]:
+    """Return how much each word of a caption depends on each part of the image, given the words before it.
+
+    Args:
+        model: an encoder-decoder that captions images.
+        pixel_values: (1, C, height, width), from the image processor of the model.
+        caption: ids of the T tokens, such as those that the model wrote.
+        names: their names.
+        grid: (rows, columns) of the parts, such as those of its attention.
+        method: as for ``image_saliency``.
+        steps: number of points of the integral.
+
+    Raises:
+        ValueError: if there is no such method, or the grid does not divide the image.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; write one of {', '.join(map(repr, METHODS))}.")
+    pixel_values = pixel_values.to(model.device, model.dtype)
+    size = (pixel_values.shape[-2], pixel_values.shape[-1])
+    patches = to_patches(pixel_values, grid)
+    labels = torch.tensor([list(caption)], device=model.device)
+    inputs = model.prepare_decoder_input_ids_from_labels(labels=labels)
+
+    def function(step: int, number: int) -> Function:
+        def answer(rows: torch.Tensor) -> torch.Tensor:
+            read = inputs[:, : step + 1].expand(len(rows), -1)
+            outputs = model(pixel_values=from_patches(rows, grid, size), decoder_input_ids=read, use_cache=False)
+            return log_odds(outputs.logits[:, step].double(), number)
+
+        return answer
+
+    scored = []
+    with evaluation_mode(model):
+        for step, (number, name) in enumerate(zip(caption, names, strict=True)):
+            answer = function(step, number)
+            scores = attribute(answer, patches, method, steps)
+            with torch.no_grad():
+                output = float(answer(patches))
+                baseline = None if method == "occlusion" else float(answer(torch.zeros_like(patches)))
+            scored.append(ScoredImage(scores.cpu().view(grid), METHODS[method], name, UNIT, output, baseline))
+    return scored
+
+
+def read_captions(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    processor: "BaseImageProcessor",
+    image: "Image",
+    num_beams: int | None = None,
+    hypotheses: int = 1,
+) -> ImageReading:
+    """Caption an image, and return attention and gradient × input of each word of the best caption.
+
+    Args:
+        model: a captioner with attention to the image, such as ``show_attend_tell``.
+        tokenizer: its tokenizer.
+        processor: its image processor.
+        image: any image in RGB.
+        num_beams: None selects the default of the model.
+        hypotheses: number of captions; there are at least as many beams.
+    """
+    pipeline = ImageCaptioningPipeline(model=model, tokenizer=tokenizer, image_processor=processor, device=model.device)
+    beams = max(num_beams or model.generation_config.num_beams or 1, hypotheses)
+    captions = pipeline(image, num_beams=beams, num_return_sequences=hypotheses)
+    found, *others = captions if isinstance(captions, list) else [captions]
+    record = found["alignment"]
+    pixel_values = processor(image, return_tensors="pt")["pixel_values"]
+    ids = tokenizer.convert_tokens_to_ids(list(record.target_tokens))
+    scored = caption_saliency(model, pixel_values, ids, record.target_tokens, grid=record.grid)
+    views = {"attention": record, "gradient": scored}
+    return ImageReading(
+        seen_image(pixel_values[0], processor),
+        views,
+        found["caption_text"],
+        math.exp(found["score"]),
+        tuple((each["caption_text"], math.exp(each["score"])) for each in others),
+    )
 
 
 def to_patches(pixel_values: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:

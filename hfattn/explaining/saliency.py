@@ -43,7 +43,7 @@ METHODS = {
 }
 STEPS = 64
 _ROWS = 16  # points of the integral in one batch
-_UNIT, _CONTRAST_UNIT = "nats of log-odds", "nats of log-probability"
+UNIT, _CONTRAST_UNIT = "nats of log-odds", "nats of log-probability"
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -341,7 +341,7 @@ def class_answer(
     def function(rows: torch.Tensor) -> torch.Tensor:
         return read(rows)[:, number] if single else log_odds(read(rows), number)
 
-    return function, name, "" if single and not sigmoid else _UNIT
+    return function, name, "" if single and not sigmoid else UNIT
 
 
 def _contrasted(
@@ -390,7 +390,7 @@ def _next_token(
     def function(rows: torch.Tensor) -> torch.Tensor:
         return log_odds(read(rows)[:, last], number)
 
-    return function, name, _UNIT
+    return function, name, UNIT
 
 
 def _decoded(
@@ -447,4 +447,4 @@ def _translation(
         return torch.stack([log_odds(logits[:, place], written[place]) for place in places]).sum(0)
 
     name = tokenizer.decode(written, skip_special_tokens=True) if target is None else names[places[0]]
-    return function, str(name), _UNIT
+    return function, str(name), UNIT

@@ -161,7 +161,8 @@ def scores_of_embeddings(measurement: Measurement, part: str, result: Result) ->
             f"embeddings of the {name} of {part} are not of length 1"
         )
         embeds.append(sent.float().numpy())
-    return retrieval_scores(*embeds, text_numbers(examples)[1], np.arange(len(texts)))
+    image_embeds, text_embeds = embeds
+    return retrieval_scores(image_embeds, text_embeds, text_numbers(examples)[1], np.arange(len(texts)))
 
 
 def scores_of_likelihoods(measurement: Measurement, part: str, result: Result) -> dict[str, Any]:

@@ -1,0 +1,207 @@
+"""Image lens: tested over HTTP and in a browser."""
+
+import base64
+import io
+import json
+import os
+import re
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from browser import browser as browser
+from browser import visited
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+from PIL import Image
+from playwright.sync_api import Browser
+from transformers import ViTImageProcessorPil
+
+from hfattn import (
+    ShowAttendTellConfig,
+    ShowAttendTellForConditionalGeneration,
+    VaswaniVisionConfig,
+    VaswaniVisionForImageClassification,
+)
+from hfattn.data import open_image
+from hfattn.explaining import read_captions, read_image
+from hfattn.loading import load_any_model, load_captioner
+from hfattn.spaces.building import build_space
+from hfattn.spaces.serving import running
+from hfattn.tokenizers import TokenizerConfig, build_tokenizer
+
+PYTHON = os.environ.get("SPACES_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A classifier and a captioner with random weights that tell images apart."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    config = VaswaniVisionConfig(
+        image_size=16, patch_size=4, hidden_size=16, intermediate_size=16, num_attention_heads=2, encoder_layers=2,
+        id2label={0: "zero", 1: "one", 2: "two"},
+    )  # fmt: skip
+    classifier = VaswaniVisionForImageClassification(config)
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.4)
+    tokenizer = build_tokenizer(TokenizerConfig(kind="word"), ["a two above a one", "a one left of a two"], ends=True)
+    captioner = ShowAttendTellForConditionalGeneration(
+        ShowAttendTellConfig(
+            vocab_size=len(tokenizer), embedding_size=4, hidden_size=5, annotation_size=8, channels=[3, 4],
+            initializer_range=1.0,
+        )
+    )  # fmt: skip
+    captioner.generation_config.max_new_tokens, captioner.generation_config.max_length = 5, None
+    paths = {"classifier": folder / "classifier", "captioner": folder / "captioner"}
+    for path, model in zip(paths.values(), (classifier, captioner), strict=True):
+        model.save_pretrained(path)
+        ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(path)
+    tokenizer.save_pretrained(paths["captioner"])
+    return paths
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("uploads")
+
+
+@pytest.fixture(scope="module")
+def url(models: dict[str, Path], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    space = tmp_path_factory.mktemp("spaces") / "lens"
+    build_space("image_lens", space, {name: str(path) for name, path in models.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(cache))
+        with running(space, PYTHON) as address:
+            yield address
+
+
+@pytest.fixture(scope="module")
+def user(url: str) -> Client:
+    return Client(url, verbose=False)
+
+
+def upright(path: Path) -> Path:
+    """A photograph that lies on its side, with its place in the metadata of its file."""
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "where I live"
+    Image.fromarray(pixels).resize((1400, 1050)).save(path, exif=exif, quality=95)
+    return path
+
+
+def files(cache: Path) -> set[Path]:
+    """The files of the server that are not empty; the first drawing is one of them."""
+    return {path for path in cache.rglob("*") if path.is_file() and path.stat().st_size}
+
+
+def views(shown: str) -> dict[str, Any]:
+    """The data of the page in a frame."""
+    page = shown.replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'")
+    page = page.replace("&amp;", "&")
+    return json.loads(re.findall(r'id="record">(.*?)</script>', page, re.DOTALL)[0])
+
+
+def test_the_answer_is_that_of_the_model_and_no_file_is_left(
+    user: Client, models: dict[str, Path], cache: Path, tmp_path: Path
+) -> None:
+    photo, before = upright(tmp_path / "photo.jpg"), files(cache)
+    answer, maps, _ = user.predict(path=handle_file(photo), api_name="/drop")
+    model, processor, _ = load_any_model(str(models["classifier"]))
+    image = open_image(photo)
+    image.thumbnail((1024, 1024))
+    reading = read_image("model", model, processor, image)
+    with torch.no_grad():
+        shares = model(**processor(image, return_tensors="pt")).logits[0].softmax(-1)
+    best = shares.sort(descending=True)
+    assert re.findall(r">([\d.]+%)</span>", answer) == [f"{share:.1%}" for share in best.values.tolist()]
+    found = views(maps)
+    assert [view["name"] for view in found["views"]] == ["attention", "rollout", "gradient"]
+    assert found["views"][2]["target"] == reading.answer
+    weights = reading.views["attention"].weights[:, :, 0, 1:]
+    np.testing.assert_allclose(found["views"][0]["largest"], weights.amax(-1).flatten(), rtol=2e-3)
+    assert files(cache) == before
+
+
+def test_a_drawing_is_cut_out_and_inverted(user: Client, tmp_path: Path) -> None:
+    """A square of ink anywhere on the paper is the same to the model: light on black, in the middle."""
+    answers = []
+    for left in (20, 150):
+        drawing = Image.new("RGBA", (280, 280))
+        drawing.paste("black", (left, 40, left + 100, 140))
+        drawing.save(tmp_path / "drawing.png")
+        value = {"background": None, "layers": [], "composite": handle_file(tmp_path / "drawing.png")}
+        answer, maps = user.predict(drawing=value, api_name="/draw")
+        answers.append(answer)
+        seen = Image.open(io.BytesIO(base64.b64decode(views(maps)["image"].split(",")[1])))
+        pixels = np.asarray(seen).astype(int)
+        assert pixels[8, 8].min() > 240
+        assert pixels[0].max() < 200
+    assert answers[0] == answers[1]
+
+
+def test_a_caption_has_a_map_for_each_word(user: Client, models: dict[str, Path], tmp_path: Path) -> None:
+    photo = upright(tmp_path / "photo.jpg")
+    answer, maps, _ = user.predict(path=handle_file(photo), beams=2, api_name="/caption")
+    image = open_image(photo)
+    image.thumbnail((1024, 1024))
+    reading = read_captions(*load_captioner(str(models["captioner"])), image, hypotheses=2)
+    known = [reading.answer, *(text for text, _ in reading.others)]
+    assert re.findall(r"<span(?: class=\"best\")?>([^<]*)</span>", answer) == known
+    found = views(maps)
+    assert tuple(found["words"]) == reading.views["attention"].target_tokens
+    assert [view["name"] for view in found["views"]] == ["attention", "gradient"]
+    first, second = (user.predict(beams=1, api_name="/compose")[1] for _ in range(2))
+    assert views(first)["image"] != views(second)["image"]
+
+
+def bomb(path: Path) -> Path:
+    """A PNG file of a few bytes that claims 30,000 x 30,000 pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    path.write_bytes(data)
+    return path
+
+
+def test_what_is_refused(user: Client, url: str, cache: Path, tmp_path: Path) -> None:
+    text, before = tmp_path / "text.png", files(cache)
+    text.write_text("no image")
+    for path, message in (
+        (bomb(tmp_path / "bomb.png"), "The image has more than 50,000,000 pixels; make it smaller."),
+        (text, "The image is not an image in the format"),
+    ):
+        with pytest.raises(AppError, match=message):
+            user.predict(path=handle_file(path), api_name="/drop")
+    assert files(cache) == before
+    spanish = Client(url, verbose=False, headers={"Accept-Language": "es"})
+    empty = {"background": None, "layers": [], "composite": None}
+    with pytest.raises(AppError, match="Aún no hay ningún dibujo; dibuja primero una cifra"):
+        spanish.predict(drawing=empty, api_name="/draw")
+
+
+def test_a_reader_sees_the_heat_maps(browser: Browser, url: str, tmp_path: Path) -> None:
+    """In Spanish, on a phone: first those of the drawing that is there, then those of an upload."""
+    with visited(browser, url, "es-ES", 390, also=("about:",)) as page:
+        frame = page.frame_locator("#maps iframe")
+        frame.locator("#thumbs button").nth(1).focus()
+        assert frame.locator("#readout").inner_text().startswith("Atención (capa 1, cabeza 2): sobre todo en fila ")
+        assert page.locator("#classes .best").count() == 1
+        page.get_by_role("tab", name="Soltar una imagen").first.click()
+        page.evaluate("document.querySelector('#maps iframe').title = ''")
+        page.locator("input[type=file]:visible, input[type=file]").nth(1).set_input_files(
+            upright(tmp_path / "photo.jpg")
+        )
+        page.locator("#maps iframe[title^='Lo que miró: ']").wait_for()
+        assert frame.locator("#views canvas").count() == 3
