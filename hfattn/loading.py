@@ -16,13 +16,11 @@ from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     AutoConfig,
-    AutoImageProcessor,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    BaseImageProcessor,
     BitsAndBytesConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -41,7 +39,7 @@ from .hub_access import hub_errors, is_id, model_folder
 from .models.strict_config import unknown_name_message
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import BaseImageProcessor, PreTrainedModel
 
 # A model, the tokenizer of its input, and the tokenizer of its output if that has a vocabulary of its own.
 Translator = tuple["PreTrainedModel", PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
@@ -228,12 +226,14 @@ def load_tokenizer(location: ModelLocation) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_image_processor(location: ModelLocation) -> BaseImageProcessor:
+def load_image_processor(location: ModelLocation) -> "BaseImageProcessor":
     """Load the image processor of a model.
 
     Raises:
         UserError: there is no such model, it has no image processor, or the Hub cannot be reached.
     """
+    from transformers import AutoImageProcessor  # it takes a second
+
     where = _where(location)
     with loading_errors(location, "image processor", _PROCESSOR):
         processor: BaseImageProcessor = AutoImageProcessor.from_pretrained(**where, backend="pil")

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from .batches import IGNORED
 from .encoding import EncodedExamples, Side
 from .image_augmentation import Augmentation, AugmentationConfig
 from .image_encoding import input_size, normalized, processed
 from .images import WHITE, CaptionedImages, open_image
+
+if TYPE_CHECKING:
+    from transformers import BaseImageProcessor
 
 
 class EncodedCaptions(EncodedExamples):
@@ -40,7 +43,7 @@ class EncodedCaptions(EncodedExamples):
         self,
         images: CaptionedImages,
         tokenizer: PreTrainedTokenizerBase,
-        processor: BaseImageProcessor,
+        processor: "BaseImageProcessor",
         max_length: int,
         *,
         background: Sequence[int] = WHITE,

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import BaseImageProcessor, ViTImageProcessorPil
 
 from ..errors import UserError
 from .batches import TrainingExamples
@@ -14,22 +13,25 @@ from .images import WHITE, Encoded, LabeledImages, open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from transformers import BaseImageProcessor, ViTImageProcessorPil
 
 
-def make_processor(size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> ViTImageProcessorPil:
+def make_processor(size: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> "ViTImageProcessorPil":
     """Return the processor of a model from scratch.
 
     Args:
         size: height and width of the model's images, in pixels.
         mean, std: mean and standard deviation of red, green and blue, from 0 to 1, by which pixels are normalized.
     """
+    from transformers import ViTImageProcessorPil  # it takes a second
+
     height, width = size
     return ViTImageProcessorPil(
         size={"height": height, "width": width}, image_mean=list(mean), image_std=list(std), do_convert_rgb=True
     )
 
 
-def input_size(processor: BaseImageProcessor) -> tuple[int, int]:
+def input_size(processor: "BaseImageProcessor") -> tuple[int, int]:
     """Return height and width of the images that a processor makes.
 
     Raises:
@@ -44,7 +46,7 @@ def input_size(processor: BaseImageProcessor) -> tuple[int, int]:
     return size["height"], size["width"]
 
 
-def normalized(image: "Image", processor: BaseImageProcessor) -> torch.Tensor:
+def normalized(image: "Image", processor: "BaseImageProcessor") -> torch.Tensor:
     """Return ``pixel_values`` (3, height, width) of an image that has the size of the model, as the processor does."""
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
     if processor.do_rescale:
@@ -56,7 +58,7 @@ def normalized(image: "Image", processor: BaseImageProcessor) -> torch.Tensor:
 
 
 def processed(
-    images: Sequence[Encoded], processor: BaseImageProcessor, background: Sequence[int] = WHITE
+    images: Sequence[Encoded], processor: "BaseImageProcessor", background: Sequence[int] = WHITE
 ) -> torch.Tensor:
     """Return ``pixel_values`` (B, 3, height, width) of images, as the processor makes them."""
     opened = [open_image(image, background) for image in images]
@@ -81,7 +83,7 @@ class EncodedImages(TrainingExamples[dict[str, Any]]):
     def __init__(
         self,
         images: LabeledImages,
-        processor: BaseImageProcessor,
+        processor: "BaseImageProcessor",
         background: Sequence[int] = WHITE,
         augmentation: AugmentationConfig | None = None,
         seed: int = 0,

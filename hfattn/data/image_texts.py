@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
-from transformers import BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..fields import at_least
 from .batches import TrainingExamples
@@ -17,6 +17,9 @@ from .image_encoding import input_size, normalized, processed
 from .image_parts import CaptionedDataConfig
 from .images import WHITE, CaptionedImage, CaptionedImages, open_image
 from .rows import Source
+
+if TYPE_CHECKING:
+    from transformers import BaseImageProcessor
 
 COLUMN = "image_column"  # the field of an image with the name of its column, where a row has several images
 
@@ -99,7 +102,7 @@ class ImageTexts(TrainingExamples[dict[str, Any]]):
     def __init__(
         self,
         images: CaptionedImages,
-        processor: BaseImageProcessor,
+        processor: "BaseImageProcessor",
         tokenizer: PreTrainedTokenizerBase,
         max_length: int,
         background: Sequence[int] = WHITE,
