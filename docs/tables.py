@@ -86,6 +86,7 @@ TASKS = {
     "classify pairs of texts": ["classification/sick_minilm"],
     "predict a number for pairs of texts": ["classification/sick_relatedness_stories15m"],
     "choose the right one of several texts": ["multiple_choice/spa_eng_transformer"],
+    "classify images": ["image_classification/fashion_cnn"],
     "find names in texts": ["token_classification/names_bilstm", "token_classification/names_distilbert"],
     "answer questions from a text": ["question_answering/facts_distilbert"],
     "write text, one character at a time": ["char_lm/quickstart"],

@@ -232,7 +232,7 @@ def load_image_processor(location: ModelLocation) -> "BaseImageProcessor":
     Raises:
         UserError: there is no such model, it has no image processor, or the Hub cannot be reached.
     """
-    from transformers import AutoImageProcessor  # it takes a second
+    from transformers import AutoImageProcessor  # slow to import
 
     where = _where(location)
     with loading_errors(location, "image processor", _PROCESSOR):

@@ -139,6 +139,7 @@ def test_validating_imports_nothing_that_trains(tmp_path: Path) -> None:
     names = (
         *("baselines/imdb_nb", "causal_lm/wikitext2_gpt2_scratch", "char_lm/gru128", "classification/sst2_minilm_lora"),
         *("classification/opinions_transformer", "distillation/sst2_bilstm", "masked_lm/wikitext2_vaswani"),
+        *("image_classification/fashion_deit", "image_classification/fashion_cnn"),
         *("multiple_choice/spa_eng_transformer", "question_answering/facts_distilbert"),
         *("token_classification/names_bilstm", "translation/dates", "translation/multi30k_en_de_marian", str(own)),
     )

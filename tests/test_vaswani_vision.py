@@ -143,6 +143,15 @@ def test_training_starts_from_equal_classes() -> None:
     assert torch.equal(other.logits, (other.cls_logits + other.distillation_logits) / 2)
 
 
+def test_the_initial_tokens_and_positions_have_their_own_spread() -> None:
+    torch.manual_seed(0)
+    for field, expected in ((None, 64**-0.5), (0.5, 0.5)):
+        sizes = {"hidden_size": 64, "patch_size": 1, "embedding_std": field}
+        embeddings = VaswaniVisionForImageClassification(config(**sizes)).model.embeddings
+        assert float(embeddings.positions.weight.std()) == pytest.approx(expected, rel=0.05)
+        assert float(embeddings.prefix.weight.std()) == pytest.approx(expected, rel=0.4)
+
+
 def test_the_loss_of_a_step_does_not_depend_on_its_batches() -> None:
     model = classifier()
     inputs, labels = pictures(number=4), torch.tensor([0, 2, 1, 1])
@@ -321,6 +330,7 @@ def test_the_options_of_the_encoder_work_on_patches(fields: dict[str, Any]) -> N
             "positions is 'rotary'; write one of 'learned', 'sinusoidal', 'sinusoidal_2d', 'none'",
         ),
         ({"distillation_token": True, "classifier_pooling": "mean"}, "write classifier_pooling: first, or leave dist"),
+        ({"embedding_std": 0}, "embedding_std is 0; write a number above 0, such as 0.5"),
         ({"latents": 3}, "latents is 3, and no latent belongs to a class token; write classifier_pooling: mean"),
         ({"positions": "sinusoidal_2d", "hidden_size": 18}, "hidden_size is 18; write a multiple of 4"),
         ({"vocab_size": 3}, "'vocab_size' is not a field of VaswaniVisionConfig"),

@@ -23,7 +23,7 @@ def make_processor(size: tuple[int, int], mean: Sequence[float], std: Sequence[f
         size: height and width of the model's images, in pixels.
         mean, std: mean and standard deviation of red, green and blue, from 0 to 1, by which pixels are normalized.
     """
-    from transformers import ViTImageProcessorPil  # it takes a second
+    from transformers import ViTImageProcessorPil  # slow to import
 
     height, width = size
     return ViTImageProcessorPil(

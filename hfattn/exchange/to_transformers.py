@@ -17,11 +17,11 @@ from .names import to_theirs
 
 _TOLERANCE = 1e-4  # fraction of the largest logit
 
-# Fields that change nothing in a single stack, or that ``_computed`` has in another form.
+# Fields that change no output of a single stack, or that ``_computed`` has in another form.
 _IGNORED = {
     "source_vocab_size", "target_tokenizer", "share_embeddings", "share_positions", "classifier_pooling", "use_cache",
     "is_encoder_decoder", "is_decoder", "decoder_start_token_id", "final_norm", "num_key_value_heads", "rope_theta",
-    "local_rope_theta", "encoder_layers", "decoder_layers", "feed_forward_chunk",
+    "local_rope_theta", "encoder_layers", "decoder_layers", "feed_forward_chunk", "embedding_std",
 }  # fmt: skip
 _IGNORED_PREFIXES = ("cross_attention", "encoder_pattern", "decoder_pattern", "encoder_attention", "decoder_attention")
 

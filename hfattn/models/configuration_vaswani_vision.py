@@ -55,6 +55,9 @@ class VaswaniVisionConfig(LayersConfig):
             trains (Touvron et al. 2021, section 4).
         classifier_pooling: "first" adds a class token, whose output is ``pooler_output`` (eq. 4); "mean" has no such
             token and takes the mean of all outputs (appendix D.3).
+        embedding_std: standard deviation of the initial tokens, positions and latents; default ``hidden_size ** -0.5``.
+            For short trainings, about 0.5 is better: projected patches have a variance of about 1, and beside them
+            smaller positions are hardly seen.
         latents: number of learned vectors that read the patches, and that the layers compute with instead (Perceiver,
             Jaegle et al. 2021); with ``patch_size=1``, they read pixels. Needs ``classifier_pooling="mean"``.
 
@@ -70,6 +73,7 @@ class VaswaniVisionConfig(LayersConfig):
     num_channels: int = 3
     distillation_token: bool = False
     classifier_pooling: str = "first"
+    embedding_std: float | int | None = None
     hidden_size: int = 768
     intermediate_size: int = 3072
     encoder_layers: int = 12
@@ -109,6 +113,8 @@ class VaswaniVisionConfig(LayersConfig):
     def validate_fields(self) -> None:
         """Check ranges and combinations (run by ``@strict`` when the configuration is made)."""
         self._check_positive("num_channels")
+        if self.embedding_std is not None:
+            self._check_above_zero("embedding_std", example="0.5")
         self._check_choice("positions", VISION_POSITION_NAMES)
         self._check_choice("classifier_pooling", VISION_POOLING_NAMES)
         for name in ("image_size", "patch_size"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling, ImageClassifierOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
@@ -135,6 +136,14 @@ class VaswaniVisionPreTrainedModel(LayersPreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image",)
     _no_split_modules = ["PatchEmbeddings", "VaswaniEncoderLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialize weights as in a text model, and tokens and positions with ``embedding_std`` if it is given."""
+        if isinstance(module, nn.Embedding) and self.config.embedding_std is not None:
+            init.normal_(module.weight, std=self.config.embedding_std)
+        else:
+            super()._init_weights(module)
 
 
 class VaswaniVisionModel(VaswaniVisionPreTrainedModel, VaswaniStack):
