@@ -121,8 +121,8 @@ def report(
     for part, score in metrics.items():
         looked = [score.get(name) for name in ("pointing", "mass", "area")]
         shares = ["–" if each is None else f"{each:.4f}" for each in looked]
-        looks = "".join(f"{share:>{width}}" for share, width in zip(shares, (10, 8, 8), strict=True))
-        lines.append(f"{part:16}{score['images']:8d}{score['exact_match']:13.4f}{score['bleu']:8.2f}{looks}")
+        columns = "".join(f"{share:>{width}}" for share, width in zip(shares, (10, 8, 8), strict=True))
+        lines.append(f"{part:16}{score['images']:8d}{score['exact_match']:13.4f}{score['bleu']:8.2f}{columns}")
     summary = "\n".join([*lines, "", f"Model, results, curve and captions: {run.folder}"])
     leave_behind(run, sections, summary, [], loss="nats_per_token", loss_unit="nats per word")
 
