@@ -149,7 +149,7 @@ class TestImageCaptioning(FinishedRun, BadInputs):
         "preprocessor_config.json",
         "modeling_show_attend_tell.py",
         "caption-1.html",
-        "example.png",
+        "example.webp",
     }
     pictures: ClassVar[tuple[str, ...]] = ("loss_curve.png", "caption-1.png")
     stated: ClassVar[Stated] = {
@@ -172,7 +172,7 @@ class TestImageCaptioning(FinishedRun, BadInputs):
 
 def test_images_are_captioned_on_the_command_line(finished: Path, tmp_path: Path) -> None:
     run = finished / "run"
-    picture, page = run / "example.png", tmp_path / "page.html"
+    picture, page = run / "example.webp", tmp_path / "page.html"
     done = CliRunner().invoke(app, ["caption", str(run), str(picture), "--output", str(page)])
     assert done.exit_code == 0, done.output
     caption = results_of(run)["captions"][0]["caption"]

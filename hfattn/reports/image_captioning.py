@@ -23,7 +23,7 @@ from ..training import CaptionerConfig
 from .base import TrainedRun, leave_behind, shown_part
 
 LIKELIHOODS = ("nats_per_token", "perplexity", "token_accuracy", "tokens")
-EXAMPLE = "example.png"  # an image that the code of the card captions
+EXAMPLE = "example.webp"  # an image that the code of the card captions; the sandbox hides pictures in PNG
 
 
 class EvaluatedCaptions(NamedTuple):
@@ -97,7 +97,7 @@ def report(
         arguments = {"image": as_png(image), "record": found["alignment"], "title": found["caption_text"]}
         run.pictures.append(Picture(f"caption-{number}.png", "caption", arguments))
     if images:
-        images[0].save(run.folder / EXAMPLE)
+        images[0].save(run.folder / EXAMPLE, lossless=True)
     sections: dict[str, Any] = {
         "data": {
             "name": encoded["train"].images.name,
