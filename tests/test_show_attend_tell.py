@@ -29,9 +29,9 @@ from hfattn.data import make_processor
 from hfattn.models import attention_distributions
 from hfattn.tokenizers import build_character_tokenizer
 
-SIZES = {"embedding_size": 4, "hidden_size": 5, "annotation_size": 8, "channels": [3, 4]}
-HARD = {"attention_distribution": "hard"}
-REINFORCE = {**HARD, "attention_distribution_options": {"estimator": "score_function"}}
+SIZES: dict[str, Any] = {"embedding_size": 4, "hidden_size": 5, "annotation_size": 8, "channels": [3, 4]}
+HARD: dict[str, Any] = {"attention_distribution": "hard"}
+REINFORCE: dict[str, Any] = {**HARD, "attention_distribution_options": {"estimator": "score_function"}}
 TINY_VIT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
 VISION: dict[str, Any] = {
     "vit": ViTConfig(**TINY_VIT, intermediate_size=8),
