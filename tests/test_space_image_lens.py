@@ -61,10 +61,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         )
     )  # fmt: skip
     captioner.generation_config.max_new_tokens, captioner.generation_config.max_length = 5, None
-    paths = {"classifier": folder / "classifier", "captioner": folder / "captioner"}
-    for path, model in zip(paths.values(), (classifier, captioner), strict=True):
-        model.save_pretrained(path)
-        ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(path)
+    made: dict[str, Any] = {"classifier": classifier, "captioner": captioner}
+    paths = {name: folder / name for name in made}
+    for name, model in made.items():
+        model.save_pretrained(paths[name])
+        ViTImageProcessorPil(size={"height": 16, "width": 16}, do_convert_rgb=True).save_pretrained(paths[name])
     tokenizer.save_pretrained(paths["captioner"])
     return paths
 
